@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-medium test-slow durations lint bench studies referee clean
+.PHONY: help demo test test-medium test-slow durations lint docs bench studies referee clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs  ## the documentation as a site with search and API reference: build/site/index.html
+	$(ONE_THREAD) $(BIN)/python -m sphinx -c docs -b html -W --keep-going -q -d build/doctrees . build/site
+
 bench: $(VENV)/.dev  ## the benchmarks; writes benchmarks/latest.json
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.run
 
@@ -44,7 +47,7 @@ referee: $(VENV)/.dev  ## winners of the published list by formula and by simula
 	$(ONE_THREAD) $(BIN)/python -m validation.referee
 
 clean:  ## removes what was built here
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist docs/api .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks examples validation studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -62,3 +65,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing halley and its development tools into $(VENV)"
 	@$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	@echo "installing halley and what builds its documentation into $(VENV)"
+	@$(PIP) install -e '.[docs]'
+	@touch $@

@@ -26,13 +26,13 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Workload
-from halley.search.chains import ChainTree
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
-from halley.search.shapes import Trees
-from halley.search.space import Frame
-from halley.search.template import template
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.tile_chains import ChainTree
 from halley.workloads import gemm_softmax
 
 NUMPY_TARGET = 3e6
@@ -86,7 +86,7 @@ def family(workload: Workload, chip: Chip, frame: Frame) -> Family:
 
 def families(workload: Workload, chip: Chip) -> list[Family]:
     """One of each frame that fuses the whole workload."""
-    return [family(workload, chip, frame) for frame in frames(workload, template(chip), workload.ops)]
+    return [family(workload, chip, frame) for frame in frames(workload, hierarchy(chip), workload.ops)]
 
 
 def together(group: Sequence[Family]) -> float:

@@ -10,14 +10,14 @@ from validation.dfmodel.case import problem
 from benchmarks.measure import Measurement
 from halley.optim.downsets import lattice
 from halley.spatial import solve as partitioning
-from halley.spatial.chip import HALLEY, Problem
+from halley.spatial.chip import HALLEY, SpatialProblem
 from halley.spatial.solve import best_plan
 
 RING, TORUS = (8, 1), (4, 2)
 TILE = 32
 
 
-def cases() -> Iterator[tuple[str, Problem, list[int] | None, float | None]]:
+def cases() -> Iterator[tuple[str, SpatialProblem, list[int] | None, float | None]]:
     """Name, problem, sequence tiles, target [ms] of the compiled search."""
     yield "18 kernels, ring", problem(*RING), [TILE], 2.0
     yield "18 kernels, torus", problem(*TORUS), [TILE], 2.0
@@ -45,7 +45,7 @@ def measurements() -> Iterator[Measurement]:
     yield Measurement("downsets of 41 kernels, once per graph", 1e3 * (time.perf_counter() - start), "ms")
 
 
-def _least(asked: Problem, tiles: list[int] | None, repeats: int) -> float:
+def _least(asked: SpatialProblem, tiles: list[int] | None, repeats: int) -> float:
     """Of warm runs [ms]; a plan that is not proven would not count."""
     found = []
     for _ in range(repeats + 1):

@@ -19,9 +19,9 @@ from benchmarks.measure import Measurement, in_new_process
 from benchmarks.proofs import LIMIT, peak_memory
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.result import Solution
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Solution
 from halley.workloads import attention_einsum, gemm, gpt_layer, graph
 
 CHIP = "tpu-v4i-like"

@@ -22,14 +22,14 @@ from halley.io.transformers import load_model
 from halley.ir.placement import Replicate
 from halley.kernels.machine import machine
 from halley.kernels.sustained import under_load
-from halley.memory.peak import memory
+from halley.memory.peak import training_memory
 from halley.pipeline.iteration import iteration_time
 from halley.pipeline.recurrence import pipeline_times
-from halley.pipeline.schedule import SWITCH, Pipeline
-from halley.training.cost import Batch, Case, training_of
+from halley.pipeline.schedule import SWITCH, TrainingPipeline
+from halley.training.cost import Batch, PlanInputs, training_of
 from halley.training.part_costs import ModelCosts, PartCosts
 from halley.training.plan import TrainingProblem
-from halley.training.search.search import best_training_plan, started
+from halley.training.search.search import best_training_plan, bounded_search
 from halley.training.search.steps import TrainingSearch
 
 SYSTEM, MODEL, BATCH = "1024 x h100, nvlink 8, ib", "gpt3-1t", 2048
@@ -50,7 +50,7 @@ def measurements() -> Iterator[Measurement]:
     system = load_system(SYSTEM)
     problem = TrainingProblem(shape, system, BATCH, shape.sequence, efficiency, load_libraries(system))
     begun = time.process_time()
-    search = started(problem)
+    search = bounded_search(problem)
     seconds = time.process_time() - begun
     yield Measurement("plans bounded, work and memory, per second", search.floors.space.size / seconds, "1/s", 1e5, most=False)
     yield from _exact(search)
@@ -84,7 +84,7 @@ def _slower(costs: ModelCosts, draw: random.Random) -> ModelCosts:
     return replace(costs, embedding=part(costs.embedding), blocks=blocks, head=part(costs.head))
 
 
-Job = tuple[Batch, list[Case]]
+Job = tuple[Batch, list[PlanInputs]]
 """Plans that are timed together."""
 
 
@@ -94,7 +94,7 @@ def _exact(search: TrainingSearch) -> Iterator[Measurement]:
     jobs = _drawn(search, DRAWS, draw)
     shapes = {shape: _alike(search, *shape, draw) for shape in SHAPES}
     SWITCH.mode = "on" if importlib.util.find_spec("numba") else "off"
-    pipeline_times(Pipeline(2, 2), [1.0, 1.0], [1.0, 1.0])  # loads the compiled loops
+    pipeline_times(TrainingPipeline(2, 2), [1.0, 1.0], [1.0, 1.0])  # loads the compiled loops
     for what in ("plans timed exactly, drawn from the space, nothing known before", "plans timed exactly, drawn from the space"):
         yield Measurement(f"{what}, per second", 1 / _mean_time(search, jobs), "1/s", 1e5, most=False)
     for (stages, chunks), job in shapes.items():
@@ -112,8 +112,8 @@ def _mean_time(search: TrainingSearch, jobs: list[Job]) -> float:
     for batch, cases in jobs:
         begun = time.process_time()
         training = training_of(search.problem, batch, cases)
-        memory(training)
-        iteration_time(training, apart=False)
+        training_memory(training)
+        iteration_time(training, attribute_transfers=False)
         taken.append((time.process_time() - begun) / len(cases))
     return sum(taken) / len(taken)
 
@@ -126,12 +126,12 @@ def _drawn(search: TrainingSearch, draws: int, draw: random.Random) -> list[Job]
     sample, allowed = _costs(search, int(np.flatnonzero(space.stages == 8)[-1])), space.allowed
     shapes = np.stack([space.stages, space.microbatches, space.chunks, space.gpipe], axis=1)
 
-    def case(layout: int, option: int) -> Case:
+    def case(layout: int, option: int) -> PlanInputs:
         communication = floors.communications[space.assignment[layout]]
-        key = communication.model_key, int(space.microbatch[layout]), floors.way_of[option]
+        key = communication.model_key, int(space.microbatch[layout]), floors.variant_of[option]
         if key not in known:
             known[key] = replace(_slower(sample, draw), boundary=tuple(Replicate() for _ in communication.mesh))
-        return Case(communication, known[key])
+        return PlanInputs(communication, known[key])
 
     jobs = []
     for plan in draw.choices(np.flatnonzero(allowed).tolist(), k=draws):
@@ -151,11 +151,11 @@ def _alike(search: TrainingSearch, stages: int, chunks: int, draw: random.Random
     layout = int(np.flatnonzero(alike & (space.microbatches >= 4 * stages))[-1])
     costs, communication = _costs(search, layout), floors.communications[space.assignment[layout]]
     batch = Batch(space.pipeline(layout), space.options[0].sharded, False)
-    return batch, [Case(communication, _slower(costs, draw)) for _ in range(CASES)]
+    return batch, [PlanInputs(communication, _slower(costs, draw)) for _ in range(CASES)]
 
 
 def _costs(search: TrainingSearch, layout: int) -> ModelCosts:
     """Of the parts of a layout's model, under the fastest shardings."""
     space, floors = search.floors.space, search.floors
     communication = floors.communications[space.assignment[layout]]
-    return search.model.costs(communication, int(space.microbatch[layout]), floors.ways[floors.way_of[0]])
+    return search.model.costs(communication, int(space.microbatch[layout]), floors.variants[floors.variant_of[0]])

@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.measure import Measurement, in_new_process
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax, mla, moe
 
 

@@ -19,7 +19,7 @@ from halley.sharding.layouts import Mesh, MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
 from halley.training.part_costs import MemoryBudget, model_costs
-from halley.training.part_solvers import Terms
+from halley.training.part_solvers import CostTerms
 from halley.training.sharding import training_problem
 from halley.workloads.training import training_model
 from halley.workloads.user import graph
@@ -72,7 +72,7 @@ def measurements() -> Iterator[Measurement]:
 
 def _models() -> Iterator[Measurement]:
     """The last kind of layer of each model, one sequence, with its backward: nothing is tied but products."""
-    value_bounds.SWITCH.kernels(ahead=value_bounds.SWITCH.patience)
+    value_bounds.SWITCH.kernels(ahead=value_bounds.SWITCH.load_after)
     for name in MODELS:
         part = training_model(load_model(name), batch=1).blocks[-1]
         found, weights = backward(part.workload), dict.fromkeys(part.weights, 16.0)
@@ -89,7 +89,7 @@ def _parts() -> Iterator[Measurement]:
     and with less budget than the fastest shardings take."""
     shape, chip = load_model("gpt3-1t"), machine(load_system("dgx-h100-pod").chip)
     for count, target in PART_TARGETS.items():
-        terms = Terms(AXES[:count], collective, chip, load_chip_fit("a100").efficiency)
+        terms = CostTerms(AXES[:count], collective, chip, load_chip_fit("a100").efficiency)
         model_costs(shape, 1, shape.sequence, terms)
         microbatches = iter((2, 3, 4, 5))
         seconds = _cpu(lambda terms=terms, more=microbatches: model_costs(shape, next(more), shape.sequence, terms))

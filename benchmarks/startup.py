@@ -26,7 +26,7 @@ TOOLS = ("pip", "setuptools", "_distutils_hack", "pkg_resources", "wheel", "dist
 def measurements() -> Iterator[Measurement]:
     yield Measurement("start: import halley", import_time("halley"), "s", IMPORT_TARGET)
     yield Measurement("start: the command line, before its command", import_time("halley.cli.main"), "s", IMPORT_TARGET)
-    yield Measurement("start: import halley.search.optimise", import_time("halley.search.optimise"), "s", IMPORT_TARGET)
+    yield Measurement("start: import halley.mapping.optimise", import_time("halley.mapping.optimise"), "s", IMPORT_TARGET)
     yield Measurement("start: halley optimise gemm 16^3, edge, whole process", command_time(SMALL), "s", COMMAND_TARGET)
 
 

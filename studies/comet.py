@@ -116,21 +116,22 @@ def _before(rows: Sequence[Row]) -> str:
 
 COMET models compound operations with explicit collectives between clusters. Its optimised dataflows are up to 1.42 x
 (GEMM-Softmax), 3.46 x (GEMM-LayerNorm) and 1.82 x (self-attention) faster than unfused ones, on an edge and a cloud
-accelerator (Negi et al., arXiv 2509.00599, abstract). No code was published, and its shapes and chips are not known here: this is
-a range over other configurations, not a reproduction of three points.
+accelerator (Negi et al., arXiv 2509.00599, abstract). Its code is not public, and its shapes and chips are not known here. This
+page therefore reports a range over other configurations. It does not reproduce the three figures.
 
 ## Method
 
-The chips are [edge and cloud](../reference/chips.md), which were fixed before any result was seen. Elements are bf16; time is
-minimised. Five ways to map are each searched to their optimum, with the same effort and all algorithmic variants:
+The chips are [edge and cloud](../reference/chips.md). Their version 1 was fixed before any result was seen. Version 2, which this
+study uses, was not: it has one bus for reads and writes of DRAM, and a static power. Elements are bf16, and time is minimised.
+Each of five mapping strategies is searched to its optimum, with the same effort and all algorithmic variants:
 
 {MEANING}
 The operations:
 
-- scores of one KV head with its query heads stacked, then softmax over the keys;
+- the scores of one KV head, with its query heads stacked, then softmax over the keys;
 - the projection of {DECODED} decoded tokens to the vocabulary, then softmax;
-- the attention's output projection, then the model's LayerNorm or RMSNorm; for Mamba the block's output projection, then the
-  next block's RMSNorm;
+- the output projection of attention, then the model's LayerNorm or RMSNorm (for Mamba: the block's output projection, then the
+  next block's RMSNorm);
 - self-attention of one KV head in prefill, and of all heads for one decoded token.
 
 ```console
@@ -142,7 +143,8 @@ $ python -m studies comet
 
 {_results(rows)}
 
-The figures show each case twice: on the left what fusing brings, on the right what collectives bring. 1 x is the best plan."""
+The figures show each case twice: the gain from fusion on the left, the gain from collectives on the right.
+1 x is the best plan."""
 
 
 def _results(rows: Sequence[Row]) -> str:
@@ -161,25 +163,27 @@ def _agrees(rows: Sequence[Row]) -> tuple[Finding, ...]:
     few, none = (ratios(rows, way, DECODE, series="cloud") for way in ("local", "silent"))
     return (
         Finding(
-            f"**Fusing GEMM-Softmax and self-attention pays**, more than published: up to {times_as(softmax)} and "
-            f"{times_as(attention)} over unfused kernels; COMET has 1.42 x and 1.82 x. Scores do not go to outer memory; "
-            "the matrix engine works on the next rows while the vector engine takes the softmax of these. Before the search "
-            "let stages overlap, the same cases came to 1.50 x and 1.89 x, close to COMET's; as shapes and chips differ, that "
-            "may be chance. Ratios are largest where the contraction is short (heads of 64) and the memory slow (edge).",
+            f"**Fusing GEMM-Softmax and self-attention gains more than published**: up to {times_as(softmax)} and "
+            f"{times_as(attention)} over unfused kernels, where COMET has 1.42 x and 1.82 x. Scores are not written to outer "
+            "memory, and the matrix engine computes the next rows while the vector engine computes the softmax of these. Before "
+            "the search allowed stages to overlap, the same cases gained 1.50 x and 1.89 x, close to COMET's figures. Shapes and "
+            "chips differ, so this may be coincidence. The ratios are largest with short contractions (heads of 64) and slow "
+            "memory (edge).",
             softmax > 1.42 and attention > 1.82,
         ),
         Finding(
-            "**Collectives open mappings that pay**, where rows are few. One decoded token has a row per query head. On cloud a "
-            f"fused mapping that splits no reduction takes up to {times_as(max(few))} as long as the best, and even with any "
-            f"partition going without collectives takes up to {times_as(max(none))}: most of the 16 clusters have no row.",
+            "**Collectives allow faster mappings** if there are few rows. One decoded token has one row per query head. On "
+            f"cloud, a fused mapping that splits no reduction takes up to {times_as(max(few))} the time of the best. The best "
+            f"mapping without collectives, over all partitions, takes up to {times_as(max(none))}, because most of the 16 "
+            "clusters have no row.",
             max(few) > 1.5 and max(none) > 1.2,
         ),
         Finding(
-            "**The slower the outer memory, the more fusion brings, and the less collectives do.** On cloud, bert-large's "
-            f"attention gains {times_as(memory[0])} by fusion with a quarter of the bandwidth and {times_as(memory[-1])} with "
-            f"four times as much; going without collectives takes {times_as(quiet[0])} and {times_as(quiet[-1])} (second "
-            f"figure). On edge fusion brings {times_as(slow[0])} and {times_as(slow[-1])}. More rows make fusion worth more: "
-            "with one row, reading the keys is all there is.",
+            "**With slower outer memory, fusion gains more and collectives gain less.** On cloud, bert-large's attention gains "
+            f"{times_as(memory[0])} by fusion with a quarter of the bandwidth, and {times_as(memory[-1])} with four times the "
+            f"bandwidth. Without collectives it takes {times_as(quiet[0])} and {times_as(quiet[-1])} (second figure). On edge, "
+            f"fusion gains {times_as(slow[0])} and {times_as(slow[-1])}. With more rows, fusion gains more. With one row, the "
+            "time is that of reading the keys.",
             memory[0] > memory[-1] and slow[0] > slow[-1] and quiet[0] < quiet[-1],
         ),
     )
@@ -196,24 +200,24 @@ def _differs(rows: Sequence[Row]) -> tuple[Finding, ...]:
     return (
         Finding(
             f"**GEMM-LayerNorm** gains {spread(norm)} over unfused kernels on the models' shapes, far from 3.46 x. A projection "
-            "contracts over hundreds to thousands of elements: its GEMM takes nearly all of the time, and a norm that is one "
-            f"kernel reads the result once more. Shorter contractions give up to {times_as(max(depth))} (second figure); op by "
-            f"op, with mean, variance and the rest each through outer memory, it is up to {times_as(max(deep))}. So a ratio of "
-            "3.46 x takes a short contraction and a baseline of that kind, or one that is not searched.",
+            "contracts over hundreds to thousands of elements. Its GEMM takes nearly all of the time, and a norm in one kernel "
+            f"reads the result only once more. Shorter contractions gain up to {times_as(max(depth))} (second figure). Op by op, "
+            f"with mean, variance and all other results in outer memory, the gain is up to {times_as(max(deep))}. A ratio of "
+            "3.46 x therefore needs a short contraction and either such a baseline or one that is not searched.",
             max(norm) < 1.5 and max(depth) < 3.46 <= max(deep),
         ),
         Finding(
-            f"**The vocabulary's softmax** gains next to nothing ({spread(vocabulary)}): a few rows read a large matrix once, "
-            "and the scores are small beside it.",
+            f"**The softmax over the vocabulary** gains almost nothing ({spread(vocabulary)}): a few rows read a large matrix "
+            "once, and the scores are small compared with it.",
             max(vocabulary) < 1.05,
         ),
         Finding(
-            "**Where rows are many, scores need no collectives**: clusters split rows, and nothing is partial. Without any, the "
-            f"best takes {spread(scores)} as long. Attention is another matter: {sums} of {len(prefills)} best plans for prefill "
-            "split a sum over clusters, mostly that over the keys, as the result is only as wide as a head, and bring the parts "
-            f"together by a reduce-scatter. Without collectives prefill takes {spread(prefill)} as long; over all models and "
-            f"operations it is {spread(silent)}. No single way to cut and split is best everywhere: see the groups in the tables "
-            "below.",
+            "**With many rows, scores need no collectives**: the rows are split over the clusters, and nothing is partial. "
+            f"Without collectives, the best plan takes {spread(scores)} the time. Attention differs: {sums} of {len(prefills)} "
+            "best plans for prefill split a sum over the clusters and add the parts with a reduce-scatter. This is mostly the "
+            "sum over the keys, because the result is only as wide as a head. Without collectives, prefill takes "
+            f"{spread(prefill)} the time; over all models and operations the range is {spread(silent)}. No single choice of "
+            "fused groups and splits is best everywhere: see the groups in the tables below.",
             max(scores) < 1.05 < max(prefill) and 2 * sums > len(prefills),
         ),
     )
@@ -227,27 +231,28 @@ def _after(rows: Sequence[Row]) -> str:
     return f"""\
 ## Energy
 
-The fastest plans are compared, not those that take the least energy. An unfused plan takes {spread(energy)} the energy of the
-best: most where scores stay on the chip, and less than the best where a collective or a second pass over an operand buys time.
+The plans compared are the fastest ones, not those with the least energy. An unfused plan takes {spread(energy)} the energy of
+the best plan. The ratio is largest if fusion keeps scores on the chip. It is below 1 if the best plan saves time by a collective
+or by reading an operand twice.
 
 ## Which collectives, and where
 
-{sum(bool(row.exchanges) for row in models)} of {len(models)} best plans of the models have collectives; in {worth} cases the
-best without any takes over 2 % longer. *All-reduce* is for statistics (maximum, sum, mean, variance: a few bytes a row) where a
-row is split over clusters. *Reduce-scatter* is for a GEMM whose contraction is split, so that each cluster has a part of every
-result. *Centre* (to the middle of a line and back) and *bidirectional* are algorithms. "Loops around" counts the loops in time
-outside it: 0 is once per kernel, more is once per tile. The last column is how many times as long the best plan without any
-takes.
+{sum(bool(row.exchanges) for row in models)} of {len(models)} best plans of the models have collectives. In {worth} cases
+the best plan without collectives takes over 2 % longer. An *all-reduce* combines statistics (maximum, sum, mean, variance: a few
+bytes per row) of rows that are split over clusters. A *reduce-scatter* completes a GEMM whose contraction is split, where each
+cluster has one term of every result. *Centre* (to the middle of a line and back) and *bidirectional* are algorithms. "Enclosing
+loops" is the number of temporal loops outside the collective: with 0 it runs once per kernel, otherwise once per tile. The last
+column is the time of the best plan without collectives relative to the best plan.
 
 {(chr(10) * 2).join(parts)}
 
 ## Limits
 
-- Chips and shapes are not COMET's. Ratios move with both: see the second figure.
-- What the space leaves out stands in every certificate (`halley show`). Where a row of the tables has a gap, its ratios are those
-  of the best plans that were found in time.
-- Masked tiles of causal attention are computed, but for those that streamed frames leave out.
-- COMET's energy is not in its abstract, so energy is compared with nothing.
+- Chips and shapes are not COMET's. The ratios depend on both: see the second figure.
+- Every certificate lists what the search space leaves out (`halley show`). Where a row of the tables has a gap, its ratios are
+  those of the best plans found within the time limit.
+- Masked tiles of causal attention are computed, except those that visible loops skip.
+- COMET's abstract states no energy, so energy is not compared.
 
 Shapes: {"; ".join(f"{model}: {MODELS[model].source}; {tokens} tokens" for model, tokens in TOKENS.items())}; mamba-2.8b: Gu and
 Dao, arXiv 2312.00752, model dim 2560, 5120 channels; 2048 tokens."""

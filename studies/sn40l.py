@@ -17,7 +17,7 @@ TIERS: dict[str, str | Path] = {
     "DDR": CHIPS / "sn40l-ddr.yaml",
     "DDR, HBM": "sn40l",
 }
-"""The tiers that data are in, from the outermost: chips of this study, and the shipped one."""
+"""The tiers that hold the data, from the outermost: chips of this study, and the shipped one."""
 
 SOCKETS = 8
 """Of the published node; heads, hidden dim of the feed-forward block and columns are divided by it."""
@@ -38,11 +38,7 @@ GROUPS = (SCORES, PREFILL, MLP, DECODE, DECODES, MLP_DECODE)
 def cases() -> list[Case]:
     """Every operation on every tier."""
     tiers = {series: load_chip(chip) for series, chip in TIERS.items()}
-    return [
-        Case(group, model, series, work, chip)
-        for group, model, work in _operations()
-        for series, chip in tiers.items()
-    ]
+    return [Case(group, model, series, work, chip) for group, model, work in _operations() for series, chip in tiers.items()]
 
 
 def _operations() -> Iterator[tuple[str, str, Workload]]:
@@ -79,7 +75,7 @@ def account(rows: Sequence[Row]) -> Account:
     fused, single = (spread(ratios(rows, way, SCORES, PREFILL, series="HBM")) for way in ("unfused", "op_by_op"))
     headline = (
         f"softmax and attention in prefill from HBM: {fused} over unfused kernels, {single} over op by op (SN40L: 2 x to 13 x "
-        "over unfused); in decode almost nothing, as launches cost nothing here"
+        "over unfused); almost no gain in decode, because the model has no launch overhead"
     )
     return Account(headline, BEFORE, _agrees(rows), _differs(rows), f"{_collectives(rows)}\n\n{AFTER}")
 
@@ -87,25 +83,26 @@ def account(rows: Sequence[Row]) -> Account:
 BEFORE = f"""\
 ## The claim
 
-The SN40L has three tiers of memory (SRAM on the chip, HBM, DDR) and streams data through kernels that are fused on the chip. On
-eight sockets, various benchmarks run 2 x to 13 x faster than an unfused baseline (Prabhakar et al., arXiv 2405.07518, abstract).
+The SN40L has three tiers of memory (on-chip SRAM, HBM, DDR) and streams data through fused kernels on the chip. On eight sockets,
+several benchmarks run 2 x to 13 x faster than an unfused baseline (Prabhakar et al., arXiv 2405.07518, abstract).
 
 ## Method
 
-The search knows three levels of memory: an outer one, a shared buffer, and the clusters' own. The chip has one tier more than
-that where its SRAM is told as a pool and as local memories. So it is seen three times:
+The search covers three levels of memory: an outer memory, a shared buffer, and local memories of the clusters. If the SRAM of the
+SN40L is modelled as a pool and local memories, the chip has one level more. Three chip files therefore model it:
 
-| chip | outer | shared buffer | local | stands for |
+| chip | outer memory | shared buffer | local memory | represents |
 |---|---|---|---|---|
 | `studies/chips/sn40l-hbm.yaml` | HBM, 64 GiB, 2 TB/s | SRAM, 260 MiB | SRAM, 256 KiB | a model in HBM: the usual case |
 | `studies/chips/sn40l-ddr.yaml` | DDR, 1.5 TiB, 200 GB/s | SRAM, 260 MiB | SRAM, 256 KiB | the chip without HBM |
 | `sn40l` ([shipped](../reference/chips.md)) | DDR | HBM | SRAM, 512 KiB | three tiers in a row: HBM buffers DDR |
 
-What runs is the share of one of eight sockets of a layer of Llama 2 (tensor parallel: heads and hidden dim divided by eight), in
-prefill of {TOKENS} tokens and in decode against as many keys. Time is minimised. What crosses sockets is left out. Ways to map:
+The workload is the part of a layer of Llama 2 that one of eight sockets computes (tensor parallel: heads and hidden dim divided
+by eight), in prefill of {TOKENS} tokens and in decode with as many keys. Time is minimised. Transfers between sockets are left
+out. The mapping strategies:
 
 {MEANING}
-Which of *op by op* and *unfused* is nearer to the paper's baseline is not known from its abstract, so both are given.
+The paper's abstract does not say whether its baseline is closer to *op by op* or to *unfused*, so both are given.
 
 ```console
 $ halley optimise gated-mlp --tokens 1 --model 4096 --hidden 1376 --chip studies/chips/sn40l-hbm.yaml
@@ -114,21 +111,22 @@ $ python -m studies sn40l
 """
 
 AFTER = """\
-## Which published cases these are
+## Correspondence with the published cases
 
-Prefill and decode of Llama 2 as a share of eight sockets are the nearest to the paper's language models. Long
-convolutions by Fourier transform are in [the study of state-space models](ssm.md). Training, composition of experts, and
-switching between experts are not here. Nor is a whole layer as one graph: its search takes minutes.
+Prefill and decode of Llama 2 on one of eight sockets are the cases nearest to the paper's language models. [The study of
+state-space models](ssm.md) has long convolutions by Fourier transform. This study does not cover training, composition of
+experts, switching between experts, or a whole layer as one graph (its search takes minutes).
 
 ## What is not modelled
 
-- The cost of launching a kernel, and of synchronising at its end.
-- Kernels side by side, each on units of its own choice. Stages of a fused group overlap, or work side by side on shares of one
-  axis of the units, and hand tiles on through SRAM; the chip's compiler places them more freely.
-- Four levels at once: HBM as a buffer *and* the SRAM as a pool. A plan that streams weights from DDR to HBM while the chip works
-  from HBM is not expressed, so the third chip is a lower tier's view, not a forecast.
+- The overhead of launching a kernel and of synchronising at its end.
+- Concurrent kernels on arbitrary sets of units. Stages of a fused group overlap, or run concurrently on partitions of one axis of
+  the units, and pass tiles through SRAM. The chip's compiler can place them more freely.
+- Four levels of memory at once: HBM as a buffer *and* the SRAM as a pool. The mapping language cannot express a plan that streams
+  weights from DDR to HBM while the chip computes from HBM. The third chip therefore shows the effect of the lower tiers. It is no
+  prediction.
 - Links between sockets: all-reduces after attention and after the feed-forward block.
-- Memory units as one flexible pool: half is told as pool, half as local."""
+- Memory units as one flexible pool: half of them are modelled as a pool, half as local memories."""
 
 
 def _agrees(rows: Sequence[Row]) -> tuple[Finding, ...]:
@@ -139,20 +137,20 @@ def _agrees(rows: Sequence[Row]) -> tuple[Finding, ...]:
     pooled = ratios(rows, "local", DECODE, DECODES, series="HBM")
     return (
         Finding(
-            f"**Softmax and attention in prefill, from HBM.** Fusing brings {spread(prefill)} over unfused kernels, the lower "
-            f"end of the published range, and {spread(single)} over op by op, well inside it. The scores are the cause: written "
-            "and read once between kernels, several times op by op.",
+            f"**Softmax and attention in prefill, from HBM.** Fusion gains {spread(prefill)} over unfused kernels, at the lower "
+            f"end of the published range, and {spread(single)} over op by op, well inside it. The cause is the traffic of the "
+            "scores: between kernels they are written and read once, op by op several times.",
             min(prefill) > 1.8 and max(single) <= 13,
         ),
         Finding(
-            f"**The slower the tier, the more fusion brings**: from DDR {spread(slow)} over unfused kernels and "
-            f"{spread(slower)} over op by op. Fused attention hardly asks for the outer memory: with a tenth of the bandwidth "
-            f"it takes {times_as(best['DDR'] / best['HBM'])} as long.",
+            f"**With a slower tier, fusion gains more**: from DDR {spread(slow)} over unfused kernels and {spread(slower)} over "
+            "op by op. Fused attention needs little bandwidth of the outer memory: with a tenth of it, it takes "
+            f"{times_as(best['DDR'] / best['HBM'])} the time.",
             min(slow) > max(1.0, min(prefill)) and best["DDR"] / best["HBM"] < 2,
         ),
         Finding(
-            "**1040 units need split reductions in decode.** A fused mapping that splits no reduction leaves most units idle "
-            f"and takes {spread(pooled)} as long from HBM as the best.",
+            "**1040 units need split reductions in decode.** From HBM, a fused mapping that splits no reduction leaves most "
+            f"units idle and takes {spread(pooled)} the time of the best.",
             min(pooled) > 1.5,
         ),
     )
@@ -176,20 +174,20 @@ def _differs(rows: Sequence[Row]) -> tuple[Finding, ...]:
     return (
         Finding(
             f"**Decode** gains {spread(decode)} over unfused kernels on all tiers. Weights and keys are read once in either "
-            "case, and what goes between the kernels is a vector. On real chips, launches and synchronisation weigh most there, "
-            "and one kernel for a whole layer saves them. Here they cost nothing, so that this part of the published gain "
-            "cannot appear.",
+            "case, and only a vector passes between the kernels. On real chips, launches and synchronisation matter most in "
+            "decode, and one kernel for a whole layer avoids them. The model does not include them, so this part of the "
+            "published gain cannot appear.",
             max(decode) < 1.5,
         ),
         Finding(
-            f"**The feed-forward block in prefill** gains {spread(mlp)} from HBM: with thousands of tokens the matrix engines "
-            "are the limit, and what fusion saves was hidden behind them.",
+            f"**The feed-forward block in prefill** gains {spread(mlp)} from HBM. With thousands of tokens the matrix engines "
+            "are the limit, and the traffic that fusion saves overlaps with their work.",
             max(mlp) < 1.3,
         ),
         Finding(
-            "**So a whole layer gains less than its attention**: its feed-forward block and its projections, which have "
-            f"nothing to fuse but a norm, dilute the gain. Attention and feed-forward block together take {times_as(together)} "
-            "as long unfused in prefill from HBM.",
+            "**A whole layer therefore gains less than its attention.** The feed-forward block gains little, and the projections "
+            "can be fused with a norm only. In prefill from HBM, attention and feed-forward block together take "
+            f"{times_as(together)} the time if they are not fused.",
             together < max(ratios(rows, "unfused", PREFILL, series="HBM")),
         ),
     )

@@ -45,11 +45,11 @@ def quick(case: Case) -> bool:
 def account(rows: Sequence[Row]) -> Account:
     """What the page says."""
     single = {chip: spread(ratios(rows, "op_by_op", series=chip)) for chip in CHIPS}
-    told = ", ".join(f"{chip} {ratio}" for chip, ratio in single.items())
+    ranges = ", ".join(f"{chip} {ratio}" for chip, ratio in single.items())
     headline = (
-        f"fusing kernels brings {spread(ratios(rows, 'unfused'))}, fusing ops far more (op by op: {told}); the vector engine "
-        "is the limit of Mamba and Hyena on chips built for GEMMs, the memory on a dataflow unit. The published ratios compare "
-        "chips, not mappings"
+        f"fusing kernels gains {spread(ratios(rows, 'unfused'))}, fusing ops far more (over op by op: {ranges}); the limit of "
+        "Mamba and Hyena is the vector engine on chips built for GEMMs, and the memory on a dataflow unit. The published ratios "
+        "compare chips, not mappings"
     )
     return Account(headline, _before(rows), _agrees(rows), _differs(rows), AFTER)
 
@@ -58,24 +58,24 @@ def _before(rows: Sequence[Row]) -> str:
     return f"""\
 ## The claim
 
-A reconfigurable dataflow unit with two more modes in its compute tiles, one for Fourier transforms and one for scans, runs Hyena
-5.95 x faster than a GPU (A100) and 1.95 x faster than the same unit without them; Mamba 2.12 x and 1.75 x (Ko and Olukotun,
-arXiv 2503.22937, abstract).
+A reconfigurable dataflow unit with two additional modes in its compute tiles, one for Fourier transforms and one for scans, runs
+Hyena 5.95 x faster than a GPU (A100) and 1.95 x faster than the same unit without these modes. For Mamba the ratios are 2.12 x
+and 1.75 x (Ko and Olukotun, arXiv 2503.22937, abstract).
 
-These ratios compare chips. What is tried here is another question that the same blocks raise: on one chip, what does fusing
-them bring, and what limits it? So nothing here confirms or refutes the published numbers.
+These ratios compare chips. This study asks a different question about the same blocks: on one chip, how much does fusion gain,
+and what limits it? It neither confirms nor refutes the published ratios.
 
 ## Method
 
 Blocks: [Mamba, Mamba-2 and Hyena](../reference/workloads.md) of the smallest published models (model dim 768), bf16. Chips:
-[edge and cloud](../reference/chips.md), and the SN40L with its data in HBM ([how it is told](sn40l.md)), the nearest to a
-dataflow unit. Time is minimised. The scan of Mamba with what stands around it is one kernel; so is each long convolution of
-Hyena with its gate (two transforms, product, transform back).
+[edge and cloud](../reference/chips.md), and the SN40L with its data in HBM ([how it is modelled](sn40l.md)), which is the nearest
+to a dataflow unit. Time is minimised. The scan of Mamba, with its discretisation and gate, is one kernel. So is each long
+convolution of Hyena with its gate (two transforms, product, inverse transform).
 
-The search may cut the kernels of these blocks between any two ops, and lanes lie along channels (Mamba) and the sequence (Hyena):
-see [decisions](../decisions/0026-divisible-kernels.md).
+The search may divide the kernels of these blocks between any two ops ([decision](../decisions/0026-divisible-kernels.md)). The
+lanes of the vector engine process channels (Mamba) or positions of the sequence (Hyena).
 
-Ways to map:
+The mapping strategies:
 
 {MEANING}
 ```console
@@ -111,21 +111,22 @@ def _agrees(rows: Sequence[Row]) -> tuple[Finding, ...]:
     faster = [f"{times_as(ratio)} on {series}" for series, ratio in gains.items()]
     return (
         Finding(
-            "**On chips built for GEMMs, what is not a GEMM is the limit.** The vector engine is the busiest resource in all "
+            "**On chips built for GEMMs, the other ops are the limit.** The vector engine is the busiest resource in all "
             f"best plans of Mamba and Hyena on edge and cloud, for {percent(min(shares), 1.0)} to {percent(max(shares), 1.0)} of "
-            "the time. That is the paper's point too: such chips run scans and transforms badly.",
+            "the time. The paper makes the same point: such chips run scans and transforms poorly.",
             all(row.busiest == "engine vector" for row in built_for_gemms),
         ),
         Finding(
-            "**Mamba-2 was made for such chips**: in chunks, most of its scan are GEMMs. Its block is faster than a Mamba block "
-            f"of that size ({', '.join(faster)}), and its busiest resource is another one, or the vector engine for less of the "
-            f"time ({', '.join(f'{row.busiest} on {row.series}, {percent(row.share, 1.0)}' for row in chunked)}).",
+            "**Mamba-2 was designed for such chips**: with chunks, most of its scan consists of GEMMs. Its block is faster than "
+            f"a Mamba block of the same size ({', '.join(faster)}). Its busiest resource is a different one, or the vector "
+            f"engine for a smaller part of the time "
+            f"({', '.join(f'{row.busiest} on {row.series}, {percent(row.share, 1.0)}' for row in chunked)}).",
             all(row.busiest != "engine vector" or row.share < scanned[row.series].share for row in chunked)
             and all(ratio > 1.0 for ratio in gains.values()),
         ),
         Finding(
-            f"**On a dataflow unit fusion pays most**: Mamba and Hyena take {spread(unit)} as long op by op on the SN40L, "
-            f"{spread(others)} on the others. Its vector engines are many, so that what counts is its memory: the HBM bus is "
+            f"**Fusion gains most on a dataflow unit**: op by op, Mamba and Hyena take {spread(unit)} the time on the SN40L, and "
+            f"{spread(others)} on the other chips. The SN40L has many vector engines, so its memory is the limit: the HBM bus is "
             "the busiest resource of every best plan.",
             min(unit) > max(others) and all(row.busiest == "bus hbm" for row in rows if row.series == "SN40L, HBM" and row.best),
         ),
@@ -137,16 +138,15 @@ def _differs(rows: Sequence[Row]) -> tuple[Finding, ...]:
     groups = [len(row.fused) for row in rows if row.best]
     return (
         Finding(
-            f"**Fusing kernels with each other brings little**: Mamba blocks {spread(mamba)}, Hyena {spread(hyena)} over "
-            "unfused kernels. A Mamba block's kernels already hold the whole scan with its discretisation and gate, as its "
-            "authors' kernel does; what lies between them is small beside the vector engine's time.",
+            f"**Fusing kernels with each other gains little**: Mamba blocks {spread(mamba)}, Hyena {spread(hyena)} over unfused "
+            "kernels. One kernel of a Mamba block already contains the whole scan with its discretisation and gate, like the "
+            "kernel of Mamba's authors. The traffic between kernels takes little time compared with the vector engine.",
             max(mamba) < 1.3 and max(hyena) < 1.1,
         ),
         Finding(
-            "**Fusing all of a kernel is not the answer either.** Every best plan cuts its block into several groups of "
-            f"ops ({min(groups)} to {max(groups)}), and none fuses all. A scan and a transform keep their sequence whole in "
-            "every tile; a group that holds several such tensors has room for fewer channels beside each other, and lanes stay "
-            "empty.",
+            "**Fusing all ops of a block is not best either.** Every best plan divides its block into several groups of ops "
+            f"({min(groups)} to {max(groups)}). A scan or a transform needs its whole sequence in every tile. A group with "
+            "several such tensors has capacity for fewer channels at a time, and lanes stay idle.",
             min(groups) > 1,
         ),
     )
@@ -155,9 +155,9 @@ def _differs(rows: Sequence[Row]) -> tuple[Finding, ...]:
 AFTER = """\
 ## Limits
 
-- The paper's workloads are long sequences; here they are short, as a sequence must fit a cluster's buffer.
-- The transform is counted as radix-2 butterflies on the vector engine; one by matrix products is not tried.
-- A scan is counted as work per point; how a tile hands its state to the next in a pipeline is not modelled."""
+- The paper's sequences are long. Here they are short, because a sequence must fit into a cluster's buffer.
+- The transform is counted as radix-2 butterflies on the vector engine. Transforms by matrix products are not considered.
+- A scan is counted as work per point. The transfer of the state from tile to tile in a pipeline is not modelled."""
 
 PLOTS = {"ssm": ("Time over the best plan's: fusion (left) and collectives (right) by block and chip", GROUPS)}
 STUDY = Study("ssm", "Mamba and Hyena, fused and unfused", cases, quick, account, PLOTS, {})

@@ -8,7 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ SCHEMA = "halley.study/1"
 WAYS = ("op_by_op", "unfused", "local", "silent", "best")
 """The ways to map, by the names of a row's fields."""
 
-DEPENDS = ("errors.py", "formulas", "ir", "network", "workloads", "rewrite", "cost", "search")
+DEPENDS = ("errors.py", "formulas", "ir", "network", "workloads", "rewrite", "cost", "mapping")
 """The parts of the source that a figure depends on; workloads and chips count by their values."""
 
 
@@ -44,8 +44,9 @@ def behind(*files: Path) -> str:
 
 
 def fingerprint(case: Case, code: str) -> str:
-    """Of all that the figures of a case depend on."""
-    return hashlib.sha256(f"{code} {case.workload!r} {case.chip!r}".encode()).hexdigest()[:16]
+    """Of all that the figures of a case depend on; descriptions and sources change none of them."""
+    chip = replace(case.chip, description="", sources={})
+    return hashlib.sha256(f"{code} {case.workload!r} {chip!r}".encode()).hexdigest()[:16]
 
 
 def load(name: str) -> tuple[list[Row], str]:

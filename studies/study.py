@@ -115,11 +115,11 @@ def _everything(name: str, rows: Sequence[Row], searched_on: str) -> list[str]:
     lines = [
         "## All numbers",
         "",
-        "The first table of each operation has how many times as long as the best the other ways take. *None*: the space has no",
-        "such mapping that fits. It leaves no clusters idle on purpose, so that one row, say, has to be split along its columns.",
+        "The first table of each operation gives the time of each strategy relative to the best plan. *None*: no such mapping of",
+        "the search space fits. The space leaves no cluster idle on purpose: a single row, for example, is split by columns.",
         "",
-        f"{len(rows)} cases; in {proven} of them every search is proven optimal (gap 0). Times are of the model, not measured on",
-        f"hardware. One after the other, the searches took {seconds:,.0f} s on: {searched_on}. With all digits:",
+        f"{len(rows)} cases; in {proven} of them every search is proven optimal (gap 0). Times come from the model, not from",
+        f"hardware. The searches took {seconds:,.0f} s, one after the other, on: {searched_on}. With all digits:",
         f"[CSV]({name}.csv), [JSON]({name}.json).",
         "",
     ]
@@ -131,7 +131,7 @@ def _everything(name: str, rows: Sequence[Row], searched_on: str) -> list[str]:
 
 
 def told(row: Row) -> str:
-    """A row in one line, for whoever waits."""
+    """A row in one line, as progress."""
     name = ", ".join(row.key)
     if row.best is None:
         return f"{name:60s} none found"

@@ -141,9 +141,7 @@ def solve(case: Case, mark: str) -> Row:
         parts[_PART_OF.get(name, name)] += share
     used = float(utilisation(found.work, found.time, found.peak))
     seconds = time.process_time() - start
-    return Row(
-        *case.key, found.time, used, rate / whole.price, rate / whole.power, parts, found.plan, found.gap, seconds, mark
-    )
+    return Row(*case.key, found.time, used, rate / whole.price, rate / whole.power, parts, found.plan, found.gap, seconds, mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +172,7 @@ def _splits(plan: GraphPlan) -> str:
     """Which dims the ops split on each axis, the most frequent first, equal ones by name."""
     told = []
     for place, axis in enumerate(plan.sharding.problem.mesh):
-        dims = [item.ways[place].split or "none" for item in plan.sharding.ops]
+        dims = [item.strategy[place].split or "none" for item in plan.sharding.ops]
         told.append(f"{axis.name}: {', '.join(sorted(set(dims), key=lambda dim: (-dims.count(dim), dim)))}")
     return "; ".join(told)
 

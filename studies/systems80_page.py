@@ -182,13 +182,13 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def told(row: Row) -> str:
-    """A row in one line, for whoever waits."""
+    """A row in one line, as progress."""
     name = f"{row.workload} on {row.system}"
     return f"{name:42s} {row.reason}" if row.reason else f"{name:42s} {row.utilisation:6.1%} {row.time:.3g} s  {row.plan}"
 
 
 def observations(rows: Sequence[Row], workload: str) -> list[str]:
-    """A table of the paper's ratios beside ours."""
+    """A table of the paper's ratios and ours."""
     names = {"utilisation": "utilisation", "per_price": "cost efficiency", "per_energy": "power efficiency"}
     lines = []
     for each in (each for each in OBSERVATIONS if each.workload == workload):

@@ -16,16 +16,16 @@ WORDS = {
     "silent": "no collectives",
     "best": "best",
 }
-"""The ways to map, as the pages call them."""
+"""The mapping strategies, as the pages call them."""
 
 MEANING = """\
-- **op by op**: every elementary op is a kernel of its own, so that each result goes through outer memory. It cuts all kernels,
-  the others only those that their workload lets them cut: with the rest, it alone may beat the best;
-- **unfused**: each kernel on its own (a GEMM; a whole softmax; a whole norm), its result in outer memory in between. Collectives
+- **op by op**: each elementary op is a kernel of its own, and each result is written to outer memory. The other strategies divide
+  a kernel only if its workload allows it. With other workloads, op by op can be faster than the best;
+- **unfused**: each kernel (a GEMM, a whole softmax, a whole norm) runs separately, with its result in outer memory. Collectives
   inside a kernel are allowed;
-- **fused, local**: all kernels fused, no reduction split over clusters, so that no collective is needed;
-- **no collectives**: any partition into fused groups, any split, but no collective (the chip's links are too slow for any);
-- **best**: any partition into fused groups, any split, any collective that it needs.
+- **fused, local**: all kernels are fused, and no reduction is split over clusters, so no collective is needed;
+- **no collectives**: any partition into fused groups and any split, but no collective (the chip's links are too slow for any);
+- **best**: any partition into fused groups, any split, and the collectives that it needs.
 """
 
 PANELS = (
@@ -33,7 +33,7 @@ PANELS = (
     Panel("best without collectives, over best", "all fused without split reductions, over best"),
 )
 KINDS = (("unfused", "op_by_op"), ("silent", "local"))
-"""The ways that the panels of the figure show: as filled dots, as hollow ones."""
+"""The strategies that the panels of the figure show: as filled dots, as hollow ones."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
@@ -43,7 +43,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
 
 
 def times(rows: Iterable[Row]) -> list[str]:
-    """Time of the best plan, and how many times as long the other ways take."""
+    """Time of the best plan, and the times of the other strategies relative to it."""
     head = ("case", "extents", "chip", "groups of the best", "best", *(WORDS[way] for way in WAYS[:-1]))
     lines = [
         (
@@ -60,26 +60,25 @@ def costs(rows: Iterable[Row]) -> list[str]:
     kinds = ("op_by_op", "unfused", "best")
     head = ("case", "chip", *(f"energy: {WORDS[k]}" for k in kinds), *(f"traffic: {WORDS[k]}" for k in kinds))
     lines = [
-        (row.name, row.series, *(_shown(getattr(row, k), unit) for unit in ("energy", "traffic") for k in kinds))
-        for row in rows
+        (row.name, row.series, *(_shown(getattr(row, k), unit) for unit in ("energy", "traffic") for k in kinds)) for row in rows
     ]
     return table(head, lines, 2)
 
 
 def chosen(rows: Iterable[Row]) -> list[str]:
-    """The collectives of the best plans, and what going without any costs."""
-    head = ("case", "chip", "collectives of the best plan", "loops around", "without any")
+    """The collectives of the best plans, and the relative time of the best plan without any."""
+    head = ("case", "chip", "collectives of the best plan", "enclosing loops", "without any")
     lines = []
     for row in rows:
         if row.exchanges:
-            told = "<br>".join(map(str, row.exchanges))
+            shown = "<br>".join(map(str, row.exchanges))
             depths = sorted({exchange.loops for exchange in row.exchanges})
-            lines.append((row.name, row.series, told, ", ".join(map(str, depths)), times_as(row.ratio("silent"))))
+            lines.append((row.name, row.series, shown, ", ".join(map(str, depths)), times_as(row.ratio("silent"))))
     return table(head, lines, 3) if lines else ["No best plan has a collective."]
 
 
 def ratios(rows: Iterable[Row], way: str, *groups: str, series: str = "") -> list[float]:
-    """Time of a way over that of the best, of the rows that have both; of all groups and chips unless some are named."""
+    """Time of a strategy over that of the best, of the rows that have both; of all groups and chips unless some are named."""
     chosen = (row for row in rows if (not groups or row.group in groups) and (not series or row.series == series))
     return [ratio for row in chosen if (ratio := row.ratio(way))]
 

@@ -185,7 +185,7 @@ def page(rows: Sequence[Row], planned_on: str) -> str:
     for system, name in SYSTEMS.items():
         here = [row for row in rows if row.system == system]
         shown_rows += ["", f"## {name}", "", f"`{system}`", ""]
-        head = ("model", "best plan", "iteration", "tokens/s, chip", "MFU", "memory", "gap", "CPU", "room")
+        head = ("model", "best plan", "iteration", "tokens/s, chip", "MFU", "memory", "gap", "CPU time", "memory of the search")
         shown_rows += table(head, [_line(row) for row in here if not row.reason], 2)
         shown_rows += ["", *(f"{row.reason}." for row in here if row.reason)]
     parts = {"headline": headline(rows), "tables": "\n".join(shown_rows).strip(), "machine": planned_on}

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from halley.ir.text import parse, to_text
     from halley.ir.workload import Op, OpKind, Tensor, Workload
     from halley.library import chip_names
+    from halley.mapping.optimise import optimise
+    from halley.mapping.problem import Objective, Problem
+    from halley.mapping.result import Certificate, Point, Result, Solution
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
-    from halley.search.optimise import optimise
-    from halley.search.problem import Objective, Problem
-    from halley.search.result import Certificate, Point, Result, Solution
     from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
@@ -55,9 +55,9 @@ _HOME = {
     "halley.library": ("chip_names",),
     "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
-    "halley.search.optimise": ("optimise",),
-    "halley.search.problem": ("Objective", "Problem"),
-    "halley.search.result": ("Certificate", "Point", "Result", "Solution"),
+    "halley.mapping.optimise": ("optimise",),
+    "halley.mapping.problem": ("Objective", "Problem"),
+    "halley.mapping.result": ("Certificate", "Point", "Result", "Solution"),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""

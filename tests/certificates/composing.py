@@ -17,10 +17,10 @@ from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
-from halley.search.frames import frames
-from halley.search.space import Frame
-from halley.search.stages import BUFFERS, Slot, Stage
-from halley.search.template import template
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.stages import BUFFERS, GroupStage, Slot
 
 Runs = tuple[tuple[int, ...], ...]
 """Numbers of the stages that follow each other, by child."""
@@ -31,7 +31,7 @@ Together = Callable[[tuple[Node, ...]], Node]
 def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tuple[Node, int]]:
     """Every mapping of a group that is fused, without the outermost Hold; those that differ in one buffer or two of their Holds
     together, with their number: their numbers of buffers are arrays. Holds with none are not in the tree."""
-    known: dict[tuple[str, int], Sequence[Stage]] = {}
+    known: dict[tuple[str, str, int], Sequence[GroupStage]] = {}
     for frame in in_turn(workload, chip, ops):
         yield from buffered(frame, frame.stages)
         if len(frame.stages) == 1:
@@ -40,8 +40,8 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
             if not _overlaps(workload, frame, runs):
                 continue
             yield from buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap))
-            if frame.name == "through the shared buffer":  # what passes between clusters of their own
-                for together, stages in _on_shares(workload, chip, ops, runs, known):
+            if frame.name.startswith("through ") and "walked" not in frame.name:  # what passes between clusters of their own
+                for together, stages in _on_shares(workload, chip, ops, runs, known, frame.name):
                     yield from buffered(frame, stages, _Composer(workload, stages, runs, together))
 
 
@@ -63,7 +63,7 @@ def _of(workload: Workload, op: str) -> tuple[str, ...]:
 
 def in_turn(workload: Workload, chip: Chip, ops: Sequence[Op]) -> list[Frame]:
     """The frames of the search in which the stages follow each other."""
-    return [frame for frame in frames(workload, template(chip), ops) if not frame.cut]
+    return [frame for frame in frames(workload, hierarchy(chip), ops) if not frame.cut]
 
 
 def every_run(stages: int) -> list[Runs]:
@@ -85,27 +85,33 @@ def shared_out(total: int) -> list[tuple[int, ...]]:
 
 
 def _on_shares(
-    workload: Workload, chip: Chip, ops: Sequence[Op], runs: Runs, known: dict[tuple[str, int], Sequence[Stage]]
-) -> Iterator[tuple[Together, list[Stage]]]:
-    """For each way to share out an axis among the runs: how to put them side by side, and what each stage can be there (``known``
-    by axis and members). Of axes that differ in their name alone, the first."""
-    level = chip.levels[2]
-    assert level.network is not None
-    seen: list[Axis] = []
-    for axis in level.network.axes:
-        if replace(axis, name="") in seen:
+    workload: Workload,
+    chip: Chip,
+    ops: Sequence[Op],
+    runs: Runs,
+    known: dict[tuple[str, str, int], Sequence[GroupStage]],
+    name: str,
+) -> Iterator[tuple[Together, list[GroupStage]]]:
+    """For each way to distribute the members of an axis to the runs: how to put them side by side, and what each stage can be
+    there (``known`` by frame, axis and members). The axes are those inside the memory that the frame is named by; of axes of a
+    level that differ in their name alone, the first."""
+    outside = chip.depth(name.split()[1].rstrip(","))
+    inside = [(level, axis) for level in chip.levels[outside + 1 :] if level.network for axis in level.network.axes]
+    seen: list[tuple[str, Axis]] = []
+    for level, axis in inside:
+        if (level.name, replace(axis, name="")) in seen:
             continue
-        seen.append(replace(axis, name=""))
+        seen.append((level.name, replace(axis, name="")))
         for counts in shared_out(axis.size):
             if len(counts) != len(runs):
                 continue
-            stages: dict[int, Stage] = {}
+            stages: dict[int, GroupStage] = {}
             for count, run in zip(counts, runs, strict=True):
-                if (axis.name, count) not in known:
+                if (name, axis.name, count) not in known:
                     smaller = in_turn(workload, narrower(chip, axis.name, count), ops)
-                    (frame,) = (frame for frame in smaller if frame.name == "through the shared buffer")
-                    known[axis.name, count] = frame.stages
-                stages |= {stage: known[axis.name, count][stage] for stage in run}
+                    (frame,) = (frame for frame in smaller if frame.name == name)
+                    known[name, axis.name, count] = frame.stages
+                stages |= {stage: known[name, axis.name, count][stage] for stage in run}
             yield _beside(level.name, axis.name, counts), [stages[stage] for stage in sorted(stages)]
 
 
@@ -114,7 +120,7 @@ def _beside(level: str, axis: str, counts: tuple[int, ...]) -> Together:
 
 
 def narrower(chip: Chip, name: str, members: int) -> Chip:
-    """The chip with only some clusters along an axis; some members of a ring stand in a line."""
+    """The chip with only some members along an axis, whose name no other one has; some members of a ring stand in a line."""
 
     def part(axis: Axis) -> Axis:
         if axis.name != name:
@@ -122,16 +128,15 @@ def narrower(chip: Chip, name: str, members: int) -> Chip:
         opened = axis.topology is Topology.RING and members < axis.size
         return replace(axis, size=members, topology=Topology.LINE if opened else axis.topology)
 
-    outer, shared, clusters = chip.levels
-    assert clusters.network is not None
-    network = replace(clusters.network, axes=tuple(part(axis) for axis in clusters.network.axes))
-    return replace(chip, levels=(outer, shared, replace(clusters, network=network)))
+    networks = [level.network and replace(level.network, axes=tuple(map(part, level.network.axes))) for level in chip.levels]
+    levels = (replace(level, network=network) for level, network in zip(chip.levels, networks, strict=True))
+    return replace(chip, levels=tuple(levels))
 
 
 class _Composer:
     """Puts stages that follow each other in a tree at work together, in runs."""
 
-    def __init__(self, workload: Workload, stages: Sequence[Stage], runs: Runs, together: Together) -> None:
+    def __init__(self, workload: Workload, stages: Sequence[GroupStage], runs: Runs, together: Together) -> None:
         self.workload, self.stages, self.runs, self.together = workload, stages, runs, together
 
     def __call__(self, tree: Node, nodes: Sequence[Node]) -> Node:
@@ -183,7 +188,7 @@ class _Composer:
 
 
 def buffered(
-    frame: Frame, stages: Sequence[Stage], composed: Callable[[Node, Sequence[Node]], Node] = lambda tree, nodes: tree
+    frame: Frame, stages: Sequence[GroupStage], composed: Callable[[Node, Sequence[Node]], Node] = lambda tree, nodes: tree
 ) -> Iterator[tuple[Node, int]]:
     """Every mapping of a frame with these stages."""
     for skeletons in itertools.product(*(stage.skeletons for stage in stages)):
@@ -212,4 +217,3 @@ def assignments(slots: Sequence[Slot], tiles: Mapping[str, int]) -> Iterator[Map
         return
     for size in slots[0].sizes(int(slots[0].limit(tiles))):
         yield from assignments(slots[1:], {**tiles, slots[0].name: size})
-

@@ -27,8 +27,8 @@ from halley.ir.hardware import (
 )
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
-from halley.rewrite.tidy import tidy
-from halley.search.template import template
+from halley.mapping.space.hierarchy import hierarchy
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
 
 Front = list[tuple[float, float]]
@@ -113,7 +113,7 @@ def _ops(workload: Workload, names: set[str]) -> list[Op]:
 
 
 def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Node, int]]) -> tuple[Front, int]:
-    machine = template(chip)
+    machine = hierarchy(chip)
     names = {name for kernel in group for name in kernel}
     ops = _ops(workload, names)
     made = {name for op in ops for name in op.outputs}
@@ -124,7 +124,7 @@ def _group(workload: Workload, chip: Chip, group: Part, walks: list[tuple[Node, 
     ]
     points: Front = []
     for walk, several in walks:
-        tree: Node = tidy(Hold(machine.outer, tuple((name,) for name in kept), walk, 1), workload.dims)
+        tree: Node = canonical(Hold(machine.outer, tuple((name,) for name in kept), walk, 1), workload.dims)
         points = pareto([*points, *fitting(workload, chip, tree, several)])
     return points, sum(several for _, several in walks)
 
@@ -229,7 +229,7 @@ def draw_workload(draw: random.Random) -> Workload:
 
 
 def draw_chip(draw: random.Random) -> Chip:
-    """A small chip of the template whose buffers, ports and links are each sometimes the bottleneck."""
+    """A small chip of the hierarchy whose buffers, ports and links are each sometimes the bottleneck."""
 
     def memory(name: str, capacity: float) -> Memory:
         rates = (draw.choice([0.5, 1, 2, 4]) * 1e9 for _ in range(2))
@@ -279,6 +279,43 @@ def draw_chip(draw: random.Random) -> Chip:
     )
 
 
+def draw_hierarchy(draw: random.Random) -> Chip:
+    """A small chip of two to four levels. At the last one, a memory for each operand, one for all, or one for results while the
+    engines read from the level before; up to two axes at each level, or none."""
+    base, names = draw_chip(draw), iter("abcdefgh")
+
+    def memory(name: str, capacity: float) -> Memory:
+        rates = (draw.choice([0.5, 1, 2, 4]) * 1e9 for _ in range(2))
+        return Memory(name, capacity, *rates, draw.choice([0, 5e-9]), draw.random() * 1e-12, draw.random() * 1e-12)
+
+    def network() -> Network | None:
+        link = Link(draw.choice([1e9, 32e9]), 2e-9, 1e-12)
+        topology, sizes = draw.choice(CHIP_TOPOLOGIES), draw.choice([(), (2,), (2,), (3,), (2, 2)])
+        axes = tuple(Axis(next(names), size, topology, link) for size in sizes)
+        return Network(axes, Link(draw.choice([0.5, 2]) * 1e9, 0, 1e-12), draw.random() < 0.7) if axes else None
+
+    below = draw.choice([1, 1, 2, 3])
+    levels = [Level("dram", (memory("dram", 1e9),))]
+    for at in range(below - 1):
+        several = draw.random() < 0.3
+        held = tuple(memory(f"m{at}{letter}", draw.choice([30, 100, 1000])) for letter in ("xy" if several else "x"))
+        levels.append(Level(f"level{at}", held, network() if at or draw.random() < 0.3 else None))
+    match draw.choice(["one", "each", "results"] if below > 1 else ["one", "each"]):
+        case "one":
+            local = {"input": "buf", "weight": "buf", "output": "buf"}
+        case "each":
+            local = {"input": "ibuf", "weight": "wbuf", "output": "obuf"}
+        case _:
+            outside = levels[-1].memories[0].name
+            local = {"input": outside, "weight": outside, "output": "reg"}
+    own = [name for name in dict.fromkeys(local.values()) if not name.startswith("m")]
+    levels.append(Level("last", tuple(memory(name, draw.choice([12, 40, 200])) for name in own), network()))
+    assert base.matrix is not None
+    engine = replace(base.matrix, reads={role: (name,) for role, name in local.items()})
+    vector = replace(base.vector, reads=(local["output"],)) if base.vector else None
+    return replace(base, levels=tuple(levels), matrix=engine, vector=vector)
+
+
 def more_of_everything(chip: Chip, factor: float) -> Chip:
     """The same chip with larger and faster memories."""
     levels = tuple(
@@ -308,6 +345,7 @@ __all__ = [
     "draw_divisible",
     "draw_graph",
     "draw_hidden",
+    "draw_hierarchy",
     "draw_workload",
     "exhaustive",
     "kernels",

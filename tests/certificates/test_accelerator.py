@@ -13,17 +13,17 @@ from tests.certificates.test_program import group
 
 from halley.cost import grid as grids
 from halley.cost.grid import SWITCH as OWN
-from halley.cost.grid import Grid, Least, cheapest_order
-from halley.cost.instructions import Array, Place, Step, allocated, apply
+from halley.cost.grid import Grid, GridMinimum, cheapest_order
+from halley.cost.instructions import Array, Instruction, Place, allocated, apply
 from halley.cost.program import Factor
 from halley.errors import BadInput
-from halley.formulas.terms import Operation, Terms
+from halley.formulas.terms import Operation, TermFactory
 from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.ir.workload import Workload
-from halley.optim.switch import PATIENCE, VARIABLE, Switch
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.optim.switch import LOAD_AFTER_SECONDS, MODE_VARIABLE, CompiledLoops
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax
 
 ARITHMETIC = [operation for operation in Operation if operation not in (Operation.CONSTANT, Operation.OPEN)]
@@ -39,24 +39,24 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield request.param
 
 
-def drawn(draw: random.Random, dims: str) -> tuple[list[Step], list[Place], list[str], dict[str, int]]:
+def drawn(draw: random.Random, dims: str) -> tuple[list[Instruction], list[Place], list[str], dict[str, int]]:
     """Code of every operation on factors, earlier values and constants; outputs; each factor's dim; choices of each dim."""
     kinds = [draw.choice(dims) for _ in range(draw.randint(1, 6))]
-    code: list[Step] = []
+    code: list[Instruction] = []
 
     def place() -> Place:
         return draw.randrange(len(code)) if draw.random() < 0.8 else draw.choice([0.0, 1.0, 2.5, -3.0, 7.0])
 
     for factor in range(len(kinds)):
-        code.append(Step(Operation.OPEN, len(code), factor, 0.0))
+        code.append(Instruction(Operation.OPEN, len(code), factor, 0.0))
     for _ in range(draw.randint(0, 40)):
-        code.append(Step(draw.choice(ARITHMETIC), len(code), place(), place()))
+        code.append(Instruction(draw.choice(ARITHMETIC), len(code), place(), place()))
     outputs = [place() for _ in range(4)]
     counts = {dim: draw.choice([1, 2, 7, 40] if dim != dims[-1] else [1, 3, 700, 1100]) for dim in dims}
     return code, outputs, kinds, counts
 
 
-def plainly(code: list[Step], outputs: list[Place], loaded: list[Array]) -> list[Array | float]:
+def plainly(code: list[Instruction], outputs: list[Place], loaded: list[Array]) -> list[Array | float]:
     """Each instruction on everything at once, every value kept."""
     values: list[Array] = []
     for step in code:
@@ -85,26 +85,26 @@ def test_a_grid_is_every_combination(seed: int, mode: str) -> None:
     for least, row in zip(grid.least(capacities), found, strict=False):
         rest = np.where(fits & (row < np.inf), row, np.inf)
         best = int(rest.argmin())
-        assert least == ((rest[best], best) if rest[best] < np.inf else Least(math.inf, -1))
+        assert least == ((rest[best], best) if rest[best] < np.inf else GridMinimum(math.inf, -1))
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_rows_compiled_are_rows_plainly(seed: int) -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
-    from halley.cost.accelerator import Rows
+    from halley.cost.accelerator import CompiledProgram
 
     draw = random.Random(seed)
     code, outputs, kinds, counts = drawn(draw, "abc")
     source = np.random.default_rng(seed)
     tables = [source.integers(1, 30, counts[kind]).astype(np.float64) for kind in kinds]
-    terms = Terms()
+    terms = TermFactory()
     factors = [Factor(kind, terms.open(f"{kind}{place}", kind), False) for place, kind in enumerate(kinds)]
     rows = draw.choice([1, 5, 511, 512, 1500])
     nodes = {dim: source.integers(-1, count + 1, rows) for dim, count in counts.items()}  # beyond a table: the nearest in it
     with np.errstate(all="ignore"):
         loaded = [table.take(nodes[kind], mode="clip") for table, kind in zip(tables, kinds, strict=True)]
         expected = plainly(code, outputs, loaded)
-    found = Rows(allocated(code, outputs, [0] * len(code)), factors, tables)(nodes, rows)
+    found = CompiledProgram(allocated(code, outputs, [0] * len(code)), factors, tables)(nodes, rows)
     for row, value in zip(found, expected, strict=True):
         assert np.array_equal(row, np.broadcast_to(value, row.shape), equal_nan=True)
 
@@ -151,9 +151,17 @@ def test_among_equals_the_first_counts(mode: str) -> None:
     """The accelerator meets (1, 0) before (0, 600), as it takes a piece of the last dim for all others."""
     values = np.ones((2, 1100))
     values[0, 600] = values[1, 0] = values[1, 700] = 0.5
-    code = [Step(Operation.OPEN, 0, 0, 0.0), Step(Operation.OPEN, 1, 1, 0.0), Step(Operation.OPEN, 2, 2, 0.0)]
-    code += [Step(Operation.MULTIPLY, 3, 0, 1), Step(Operation.SUBTRACT, 4, 1.0, 0), Step(Operation.MULTIPLY, 5, 4, 2)]
-    code += [Step(Operation.ADD, 6, 3, 5)]  # row 0 where a is 1, row 1 where a is 0
+    code = [
+        Instruction(Operation.OPEN, 0, 0, 0.0),
+        Instruction(Operation.OPEN, 1, 1, 0.0),
+        Instruction(Operation.OPEN, 2, 2, 0.0),
+    ]
+    code += [
+        Instruction(Operation.MULTIPLY, 3, 0, 1),
+        Instruction(Operation.SUBTRACT, 4, 1.0, 0),
+        Instruction(Operation.MULTIPLY, 5, 4, 2),
+    ]
+    code += [Instruction(Operation.ADD, 6, 3, 5)]  # row 0 where a is 1, row 1 where a is 0
     grid = Grid(code, [6], ["a", "c", "c"], [np.array([1.0, 0.0]), values[0], values[1]], {"a": 2, "c": 1100})
     assert grid.costs().tolist() == [values.ravel().tolist()]
     assert grid.least([]) == [(0.5, 600)]
@@ -163,8 +171,12 @@ def test_what_fewer_dims_change_is_computed_once(monkeypatch: pytest.MonkeyPatch
     """Of 50 x 40 x 9000 combinations: a product of the first two dims once per pair of them."""
     monkeypatch.setattr(OWN, "mode", "off")
     kinds = ["a", "b", "c"]
-    code = [Step(Operation.OPEN, at, at, 0.0) for at in range(3)]
-    code += [Step(Operation.MULTIPLY, 3, 0, 1), Step(Operation.ADD, 4, 3, 2), Step(Operation.CEIL_DIVIDE, 5, 2, 3.0)]
+    code = [Instruction(Operation.OPEN, at, at, 0.0) for at in range(3)]
+    code += [
+        Instruction(Operation.MULTIPLY, 3, 0, 1),
+        Instruction(Operation.ADD, 4, 3, 2),
+        Instruction(Operation.CEIL_DIVIDE, 5, 2, 3.0),
+    ]
     counts = {"a": 50, "b": 40, "c": 9000}
     columns = [np.arange(1.0, 1 + counts[kind]) for kind in kinds]
     done: dict[Operation, int] = dict.fromkeys(Operation, 0)
@@ -183,9 +195,9 @@ def test_what_fewer_dims_change_is_computed_once(monkeypatch: pytest.MonkeyPatch
 
 def test_the_order_of_least_work() -> None:
     """Three steps on a and b, one on all: c walks between a and b, so that the three are not done again for each choice of c."""
-    code = [Step(Operation.OPEN, at, at, 0.0) for at in range(3)]
-    code += [Step(Operation.MULTIPLY, 3, 0, 1), Step(Operation.ADD, 4, 3, 0)]
-    code += [Step(Operation.DIVIDE, 5, 4, 1), Step(Operation.ADD, 6, 5, 2)]
+    code = [Instruction(Operation.OPEN, at, at, 0.0) for at in range(3)]
+    code += [Instruction(Operation.MULTIPLY, 3, 0, 1), Instruction(Operation.ADD, 4, 3, 0)]
+    code += [Instruction(Operation.DIVIDE, 5, 4, 1), Instruction(Operation.ADD, 6, 5, 2)]
     counts = {"a": 100, "b": 100, "c": 100}
     assert cheapest_order(code, ["a", "b", "c"], counts)[1] == "c"
     assert cheapest_order(code, ["a", "b", "c"], {"a": 2, "b": 2, "c": 1000})[-1] == "c"
@@ -204,7 +216,7 @@ def test_a_grid_needs_choices_for_every_dim() -> None:
 def test_a_grid_takes_a_value_per_choice() -> None:
     """Compiled loops do not look whether a column ends."""
     with pytest.raises(ValueError, match="expected 3 values of a factor of a; got 2"):
-        Grid([Step(Operation.OPEN, 0, 0, 0.0)], [0], ["a"], [np.ones(2)], {"a": 3})
+        Grid([Instruction(Operation.OPEN, 0, 0, 0.0)], [0], ["a"], [np.ones(2)], {"a": 3})
 
 
 WORK = [gemm_softmax(30, 24, 16), attention(1, 1, 1, 6, 10, 4, variant="online"), gemm_layernorm(20, 15, 8)]
@@ -233,13 +245,13 @@ MODULE = "halley.cost.accelerator"
 
 def test_auto_waits_until_it_pays() -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
-    switch = Switch(MODULE, "auto")
+    switch = CompiledLoops(MODULE, "auto")
     assert switch.kernels() is None
-    assert switch.kernels(ahead=PATIENCE) is not None  # a long run is seen coming
-    switch.spent = PATIENCE
+    assert switch.kernels(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
+    switch.spent = LOAD_AFTER_SECONDS
     assert switch.kernels() is sys.modules["halley.cost.accelerator"]
-    assert Switch(MODULE, "off", spent=PATIENCE).kernels() is None
-    assert Switch(MODULE, "on").kernels() is not None
+    assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).kernels() is None
+    assert CompiledLoops(MODULE, "on").kernels() is not None
 
 
 def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +262,7 @@ def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> 
     nodes = {dim: np.zeros(20_000, dtype=np.int64) for dim in shape.trees}
     shape.bounds(nodes, 20_000)
     once = OWN.spent
-    assert 0.0 < once < PATIENCE
+    assert 0.0 < once < LOAD_AFTER_SECONDS
     shape.least.program.grid(shape.least.tables, {dim: ids[:20] for dim, ids in nodes.items()}).least(())
     assert OWN.spent > once
 
@@ -260,23 +272,23 @@ def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy goes on where nobody asked for more; who asked is told what to do."""
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "halley.cost.accelerator", raising=False)
-    switch = Switch(MODULE, mode, spent=PATIENCE)
+    switch = CompiledLoops(MODULE, mode, spent=LOAD_AFTER_SECONDS)
     if mode == "auto":
         assert switch.kernels() is None
     else:
-        with pytest.raises(BadInput, match=rf"{VARIABLE}: expected numba .* pip install 'halley\[fast\]'"):
+        with pytest.raises(BadInput, match=rf"{MODE_VARIABLE}: expected numba .* pip install 'halley\[fast\]'"):
             switch.kernels()
 
 
 @pytest.mark.parametrize(("word", "mode"), [("", "auto"), ("off", "off"), ("auto", "auto")])
 def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, word)
-    switch = Switch(MODULE)
+    monkeypatch.setenv(MODE_VARIABLE, word)
+    switch = CompiledLoops(MODULE)
     assert switch.kernels() is None
     assert switch.mode == mode
 
 
 def test_a_word_that_is_no_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "yes")
-    with pytest.raises(BadInput, match=f"{VARIABLE}: expected one of auto, off, on; got 'yes'"):
-        Switch(MODULE).kernels()
+    monkeypatch.setenv(MODE_VARIABLE, "yes")
+    with pytest.raises(BadInput, match=f"{MODE_VARIABLE}: expected one of auto, off, on; got 'yes'"):
+        CompiledLoops(MODULE).kernels()

@@ -8,13 +8,13 @@ import numpy as np
 
 from halley.formulas.terms import Term
 from halley.io.chips.load import load_chip
-from halley.search.alike import form
-from halley.search.groups import Groups, _kept
-from halley.search.partitions import group_ops, kernels
-from halley.search.problem import Objective, Problem
-from halley.search.shapes import Trees
-from halley.search.stages import Slot
-from halley.search.tally import Tally
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.groups import FusedGroups, _kept
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.space.equal_groups import form
+from halley.mapping.space.partitions import group_ops, kernels
+from halley.mapping.space.stages import Slot
 from halley.workloads import gemm_softmax, gpt_layer
 
 
@@ -25,7 +25,7 @@ def test_projections_of_equal_form_cost_the_same() -> None:
     found = []
     for name in ("Q", "K"):
         alone = 1 << next(place for place, kernel in enumerate(kernels(layer)) if name in kernel)
-        group = Groups(problem, ("energy",), ("energy",), 0.0, Tally()).of(layer, alone)
+        group = FusedGroups(problem, ("energy",), ("energy",), 0.0, SearchCounter()).of(layer, alone)
         group.run(np.empty((0, 1)))
         found.append((form(layer, group_ops(layer, alone), _kept(layer, alone)), group.points.tolist(), group.size))
     assert found[0] == found[1]

@@ -27,15 +27,17 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Overlap, Spatial, walk
 from halley.ir.workload import Workload
-from halley.rewrite.tidy import tidy
-from halley.search.baselines import BASELINES
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.result import Result
-from halley.search.template import template
+from halley.mapping.baselines import BASELINES
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Result
+from halley.mapping.space.hierarchy import hierarchy
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
 
 NAMES = {word: restriction.name for word, restriction in BASELINES.items()}
+
+
 def collectives(tree: Node) -> list[Collective]:
     return [node for _, node in walk(tree) if isinstance(node, Collective)]
 
@@ -65,11 +67,9 @@ def belongs(baseline: str, workload: Workload, groups: Cut, trees: list[Node]) -
     raise AssertionError(baseline)
 
 
-def mappings_of(
-    workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int
-) -> list[tuple[Node, int]]:
+def mappings_of(workload: Workload, chip: Chip, group: list[tuple[str, ...]], limit: int) -> list[tuple[Node, int]]:
     """Every mapping of a group, whether it fits or not; those that differ in one buffer or two together, with their number."""
-    machine = template(chip)
+    machine = hierarchy(chip)
     names = {name for kernel in group for name in kernel}
     ops = [op for op in workload.ops if op.name in names]
     made = {name for op in ops for name in op.outputs}
@@ -80,7 +80,7 @@ def mappings_of(
     ]
     found = []
     for mapping, several in mappings(workload, chip, ops):
-        found.append((tidy(Hold(machine.outer, tuple((name,) for name in kept), mapping, 1), workload.dims), several))
+        found.append((canonical(Hold(machine.outer, tuple((name,) for name in kept), mapping, 1), workload.dims), several))
         if len(found) > limit:
             raise TooLarge
     return found

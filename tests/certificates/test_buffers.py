@@ -14,29 +14,29 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, walk
 from halley.ir.workload import Workload
-from halley.search.buffers import hasten
-from halley.search.choice import Choice
-from halley.search.frames import frames
-from halley.search.solve import GroupSearch, fits
-from halley.search.space import Frame, Space
-from halley.search.stages import BUFFERS
-from halley.search.tally import Tally
-from halley.search.template import template
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.solve.group_search import GroupSearch, fits
+from halley.mapping.solve.more_buffers import add_buffers
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import Frame, GroupSpace
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.stages import BUFFERS
 
 
-def drawn(seed: int) -> tuple[Workload, Chip, Choice, Frame]:
+def drawn(seed: int) -> tuple[Workload, Chip, GroupMapping, Frame]:
     """A mapping of a whole small workload in some frame."""
     draw = random.Random(seed)
     while True:
         workload, chip = draw_workload(draw), draw_chip(draw)
-        space = list(frames(workload, template(chip), workload.ops))
+        space = list(frames(workload, hierarchy(chip), workload.ops))
         if space:
             frame = draw.choice(space)
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             tiles: dict[str, int] = {}
             for slot in (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)):
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
-            return workload, chip, Choice(frame, skeletons, tiles), frame
+            return workload, chip, GroupMapping(frame, skeletons, tiles), frame
 
 
 def put(workload: Workload, node: Node) -> Node:
@@ -75,8 +75,8 @@ def test_second_buffers_make_a_plan_no_slower_and_change_no_energy(seed: int) ->
     chip = replace(chip, static_power=0.0)
     before = evaluate(workload, chip, put(workload, single.tree()))
     if fits(chip, before):
-        search = GroupSearch(workload, chip, Space((frame,)), lambda node: put(workload, node), ("energy",), Tally())
-        after = evaluate(workload, chip, put(workload, hasten(search, single).tree()))
+        search = GroupSearch(workload, chip, GroupSpace((frame,)), lambda node: put(workload, node), ("energy",), SearchCounter())
+        after = evaluate(workload, chip, put(workload, add_buffers(search, single).tree()))
         assert fits(chip, after)
         assert after.energy == pytest.approx(before.energy, rel=1e-12)
         assert after.time <= before.time * (1 + 1e-12)

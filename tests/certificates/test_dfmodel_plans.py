@@ -13,7 +13,7 @@ from validation.dfmodel.case import graph as published_graph
 
 from halley.dfmodel.layer import layer_graph
 from halley.dfmodel.network import collective_time
-from halley.dfmodel.plan import Choice, DFModelProblem, best_training
+from halley.dfmodel.plan import AxisChoice, DFModelProblem, best_training
 from halley.errors import BadInput, Infeasible
 from halley.formulas.collectives import all_reduce_bound
 from halley.io.systems.system import load_system
@@ -174,7 +174,7 @@ def test_fused_search_finds_the_best_of_all_choices(seed: int) -> None:
     least = math.inf
     for assignment in (each.assignment for each in found.candidates):
         for microbatch in (1, 2, 4):
-            choice = Choice(assignment, microbatch)
+            choice = AxisChoice(assignment, microbatch)
             if problem.samples(assignment) % microbatch or degree(assignment, Role.PIPELINE) > problem.shape.layers:
                 continue
             stage = problem.stage(choice)

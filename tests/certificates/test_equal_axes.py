@@ -15,7 +15,7 @@ from halley.kernels.machine import Efficiency
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role, SubAxis, assignments, parts_of
 from halley.sharding.communication import Communication, Interconnect
-from halley.training.axis_bounds import Way
+from halley.training.axis_bounds import GraphVariant
 from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.floors import floors_of
 from halley.training.search.search import best_training_plan
@@ -91,7 +91,7 @@ def test_the_optimum_is_that_of_all_orders(sizes: tuple[int, ...]) -> None:
 
 def test_bounds_of_pairs_of_axes_are_below_all_shardings() -> None:
     grid = system(2, 2, 2)
-    problem, way = TrainingProblem(SHAPE, grid, 64, 1024, EFFICIENCY), Way(Recompute.NONE, True)
+    problem, way = TrainingProblem(SHAPE, grid, 64, 1024, EFFICIENCY), GraphVariant(Recompute.NONE, True)
     model, whole = ShardedModel(problem), tuple(SubAxis(axis.name, Role.MODEL, 2, 1) for axis in grid.axes)
     communication = Communication(Interconnect(grid), whole)
     for microbatch in (2, 1):

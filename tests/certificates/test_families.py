@@ -18,20 +18,20 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Overlap, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
-from halley.search import waves
-from halley.search.baselines import Shapes
-from halley.search.count import count_mappings
-from halley.search.frames import frames
-from halley.search.frontier import Frontier
-from halley.search.groups import Groups
-from halley.search.pipelines import Pipelines
-from halley.search.problem import Problem
-from halley.search.shapes import Trees
-from halley.search.solve import GroupSearch
-from halley.search.space import Family, Frame, Space
-from halley.search.stages import Skeleton, Stage
-from halley.search.tally import Interrupted, Tally
-from halley.search.template import template
+from halley.mapping.baselines import AdmittedShapes
+from halley.mapping.bounds.incumbents import Frontier
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.groups import FusedGroups
+from halley.mapping.problem import Problem
+from halley.mapping.solve import frame_order as waves
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.pipelines import Pipelines
+from halley.mapping.solve.space_size import count_mappings
+from halley.mapping.space.frame_sets import Frame, GroupSpace, ImplicitFrames
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.stages import GroupStage, Skeleton
 from halley.workloads import attention, gated_mlp
 
 OBJECTIVES = [("time",), ("energy",), ("time", "energy")]
@@ -46,31 +46,31 @@ def drawn(seed: int) -> tuple[Workload, Chip]:
 
 def whole_group(workload: Workload, chip: Chip, objectives: tuple[str, ...]) -> GroupSearch:
     """The search of all kernels of a workload together."""
-    groups = Groups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, Tally())
+    groups = FusedGroups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, SearchCounter())
     return groups.of(workload, (1 << len(workload.kernels or workload.ops)) - 1).search
 
 
-def shared_out(count: int) -> Iterator[tuple[Workload, Chip, Space]]:
+def shared_out(count: int) -> Iterator[tuple[Workload, Chip, GroupSpace]]:
     """Drawn problems of which the whole has stages on shares."""
     seed = 100_000
     while count:
         workload, chip = drawn(seed)
-        space = frames(workload, template(chip), workload.ops)
+        space = frames(workload, hierarchy(chip), workload.ops)
         if any(True for family in space.families for _ in family):
             count -= 1
             yield workload, chip, space
         seed += 1
 
 
-@pytest.mark.parametrize("shapes", [Shapes.EVERY, Shapes.LOCAL])
-def test_all_frames_are_counted_at_once_as_one_by_one(shapes: Shapes) -> None:
+@pytest.mark.parametrize("shapes", [AdmittedShapes.EVERY, AdmittedShapes.LOCAL])
+def test_all_frames_are_counted_at_once_as_one_by_one(shapes: AdmittedShapes) -> None:
     spaces = [space for _, _, space in shared_out(6)]
-    spaces += [frames(work, template(load_chip("cloud")), work.ops) for work in (gated_mlp(8, 12, 6), plain_attention())]
+    spaces += [frames(work, hierarchy(load_chip("cloud")), work.ops) for work in (gated_mlp(8, 12, 6), plain_attention())]
     for space in map(shapes.of, spaces):
         every = list(space)
         assert len(every) > len(space.plain)
         trees = Trees()
-        assert count_mappings(space, Trees()) == sum(count_mappings(Space((frame,)), trees) for frame in every)
+        assert count_mappings(space, Trees()) == sum(count_mappings(GroupSpace((frame,)), trees) for frame in every)
 
 
 def plain_attention() -> Workload:
@@ -81,7 +81,7 @@ def optima(search: GroupSearch) -> Iterator[tuple[object, np.ndarray]]:
     """Every frame of a search's families, by its cut and shares, with the front of its mappings."""
     for family in search.space.families:
         for frame in family:
-            alone = search.narrowed(Space((frame,)), search.objectives)
+            alone = search.narrowed(GroupSpace((frame,)), search.objectives)
             yield (frame.cut, frame.shares), alone.run(np.empty((0, len(search.objectives)))).points
 
 
@@ -104,10 +104,10 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
                 pipelines = Pipelines(search, family)
                 bounds = np.vstack([bounds, pipelines.bounds()])
                 made |= {(frame.cut, frame.shares) for frame in pipelines.frames()}
-            better = {key for key, points in fronts if not search.found.hopeless(points).all()}
+            better = {key for key, points in fronts if not search.found.pruned(points).all()}
             assert better <= made
             for _, points in fronts:
-                beats = points[~search.found.hopeless(points)]
+                beats = points[~search.found.pruned(points)]
                 assert all((bounds <= point * (1 + 1e-12)).all(axis=1).any() for point in beats)
             made_any, left_out = made_any + len(made), left_out + len(fronts) - len(made & {key for key, _ in fronts})
     assert made_any
@@ -120,11 +120,11 @@ def test_waves_of_few_frames_find_the_same_and_keep_none(
     objectives: tuple[str, ...], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for workload, chip, _ in shared_out(count):
-        rivals = np.empty((0, len(objectives)))
-        expected = whole_group(workload, chip, objectives).run(rivals).points
-        monkeypatch.setattr(waves, "WAVE", 2)
+        incumbents = np.empty((0, len(objectives)))
+        expected = whole_group(workload, chip, objectives).run(incumbents).points
+        monkeypatch.setattr(waves, "FRAMES_PER_BATCH", 2)
         search = whole_group(workload, chip, objectives)
-        np.testing.assert_allclose(search.run(rivals).points, expected, rtol=1e-12)
+        np.testing.assert_allclose(search.run(incumbents).points, expected, rtol=1e-12)
         assert len(search.frames) == len(search.space.plain)
         monkeypatch.undo()
 
@@ -159,10 +159,10 @@ def test_a_family_of_millions_is_counted_and_none_of_its_frames_is_made() -> Non
     """Stages that are one mapping each, wherever they are: as many mappings as there are cuts and shares. With a border or none
     behind each of 6 stages, and as many borders among 39 gaps of an axis, but for no border at all: C(45, 6) - 1."""
     shape = Skeleton("the only one", (), lambda tiles: Steps(()), False)
-    stages = tuple(Stage(f"stage {index}", (), (shape,)) for index in range(7))
+    stages = tuple(GroupStage(f"stage {index}", (), (shape,)) for index in range(7))
     whole = Frame("whole", (), stages, lambda tiles, nodes, cut, shares: Steps(tuple(nodes)), False)
-    family = Family("cluster", "x", 40, whole, lambda index, members: stages[index])
-    assert count_mappings(Space((), (family,)), Trees()) == math.comb(45, 6) - 1
+    family = ImplicitFrames("cluster", "x", 40, whole, lambda index, members: stages[index])
+    assert count_mappings(GroupSpace((), (family,)), Trees()) == math.comb(45, 6) - 1
     assert len(list(replace(family, members=5))) == math.comb(10, 6) - 1
 
 

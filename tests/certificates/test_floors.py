@@ -15,15 +15,15 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
-from halley.rewrite.tidy import tidy
-from halley.search.choice import Choice
-from halley.search.floors import Floors
-from halley.search.frames import frames
-from halley.search.groups import _kept
-from halley.search.partitions import every_partition, group_ops
-from halley.search.space import Frame
-from halley.search.stages import Skeleton
-from halley.search.template import template
+from halley.mapping.bounds.compulsory import CompulsoryBounds
+from halley.mapping.groups import _kept
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import every_partition, group_ops
+from halley.mapping.space.stages import Skeleton
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, build, graph, variants
 
 MAPPINGS = 6
@@ -49,13 +49,13 @@ def attentions(draw: random.Random) -> Workload:
 
 def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
     """Mappings of one group, drawn in some of its frames, against the floors of the frame and of the group."""
-    machine = template(chip)
+    machine = hierarchy(chip)
     groups = every_partition(workload)[0].groups
     tried = draw.sample(groups, len(groups))
     kernels = next(group for group in tried if frames(workload, machine, group_ops(workload, group)))
     ops, kept = group_ops(workload, kernels), _kept(workload, kernels)
     space = list(frames(workload, machine, ops))
-    floors = Floors(workload, chip, machine, ops, kept)
+    floors = CompulsoryBounds(workload, chip, machine, ops, kept)
     least, count = floors.group(), 0
     for frame in draw.sample(space, min(8, len(space))):
         floor = floors.frame(frame)
@@ -63,8 +63,8 @@ def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
         for _ in range(MAPPINGS):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             tiles = drawn(frame, skeletons, draw)
-            tree = Hold(machine.outer, tuple((name,) for name in kept), Choice(frame, skeletons, tiles).tree(), 1)
-            estimate = evaluate(workload, chip, tidy(tree, workload.dims))
+            tree = Hold(machine.outer, tuple((name,) for name in kept), GroupMapping(frame, skeletons, tiles).tree(), 1)
+            estimate = evaluate(workload, chip, canonical(tree, workload.dims))
             assert floor["time"] <= float(estimate.time) * (1 + 1e-12), frame.name
             assert floor["energy"] <= float(estimate.energy) * (1 + 1e-12), frame.name
             for skeleton in skeletons:  # of what lies on the array

@@ -13,20 +13,20 @@ from scipy.optimize import linprog
 from halley.dfmodel.network import mesh_time
 from halley.errors import BadInput, Infeasible
 from halley.graphs import plan as graph_plan
-from halley.graphs.kernels import extents_of, groups_of, local_graph, memory_of, network_times, work_of
-from halley.graphs.plan import OVERLAPPED, GraphProblem, plan_graph
+from halley.graphs.kernels import graph_memory, kernel_groups, local_graph, network_times, op_extents, op_work
+from halley.graphs.plan import OVERLAP_ASSUMPTIONS, GraphProblem, plan_graph
 from halley.io.systems.system import load_system
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.optim.multipliers import best_prices
+from halley.optim.multipliers import best_multipliers
 from halley.sharding.axes import Role, SubAxis, degree
 from halley.sharding.communication import Communication, Interconnect
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
-from halley.sharding.strategies import ways
-from halley.spatial.chip import Problem
+from halley.sharding.strategies import axis_strategies
+from halley.spatial.chip import SpatialProblem
 from halley.spatial.solve import best_plan, plan
 from halley.workloads import build
 from halley.workloads.user import graph
@@ -60,9 +60,9 @@ def overlapped_time(problem: GraphProblem, work: Workload, splits: dict[str, dic
         found = shard(ShardingProblem(work, mesh, lambda op, local: 0.0, mesh_time(problem.system), splits=splits))
     except (Infeasible, BadInput):
         return math.inf
-    stage = Problem(local_graph(found, problem.fused), problem.chip, OVERLAPPED, most=1.0)
+    stage = SpatialProblem(local_graph(found, problem.fused), problem.chip, OVERLAP_ASSUMPTIONS, most=1.0)
     place = {op.name: number for number, op in enumerate(work.ops)}
-    groups = sorted(sum(1 << place[name] for name in group) for group in groups_of(work))
+    groups = sorted(sum(1 << place[name] for name in group) for group in kernel_groups(work))
     chosen = best_plan(stage) if problem.fused else plan(stage, stage.graph.sequence, [(group, 0) for group in groups])
     return sum(part.steady + part.once for part in chosen.partitions)
 
@@ -79,7 +79,7 @@ def test_bound_holds_for_every_split_of_every_op(name: str, fused: bool) -> None
     problem = GraphProblem(work, load_system(RING), overlap=True, fused=fused)
     found = plan_graph(problem)
     partials = dict.fromkeys(work.tensors, "")
-    options = [sorted({way.split for way in ways(work, op, partials)}) for op in work.ops]
+    options = [sorted({way.split for way in axis_strategies(work, op, partials)}) for op in work.ops]
     times = []
     for chosen in product(*options):
         splits = {op.name: {"pcie": dim} for op, dim in zip(work.ops, chosen, strict=True)}
@@ -98,13 +98,13 @@ def fitting_times(problem: GraphProblem) -> Iterator[float]:
     communication = Communication(Interconnect(problem.system), (SubAxis("pcie", Role.MODEL, 4, 1),))
     network = mesh_time(problem.system) if problem.overlap else communication.model
     kernels = (lambda op, local: 0.0) if problem.overlap else graph_plan._kernel_times(problem)
-    splits = [sorted({way.split for way in ways(work, op, dict.fromkeys(work.tensors, ""))}) for op in work.ops]
+    splits = [sorted({way.split for way in axis_strategies(work, op, dict.fromkeys(work.tensors, ""))}) for op in work.ops]
     placed = [[Replicate(), *map(Shard, work.tensors[name].dims)] for name in work.inputs]
     for chosen in product(product(*splits), product(*placed)):
         layouts = {name: (each,) for name, each in zip(work.inputs, chosen[1], strict=True)} | {"Y": (Replicate(),)}
         wanted = {op.name: {"pcie": dim} for op, dim in zip(work.ops, chosen[0], strict=True)}
         found = shard(ShardingProblem(work, mesh, kernels, network, layouts, splits=wanted))
-        if memory_of(found, {}).total <= problem.capacity:
+        if graph_memory(found, {}).total <= problem.capacity:
             yield graph_plan._on_chip(problem, found).time if problem.overlap else found.time
 
 
@@ -129,7 +129,7 @@ def test_prices_are_near_the_best(choices: int, kernels: int) -> None:
     random = np.random.default_rng(choices)
     always, times = random.random(choices), random.exponential(size=(choices, kernels, 3))
     flat = times.reshape(choices, -1)
-    shares = best_prices(always, times)
+    shares = best_multipliers(always, times)
     assert shares.sum(axis=1) == pytest.approx(np.ones(kernels))
     found = float((always + flat @ shares.ravel()).min())
     each = np.kron(np.eye(kernels), np.ones(3))
@@ -172,12 +172,12 @@ def test_chips_share_all_the_work() -> None:
     work = build("dlrm", DLRM)
     found = plan_graph(GraphProblem(work, load_system(RING), overlap=True)).sharding
     for op in work.ops:
-        local = extents_of(found, op)
+        local = op_extents(found, op)
         whole = math.prod(work.dims[dim] for dim in op.dims)
         assert 4 * math.prod(local[dim] for dim in op.dims) >= whole
     assert sum(network_times(found).values()) == pytest.approx(found.collective_time)
     products = [op for op in work.ops if op.kind is OpKind.CONTRACT]
-    assert sum(work_of(work, op) for op in products) == 2 * work.macs()
+    assert sum(op_work(work, op) for op in products) == 2 * work.macs()
 
 
 def test_tables_are_dealt_out_and_exchanged() -> None:
@@ -204,7 +204,7 @@ def test_layers_make_pipelines() -> None:
 def test_a_transformer_layer() -> None:
     sizes = {"tokens": 2048, "model": 4096, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden": 16384}
     work = build("transformer-layer", sizes)
-    found = plan_graph(GraphProblem(work, load_system("8 x h100, nvlink 8"), together=(("X", "Y"),)))
+    found = plan_graph(GraphProblem(work, load_system("8 x h100, nvlink 8"), same_layout=(("X", "Y"),)))
     assert 0.1 < found.utilisation < 1
     assert found.certificate.gap <= 1e-8
 

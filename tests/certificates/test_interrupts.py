@@ -12,9 +12,9 @@ import pytest
 from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
-from halley.search.frontier import Frontier
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
+from halley.mapping.bounds.incumbents import Frontier
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
 from halley.workloads import gemm
 
 
@@ -26,7 +26,7 @@ def test_ctrl_c_while_the_answer_is_put_together(monkeypatch: pytest.MonkeyPatch
             raise interrupts.pop()
         return evaluate(*words)
 
-    monkeypatch.setattr("halley.search.optimise.evaluate", interrupted)
+    monkeypatch.setattr("halley.mapping.optimise.evaluate", interrupted)
     result = optimise(Problem(gemm(4, 4, 4), load_chip("edge"), baselines=False))
     assert not interrupts
     assert result.status is Status.OPTIMAL
@@ -56,4 +56,4 @@ def test_a_point_is_added_wholly_or_not_at_all(line: int) -> None:
     finally:
         sys.settrace(before)
     assert [tuple(point) for point in front.points] == front.payloads
-    assert front.hopeless(np.array([[1.6, 3.6]])).tolist() == [(1.5, 3.5) in front.payloads]
+    assert front.pruned(np.array([[1.6, 3.6]])).tolist() == [(1.5, 3.5) in front.payloads]

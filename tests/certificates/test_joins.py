@@ -13,13 +13,13 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Spatial, walk
 from halley.ir.workload import OpKind, Workload, roles
-from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.space import Frame
-from halley.search.stages import Skeleton
-from halley.search.template import template
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.stages import Skeleton
+from halley.rewrite.canonical import canonical
 from halley.workloads import attention, graph
 
 
@@ -27,8 +27,8 @@ def splitting(workload: Workload, chip: Chip) -> list[tuple[Frame, int, Skeleton
     """The shapes of stages of fused groups that split a sum and leave it through the shared buffer."""
     return [
         (frame, place, shape)
-        for frame in frames(workload, template(chip), workload.ops)
-        if len(frame.stages) > 1 and "through the shared buffer" in frame.name
+        for frame in frames(workload, hierarchy(chip), workload.ops)
+        if len(frame.stages) > 1 and frame.name.startswith("through ")
         for place, stage in enumerate(frame.stages)
         if workload.op(stage.ops[0]).kind is OpKind.CONTRACT
         for shape in stage.skeletons
@@ -46,7 +46,7 @@ def checked(seed: int) -> bool:
     frame, place, shape = draw.choice(found)
     shapes = [shape if at == place else draw.choice(stage.skeletons) for at, stage in enumerate(frame.stages)]
     slots = list({slot.name: slot for slot in (*frame.shared, *(s for own in shapes for s in own.slots))}.values())
-    tree = tidy(whole(workload, chip, [(workload.ops, frame, shapes)], [drawn_tiles(draw, slots, False)]), workload.dims)
+    tree = canonical(whole(workload, chip, [(workload.ops, frame, shapes)], [drawn_tiles(draw, slots, False)]), workload.dims)
     assert Checker(workload, chip, seed % 1000)(tree), "a mapping of the declared space breaks a rule"
     op = workload.op(frame.stages[place].ops[0])
     joined = [node for _, node in walk(tree) if isinstance(node, Collective) and node.tensors == op.outputs]
@@ -101,7 +101,7 @@ def test_few_results_of_long_sums_are_split_over_their_sum() -> None:
     problem = Problem(graph(lines, {"m": 2, "n": 16, "k": 8192}), load_chip("edge"), baselines=["fused-local"])
     result = optimise(problem)
     (group,) = result.best.shape
-    assert "through the shared buffer" in group
+    assert "through glb" in group
     assert "reduce-scatter" in group
     assert result.best.certificate.value < 0.9 * result.baselines[0].certificate.value
 

@@ -10,12 +10,12 @@ import pytest
 from halley import build
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
-from halley.search.frames import frames
-from halley.search.partitions import every_partition, group_ops
-from halley.search.shapes import Trees
-from halley.search.space import Frame, Space
-from halley.search.template import template
-from halley.search.through_shared import Laid
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.space.frame_sets import Frame, GroupSpace
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import every_partition, group_ops
+from halley.mapping.space.shared_buffer import Laid
 from halley.workloads import attention, gated_mlp
 
 GROUPS = 12
@@ -27,7 +27,7 @@ def scanned() -> Workload:
     return build("mamba", {"length": 4, "model": 4})
 
 
-def at_hand(space: Space) -> list[Frame]:
+def at_hand(space: GroupSpace) -> list[Frame]:
     """The plain frames, and of each family the first of each number of members."""
     found = list(space.plain)
     for family in space.families:
@@ -38,7 +38,7 @@ def at_hand(space: Space) -> list[Frame]:
 
 @pytest.mark.parametrize("made", [lambda: gated_mlp(8, 12, 6), lambda: attention(1, 2, 1, 4, 4, 4, variant="plain"), scanned])
 def test_stages_in_common_are_those_of_each_group(made: Callable[[], Workload]) -> None:
-    workload, machine = made(), template(load_chip("cloud"))
+    workload, machine = made(), hierarchy(load_chip("cloud"))
     groups = list(every_partition(workload)[0].groups)
     random.Random(0).shuffle(groups)
     laid, trees, spaces, asked = Laid(), Trees(), 0, 0

@@ -13,9 +13,9 @@ from tests.reference.test_counts import Checker
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Node, Temporal, walk
 from halley.ir.workload import Workload
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
 from halley.rewrite.legality import faults
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
 from halley.simulate.simulation import simulate
 from halley.workloads import attention
 

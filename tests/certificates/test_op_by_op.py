@@ -12,8 +12,8 @@ from tests.reference.sequences import LONG
 from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Op, OpKind, Workload
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
 from halley.workloads import build, conv_chain, variants
 
 LARGE = (*LONG, "attention", "conv-chain", "transformer-layer", "mla", "moe", "gpt-layer")

@@ -12,12 +12,12 @@ from tests.certificates.test_floors import drawn
 from halley import load_chip
 from halley.cost.estimate import Estimate
 from halley.ir.workload import Workload, roles
-from halley.search.groups import Groups
-from halley.search.problem import Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
-from halley.search.stages import Skeleton, outer_orders
-from halley.search.tally import Tally
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.groups import FusedGroups
+from halley.mapping.problem import Problem
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.stages import Skeleton, outer_orders
 from halley.workloads import attention, graph
 
 
@@ -30,7 +30,7 @@ def blocks(draw: random.Random) -> Workload:
 
 def whole(workload: Workload, draw: random.Random) -> GroupSearch:
     chip = draw.choice([draw_chip(draw), load_chip("edge"), load_chip("cloud")])
-    groups = Groups(Problem(workload, chip, fixed_variant=True), ("time", "energy"), ("energy",), 0.0, Tally())
+    groups = FusedGroups(Problem(workload, chip, fixed_variant=True), ("time", "energy"), ("energy",), 0.0, SearchCounter())
     return groups.of(workload, (1 << len(workload.kernels or workload.ops)) - 1).search
 
 

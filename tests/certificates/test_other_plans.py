@@ -10,7 +10,7 @@ from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import drawn
 
 from halley.errors import Infeasible
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.sharding.axes import Role
 from halley.training.plan import Plan
 from halley.training.search import steps as training_steps
@@ -26,7 +26,7 @@ def kind(choices: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def kind_of(plan: Plan) -> tuple[Any, ...]:
     pipeline = plan.pipeline
-    ranks = (plan.data, pipeline.stages, plan.microbatch, pipeline.schedule is Schedule.GPIPE)
+    ranks = (plan.data, pipeline.stages, plan.microbatch, pipeline.schedule is PipelineSchedule.GPIPE)
     return (*ranks, plan.recompute, int(plan.sharded), plan.offload)
 
 
@@ -65,7 +65,7 @@ def test_what_is_said_holds_when_little_is_looked_for(seed: int, monkeypatch: py
             best[kind(each.choices)] = min(each.time, best.get(kind(each.choices), each.time))
     if not best:
         return
-    monkeypatch.setattr(training_steps, "FILLING", 0)
+    monkeypatch.setattr(training_steps, "ALTERNATIVES_ENTRIES", 0)
     found = best_training_plan(problem, model=model, others=10)
     times = {kind_of(found.plan): found.cost.time, **{kind_of(item.plan): item.cost.time for item in found.alternatives}}
     assert found.cost.time == pytest.approx(min(best.values()), rel=1e-12)

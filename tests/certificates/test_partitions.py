@@ -12,12 +12,15 @@ from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Op, Workload
-from halley.search import partitions as module
-from halley.search.declared import TOO_MANY
-from halley.search.frames import frames
-from halley.search.groups import Groups
-from halley.search.optimise import optimise
-from halley.search.partitions import (
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.declared_space import TOO_MANY
+from halley.mapping.groups import FusedGroups
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.space import partitions as module
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import (
     Breadth,
     before,
     consecutive_groups,
@@ -27,9 +30,6 @@ from halley.search.partitions import (
     members,
     partitions,
 )
-from halley.search.problem import Problem
-from halley.search.tally import Tally
-from halley.search.template import template
 from halley.workloads import attention, gated_mlp, gemm_softmax, graph, mla, moe, transformer_layer
 
 
@@ -80,7 +80,7 @@ def test_sets_that_are_no_group_have_no_frame(seed: int) -> None:
     draw = random.Random(seed)
     fixed = [attention(1, 2, 2, 3, 4, 2), gated_mlp(2, 3, 4), moe(4, 2, 3, 2, 1), mla(2, 2, 3, 2, 2, 2)]
     work = draw.choice([draw_workload(draw), draw_graph(draw), *fixed])
-    needs, machine = before(work), template(draw_chip(draw))
+    needs, machine = before(work), hierarchy(draw_chip(draw))
     groups = set(module.convex_groups(work))
     for cut in draw.sample(cuts(work), min(30, len(cuts(work)))):
         for part in cut:
@@ -91,7 +91,7 @@ def test_sets_that_are_no_group_have_no_frame(seed: int) -> None:
 
 def test_a_graph_with_too_many_groups_gets_consecutive_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     work = gated_mlp(2, 3, 4)
-    monkeypatch.setattr(module, "MOST_GROUPS", 5)
+    monkeypatch.setattr(module, "GROUP_LIMIT", 5)
     found, limited = every_partition(work)
     assert limited is Breadth.CONSECUTIVE
     assert set(found.groups) <= set(consecutive_groups(4))
@@ -136,7 +136,7 @@ def test_renaming_changes_neither_the_best_nor_the_space() -> None:
 def test_groups_that_are_alike_are_searched_once() -> None:
     """Queries, keys and values differ in names alone; what is found for the keys is the others' mapping under their own names."""
     work, chip = transformer_layer(16, 32, 2, 2, 16, 48), load_chip("edge")
-    groups = Groups(Problem(work, chip), ("time",), ("time",), 0.0, Tally())
+    groups = FusedGroups(Problem(work, chip), ("time",), ("time",), 0.0, SearchCounter())
     keys, values, queries = (1 << kernels(work).index((name,)) for name in ("keys", "make_values", "queries"))
     found = groups.of(work, keys)
     assert groups.of(work, values) is found

@@ -14,7 +14,7 @@ from tests.certificates.test_search import compare
 
 from halley.ir.hardware import NO_LINK, Chip, Topology
 from halley.ir.mapping import Hold, walk
-from halley.search.result import Solution
+from halley.mapping.result import Solution
 
 
 def without_links(draw: random.Random) -> Chip:

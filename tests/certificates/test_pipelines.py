@@ -16,16 +16,16 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Node, Parallel, walk
 from halley.ir.workload import Workload
-from halley.search import shares
-from halley.search.compose import compositions
-from halley.search.frames import frames
-from halley.search.frontier import Values
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
-from halley.search.stages import Skeleton
-from halley.search.template import template
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve import axis_partitions as shares
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.compose import compositions
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.stages import Skeleton
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm_softmax
 
@@ -52,7 +52,7 @@ def test_compositions_are_all_rows_of_positive_numbers_with_that_sum(members: in
 @pytest.mark.parametrize("seed", SEEDS[1:])
 def test_search_equals_the_walk_where_pipelines_win(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With stages looked at on all of their shares at once, as on chips of many clusters."""
-    monkeypatch.setattr(shares, "MANY", 1)
+    monkeypatch.setattr(shares, "MEMBER_COUNTS_FOR_JOINT_BOUND", 1)
     assert compare(seed, 3000) == "equal"
 
 
@@ -69,7 +69,7 @@ def test_winning_pipelines_run_and_count_and_the_queues_agree(seed: int) -> None
 def test_every_share_and_every_cut_is_in_the_space() -> None:
     """On 4 x 4 alike: of four stages, each cut into runs, and each way to give all four columns to these."""
     work = attention(1, 1, 1, 4, 4, 4, variant="plain")
-    found = [frame for frame in frames(work, template(load_chip("cloud")), work.ops) if frame.shares]
+    found = [frame for frame in frames(work, hierarchy(load_chip("cloud")), work.ops) if frame.shares]
     stages = len(found[0].stages)
     shares = {(frame.cut, frame.shares.counts) for frame in found if frame.shares}
     expected = {2: 3, 3: 3, 4: 1}  # parts -> ways to cut four columns into them
@@ -83,9 +83,9 @@ def test_part_of_a_ring_is_a_line() -> None:
     chips = (chip for _, chip in map(drawn, range(100)))
     chip = next(chip for chip in chips if chip.axes[0][1].topology is Topology.RING and chip.axes[0][1].size > 1)
     axis = chip.axes[0][1]
-    assert template(chip).narrowed(axis.name, 1).axes == template(narrower(chip, axis.name, 1)).axes
-    assert template(chip).narrowed(axis.name, axis.size) == template(chip)
-    assert template(chip).narrowed(axis.name, 1).axes[0].topology is Topology.LINE
+    assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, 1).axes == hierarchy(narrower(chip, axis.name, 1)).axes
+    assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, axis.size) == hierarchy(chip)
+    assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, 1).axes[0].topology is Topology.LINE
 
 
 def test_clusters_of_their_own_share_only_what_lies_further_out() -> None:

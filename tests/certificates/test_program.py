@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from halley.cost.evaluate import evaluate
-from halley.cost.program import Normal, Program, tabulate
+from halley.cost.program import NormalForms, Program, tabulate
 from halley.formulas.numbers import ceil_div, floor_div, maximum, minimum, positive
-from halley.formulas.terms import Term, Terms
+from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
-from halley.search.choice import Choice
-from halley.search.frames import frames
-from halley.search.partitions import kernels
-from halley.search.shapes import Trees
-from halley.search.solve import GroupSearch
-from halley.search.space import Space
-from halley.search.stages import BUFFERS
-from halley.search.tally import Tally
-from halley.search.template import template
-from halley.search.tiles import tile_sizes
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import GroupSpace
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import kernels
+from halley.mapping.space.stages import BUFFERS
+from halley.mapping.space.tile_sizes import tile_sizes
 from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax
 
 
@@ -42,9 +42,9 @@ def group(workload: Workload, chip_name: str, draw: random.Random) -> GroupSearc
         for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
         if name not in made or name in workload.outputs or any(op.name not in inside for op in workload.consumers(name))
     )
-    space = Space(tuple(frames(workload, template(chip), ops)))  # those on shares at hand as well
+    space = GroupSpace(tuple(frames(workload, hierarchy(chip), ops)))  # those on shares at hand as well
     objectives = draw.choice([("time",), ("energy",), ("time", "energy")])
-    return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, Tally())
+    return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, SearchCounter())
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -77,7 +77,7 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
             nodes = {**nodes, dim: np.array([tree.first_child[node] + draw.randrange(int(tree.children[node]))])}
             path.append(nodes)
         sizes = {name: size for dim, tree in shape.trees.items() for name, size in tree.sizes(int(nodes[dim][0])).items()}
-        sizes |= search.costs.settled((*frame.shared, *skeleton.slots))
+        sizes |= search.costs.fixed_sizes((*frame.shared, *skeleton.slots))
         everything = replace(search, objectives=("time", "energy"), trees=Trees())
         estimate = everything.costs.estimate(frame, index, skeleton, sizes)
         fits = all(used <= search.chip.memory(name).capacity for name, used in estimate.footprint.items())
@@ -96,7 +96,7 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
 def test_normal_form_equals_the_terms(seed: int) -> None:
     """Random arithmetic on open numbers of three dims: the program equals it, and its bounds hold."""
     draw = random.Random(seed)
-    terms = Terms()
+    terms = TermFactory()
     opened = [terms.open(f"{dim}{level}", dim) for dim in "abc" for level in (1, 2)]
     columns: dict[str, dict[str, np.ndarray]] = {dim: {} for dim in "abc"}
     for term in opened:
@@ -124,10 +124,10 @@ def test_normal_form_equals_the_terms(seed: int) -> None:
         return a * b if kind == 5 else a + b
 
     outputs = [grow(draw.randint(1, 5)) for _ in range(3)]
-    program = Program(Normal(terms), outputs)
+    program = Program(NormalForms(terms), outputs)
     tables = [tabulate([factor.term], columns[factor.kind])[0] for factor in program.factors]
     if any(table.min() < 0 for table in tables):
-        program = Program(Normal(terms, differences=False), outputs)
+        program = Program(NormalForms(terms, differences=False), outputs)
         tables = [tabulate([factor.term], columns[factor.kind])[0] for factor in program.factors]
         assert all(table.min() >= 0 for table in tables)
     picks = {dim: np.array([draw.randrange(5) for _ in range(50)]) for dim in "abc"}
@@ -150,7 +150,7 @@ def test_tile_sizes_are_every_balanced_cut(extent: int) -> None:
 
 def test_a_formula_must_not_branch_on_an_open_number() -> None:
     with pytest.raises(TypeError, match="must not branch"):
-        bool(Terms().open("m1", "m"))
+        bool(TermFactory().open("m1", "m"))
 
 
 def test_costs_of_terms_are_those_of_numbers() -> None:
@@ -164,7 +164,7 @@ def test_costs_of_terms_are_those_of_numbers() -> None:
             tiles: dict[str, int] = {}
             for slot in skeleton.slots:
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
-            plain = evaluate(search.workload, search.chip, search.around(Choice(frame, (skeleton,), tiles).tree()))
+            plain = evaluate(search.workload, search.chip, search.around(GroupMapping(frame, (skeleton,), tiles).tree()))
             columns = {name: np.array([float(size)]) for name, size in tiles.items()}
             given = {slot.name: tiles[slot.name] for slot in skeleton.slots if slot.dim == BUFFERS}
             for traced, tolerance in ((symbols | given, 0.0), (symbols, 1e-12)):

@@ -14,19 +14,19 @@ from halley.cost.movement import Body
 from halley.cost.window import counter_of
 from halley.ir.mapping import Compute, Node
 from halley.ir.mapping import Sequence as Steps
-from halley.search.choice import Choice
-from halley.search.rooms import may_be_full, on_a_share
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
+from halley.mapping.bounds.capacity import footprint_on_partition, may_be_full
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import Frame
 
 
-def drawn_mapping(frame: Frame, draw: random.Random) -> Choice:
+def drawn_mapping(frame: Frame, draw: random.Random) -> GroupMapping:
     """A mapping of a frame, any."""
     shapes = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
     tiles: dict[str, int] = {}
     for slot in (*frame.shared, *(slot for shape in shapes for slot in shape.slots)):
         tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
-    return Choice(frame, shapes, tiles)
+    return GroupMapping(frame, shapes, tiles)
 
 
 def used(search: GroupSearch, tree: Node) -> dict[str, float]:
@@ -48,7 +48,7 @@ def test_the_stages_of_a_share_fit_in_the_clusters_if_each_does() -> None:
             for memory in chip.levels[-1].memories:
                 needs = [stage.get(memory.name, 0.0) for stage in stages]
                 assert whole.get(memory.name, 0.0) == max(needs)
-                told = [on_a_share(chip, frame.shares.level, stage).get(memory.name, 0.0) for stage in stages]
+                told = [footprint_on_partition(chip, frame.shares.level, stage).get(memory.name, 0.0) for stage in stages]
                 assert (max(told) > memory.capacity) == (max(needs) > memory.capacity)
                 assert len({size for size in told if size <= memory.capacity} - {0.0}) <= 1
                 seen, full = seen + 1, full + (max(needs) > memory.capacity)
@@ -60,7 +60,7 @@ def test_of_memories_that_stages_have_in_common_all_is_told() -> None:
     ((_, chip, _),) = shared_out(1)
     level = chip.levels[-1].name
     every = {memory.name: 3.0 for memory in chip.memories}
-    told = on_a_share(chip, level, every)
+    told = footprint_on_partition(chip, level, every)
     for memory in chip.memories:
         assert (told[memory.name] == 3.0) == (chip.depth(memory.name) < len(chip.levels) - 1)
 

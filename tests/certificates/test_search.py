@@ -28,15 +28,15 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
-from halley.search.choice import Choice
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.result import Result
-from halley.search.solve import GroupSearch
-from halley.search.space import Space
-from halley.search.tally import Tally
-from halley.search.template import template
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Result
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import GroupSpace
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm, gemm_softmax
 
@@ -168,7 +168,7 @@ def stopped(problem: Problem, ticks: float) -> tuple[Result, int]:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halley.search.optimise._Optimiser._tick", tick)
+        patch.setattr("halley.mapping.optimise._Optimiser._tick", tick)
         return optimise(problem), seen
 
 
@@ -263,8 +263,8 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
         2, 8, draw.choice([2, 8]), draw.choice([1, 64]), 256, 64, variant=draw.choice(["plain", "online", "deferred"])
     )
     names = [op.name for op in work.ops]
-    whole = list(frames(work, template(load_chip(chip)), work.ops))
-    alone = [frame for kernel in kernels(work) for frame in frames(work, template(load_chip(chip)), list(map(work.op, kernel)))]
+    whole = list(frames(work, hierarchy(load_chip(chip)), work.ops))
+    alone = [frame for kernel in kernels(work) for frame in frames(work, hierarchy(load_chip(chip)), list(map(work.op, kernel)))]
     compared = 0
     for frame in draw.sample(alone, min(12, len(alone))) + draw.sample(whole, min(4, len(whole))):
         inside = {name for stage in frame.stages for name in stage.ops}
@@ -277,8 +277,8 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             and (name not in made or name in work.outputs or name in read_later)
         )
         search = GroupSearch(
-            work, load_chip(chip), Space((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1),
-            ("time", "energy"), Tally(),
+            work, load_chip(chip), GroupSpace((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1),
+            ("time", "energy"), SearchCounter(),
         )  # fmt: skip
         for _ in range(4):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
@@ -289,7 +289,7 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             stages = [search.costs.estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
             parts = np.array([(stage.time, stage.energy) for stage in stages])
             compared += 1
-            estimate = evaluate(work, search.chip, search.around(Choice(frame, skeletons, tiles).tree()))
+            estimate = evaluate(work, search.chip, search.around(GroupMapping(frame, skeletons, tiles).tree()))
             total, whole_cost = parts.sum(axis=0), np.array([estimate.time, estimate.energy])
             if frame.cut and frame.streamed:  # what that frame moves itself is in the tree in turn as well
                 turn = evaluate(work, search.chip, search.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons])))

@@ -23,13 +23,13 @@ from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, Workload
 from halley.optim import least_sum as sums
 from halley.optim import value_bounds
-from halley.optim.constrained import TooMuch, check_fits, least, least_use
-from halley.optim.elimination import Table, cost, eliminate, thinned
-from halley.optim.least_sum import LeastBy, least_sum
+from halley.optim.constrained import OverCapacity, check_fits, constrained_minimum, least_use
+from halley.optim.elimination import CostTable, cost, eliminate, eliminate_partly
+from halley.optim.least_sum import MinMarginals, least_sum
 from halley.sharding.layouts import Layout
 from halley.sharding.solution import least_memory, shard
 from halley.sharding.solve import ShardingProblem
-from halley.sharding.strategies import Way, partial_monoid, ways
+from halley.sharding.strategies import AxisStrategy, axis_strategies, partial_monoid
 
 Front = list[tuple[float, float]]
 """(time, bytes) of choices of which none is better in both."""
@@ -41,9 +41,9 @@ class Enumeration:
     def __init__(self, problem: ShardingProblem) -> None:
         self.problem, self.work, self.mesh = problem, problem.workload, problem.mesh
         self.partials = dict.fromkeys(self.work.tensors, "")
-        self.ways: dict[str, list[tuple[Way, ...]]] = {}
+        self.ways: dict[str, list[tuple[AxisStrategy, ...]]] = {}
         for op in self.work.ops:
-            found = ways(self.work, op, self.partials)
+            found = axis_strategies(self.work, op, self.partials)
             self.partials |= dict.fromkeys(op.outputs, partial_monoid(found))
             self.ways[op.name] = list(itertools.product(found, repeat=len(self.mesh)))
         self.change = cache(self._change)
@@ -108,7 +108,7 @@ class Enumeration:
                 return best
             best = found
 
-    def op_time(self, op: Op, strategy: tuple[Way, ...]) -> float:
+    def op_time(self, op: Op, strategy: tuple[AxisStrategy, ...]) -> float:
         local = {}
         for dim in (*op.dims, *op.sequence):
             ranks = math.prod(axis.ranks for axis, way in zip(self.mesh, strategy, strict=True) if way.split == dim)
@@ -127,8 +127,8 @@ class Enumeration:
                 time += self.price(kind, axes, size)
         return time
 
-    def work_time(self, strategy: dict[str, tuple[Way, ...]]) -> float:
-        return math.fsum(self.op_time(self.work.op(name), ways) for name, ways in strategy.items())
+    def work_time(self, strategy: dict[str, tuple[AxisStrategy, ...]]) -> float:
+        return math.fsum(self.op_time(self.work.op(name), axis_strategies) for name, axis_strategies in strategy.items())
 
     def readers(self, tensor: str) -> list[tuple[str, int]]:
         """(op, place), ("end", 0), ("kept", 0), as the reader of the module's first lines would write them down."""
@@ -149,9 +149,9 @@ class Enumeration:
         known = self.layouts(tensor, complete=False)
         weight = self.problem.weights.get(tensor)
         base = 0.0 if weight is None else self.size(tensor, made) / self.work.tensors[tensor].word * weight
-        if tensor in self.problem.once:
+        if tensor in self.problem.runs_per_change:
             (wanted,) = wants
-            runs = self.problem.once[tensor] if self.size(tensor, wanted) >= self.size(tensor, made) else 1
+            runs = self.problem.runs_per_change[tensor] if self.size(tensor, wanted) >= self.size(tensor, made) else 1
             return [(self.change(tensor, made)[wanted] / runs, base)] if wanted in self.change(tensor, made) else []
         states = {made: [(0.0, base)]}
         for number, wanted in enumerate(wants):
@@ -183,7 +183,7 @@ class Enumeration:
             every = pareto(every + whole)
         return every
 
-    def tensor_choices(self, tensor: str, strategy: dict[str, tuple[Way, ...]]) -> Front:
+    def tensor_choices(self, tensor: str, strategy: dict[str, tuple[AxisStrategy, ...]]) -> Front:
         made = self.work.producer(tensor)
         readers = self.readers(tensor)
         if not readers:
@@ -192,8 +192,13 @@ class Enumeration:
         if made is not None:
             starts = [tuple(way.writes[made.outputs.index(tensor)] for way in strategy[made.name])]
         ends = self.layouts(tensor, complete=True) if ("end", 0) in readers else [()]
-        wants = [[None if op == "kept" else end if op == "end" else tuple(way.reads[place] for way in strategy[op])
-                  for op, place in readers] for end in ends]
+        wants = [
+            [
+                None if op == "kept" else end if op == "end" else tuple(way.reads[place] for way in strategy[op])
+                for op, place in readers
+            ]
+            for end in ends
+        ]
         key = (tensor, tuple(starts), tuple(map(tuple, wants)))
         if key not in self.known:
             self.known[key] = pareto([p for start in starts for each in wants for p in self.tensor_front(tensor, start, each)])
@@ -216,7 +221,7 @@ def problem(random: Random, axes: int, ops: int) -> ShardingProblem:
     weights = {name: 16.0 for name in work.inputs if work.consumers(name) and random.random() < 0.6}
     flying = random.choice((1.0, 3.0))
     once = {name: random.choice((2, 16)) for name in work.outputs if not work.consumers(name) and random.random() < 0.5}
-    given = {"backward": backward, "weights": weights, "in_flight": flying, "once": once}
+    given = {"backward": backward, "weights": weights, "in_flight": flying, "runs_per_change": once}
     return ShardingProblem(work, mesh, costs.kernel, costs.wire, **given)
 
 
@@ -255,10 +260,11 @@ def bounds_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if request.param == "compiled":
         pytest.importorskip("numba")
     monkeypatch.setattr(value_bounds.SWITCH, "mode", "on" if request.param == "compiled" else "off")
-    for name in ("DIRECT",) if request.param == "looking" else ("DIRECT", "FEW"):
+    direct = "DIRECT_ELIMINATION_ENTRIES"
+    for name in (direct,) if request.param == "looking" else (direct, "RESIDUAL_ENTRIES"):
         monkeypatch.setattr(sums, name, 0)
     if request.param == "looking":
-        monkeypatch.setattr(sums, "PROMISING", 2)
+        monkeypatch.setattr(sums, "PROBED_VALUES", 2)
 
 
 @pytest.mark.usefixtures("bounds_alone")
@@ -286,19 +292,19 @@ def test_the_least_memory(seed: int) -> None:
     assert least_memory(given) == pytest.approx(Enumeration(given).front()[-1][1])
 
 
-def drawn_tables(random: Random) -> list[Table]:
+def drawn_tables(random: Random) -> list[CostTable]:
     """Tables over few variables; some combinations are not allowed."""
     sizes = {name: random.randint(1, 4) for name in "uvwxyz"[: random.randint(1, 6)]}
     numbers = np.random.default_rng(random.randrange(1 << 30))
-    found = [Table((name,), numbers.integers(0, 9, size).astype(float)) for name, size in sizes.items()]
+    found = [CostTable((name,), numbers.integers(0, 9, size).astype(float)) for name, size in sizes.items()]
     for _ in range(random.randint(0, 7)):
         names = tuple(random.sample(list(sizes), min(len(sizes), random.randint(1, 3))))
         values = numbers.integers(0, 9, [sizes[name] for name in names]).astype(float)
-        found.append(Table(names, np.where(numbers.random(values.shape) < 0.1, np.inf, values)))
+        found.append(CostTable(names, np.where(numbers.random(values.shape) < 0.1, np.inf, values)))
     return found
 
 
-def assignments(tables: list[Table]) -> Iterator[dict[str, int]]:
+def assignments(tables: list[CostTable]) -> Iterator[dict[str, int]]:
     sizes = {name: size for item in tables for name, size in zip(item.variables, item.values.shape, strict=True)}
     for values in itertools.product(*(range(size) for size in sizes.values())):
         yield dict(zip(sizes, values, strict=True))
@@ -322,17 +328,17 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
 def test_the_least_cost_within_a_capacity(seed: int) -> None:
     random = Random(9000 + seed)
     costs, uses = drawn_tables(random), drawn_tables(random)
-    uses = [Table(item.variables, np.where(np.isinf(item.values), 20.0, item.values)) for item in uses]
+    uses = [CostTable(item.variables, np.where(np.isinf(item.values), 20.0, item.values)) for item in uses]
     sizes = {n: s for item in costs for n, s in zip(item.variables, item.values.shape, strict=True)}
     uses = [item for item in uses if all(sizes.get(n) == s for n, s in zip(item.variables, item.values.shape, strict=True))]
     points = [(cost(costs, each), cost(uses, each)) for each in assignments(costs)]
     points = [point for point in points if math.isfinite(point[0])]
     if not points:
         with pytest.raises(BadInput, match="allowed"):
-            least(costs, uses, 1.0)
+            constrained_minimum(costs, uses, 1.0)
         return
     for capacity in sorted({used for _, used in points})[:4]:
-        found = least(costs, uses, capacity)
+        found = constrained_minimum(costs, uses, capacity)
         assert found.cost == pytest.approx(min(time for time, used in points if used <= capacity))
         assert found.gap <= 1e-8
         assert found.use <= capacity
@@ -344,7 +350,7 @@ def test_thinned_tables_have_the_same_least_sums(seed: int) -> None:
     tables = drawn_tables(random)
     names = sorted({name for item in tables for name in item.variables})
     keep = random.sample(names, random.randrange(len(names)))
-    found = thinned(tables, keep, random.choice((1, 10, 100, 10000)))
+    found = eliminate_partly(tables, keep, random.choice((1, 10, 100, 10000)))
     least_of: dict[tuple[int, ...], float] = {}
     for each in assignments(tables):
         key = tuple(each[name] for name in keep)
@@ -365,7 +371,7 @@ def test_what_fits_nowhere_is_refused_by_its_uses_alone(seed: int) -> None:
     if math.isinf(wanted):
         return
     check_fits(uses, wanted)
-    with pytest.raises(TooMuch) as caught:
+    with pytest.raises(OverCapacity) as caught:
         check_fits(uses, wanted - 1e-6 * max(1.0, abs(wanted)))
     assert caught.value.use == pytest.approx(wanted)
 
@@ -376,7 +382,7 @@ def test_a_search_cut_short_has_a_bound_that_holds(seed: int) -> None:
     random = Random(60000 + seed)
     costs, uses = drawn_pairs(random), drawn_pairs(random)
     sizes = {n: s for item in costs for n, s in zip(item.variables, item.values.shape, strict=True)}
-    uses = [Table(item.variables, np.where(np.isinf(item.values), 20.0, item.values)) for item in uses]
+    uses = [CostTable(item.variables, np.where(np.isinf(item.values), 20.0, item.values)) for item in uses]
     uses = [item for item in uses if all(sizes.get(n) == s for n, s in zip(item.variables, item.values.shape, strict=True))]
     points = [(cost(costs, each), cost(uses, each)) for each in assignments(costs)]
     points = [point for point in points if math.isfinite(point[0])]
@@ -385,14 +391,17 @@ def test_a_search_cut_short_has_a_bound_that_holds(seed: int) -> None:
     capacity = sorted({used for _, used in points})[len(points) // 3 % len({used for _, used in points})]
     wanted = min(time for time, used in points if used <= capacity)
     for effort in (0, 100, 1000):
-        found, again = least(costs, uses, capacity, effort=effort), least(costs, uses, capacity, effort=effort)
+        found, again = (
+            constrained_minimum(costs, uses, capacity, effort=effort),
+            constrained_minimum(costs, uses, capacity, effort=effort),
+        )
         assert found.bound <= wanted * (1 + 1e-9) + 1e-9
         assert found.cost >= wanted - 1e-9
         assert found.use <= capacity
         assert (found.cost, found.bound, found.nodes, found.entries) == (again.cost, again.bound, again.nodes, again.entries)
 
 
-def drawn_pairs(random: Random) -> list[Table]:
+def drawn_pairs(random: Random) -> list[CostTable]:
     return [item for item in drawn_tables(random) if len(item.variables) <= 2]
 
 
@@ -439,7 +448,7 @@ def test_the_least_sum_by_value(seed: int) -> None:
     random = Random(40000 + seed)
     tables = drawn_pairs(random)
     name = random.choice(sorted({name for item in tables for name in item.variables}))
-    by = LeastBy(tables, name)
+    by = MinMarginals(tables, name)
     if seed % 2:
         # looked for roughly first, bounds go on from there
         assert by.floor <= min(cost(tables, each) for each in assignments(tables)) + 1e-9

@@ -16,7 +16,7 @@ from tests.certificates.test_sharding import Enumeration, problem
 from halley.ir.workload import Workload
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
-from halley.sharding.strategies import Way
+from halley.sharding.strategies import AxisStrategy
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Drawn:
 class Joining(Enumeration):
     """Every set of pairs is tried for every assignment."""
 
-    def work_time(self, strategy: dict[str, tuple[Way, ...]]) -> float:
+    def work_time(self, strategy: dict[str, tuple[AxisStrategy, ...]]) -> float:
         best = math.inf
         for chosen in itertools.product((False, True), repeat=len(self.problem.pairs)):
             taken = [pair for pair, one in zip(self.problem.pairs, chosen, strict=True) if one]
@@ -49,7 +49,7 @@ class Joining(Enumeration):
                 best = min(best, math.fsum([*apart, *(pair.time(self.local(pair, strategy)) for pair in taken)]))
         return best
 
-    def lies_as_made(self, pair, strategy: dict[str, tuple[Way, ...]]) -> bool:
+    def lies_as_made(self, pair, strategy: dict[str, tuple[AxisStrategy, ...]]) -> bool:
         ahead, after = self.work.op(pair.first[0]), self.work.op(pair.second[0])
         for place, name in enumerate(after.inputs):
             if name in ahead.outputs:
@@ -58,7 +58,7 @@ class Joining(Enumeration):
                     return False
         return not any(way.collective for name in (ahead.name, after.name) for way in strategy[name])
 
-    def local(self, pair, strategy: dict[str, tuple[Way, ...]]) -> dict[str, int]:
+    def local(self, pair, strategy: dict[str, tuple[AxisStrategy, ...]]) -> dict[str, int]:
         found: dict[str, int] = {}
         for name in (*pair.first, *pair.second):
             op = self.work.op(name)
@@ -89,11 +89,11 @@ def compare(random: Random, given: ShardingProblem) -> bool:
     assert found.certificate.bound <= found.time
     assert found.time <= shard(given).time * (1 + 1e-9), "apart is a choice, too"
     assert math.fsum(item.time for item in found.ops) == pytest.approx(found.work_time)
-    for each in found.joined:
+    for each in found.fused_pairs:
         assert each.time < each.apart
         times = {item.op: item.time for item in found.ops}
         assert [times[name] for name in (*each.pair.first, *each.pair.second)] == [each.time, 0.0]
-    return bool(found.joined)
+    return bool(found.fused_pairs)
 
 
 def test_one_axis() -> None:
@@ -115,4 +115,4 @@ def test_no_pairs_change_nothing() -> None:
 
     never = tuple(Never(0, pair.first, pair.second) for pair in impossible)
     apart, joint = shard(given), shard(replace(given, pairs=never))
-    assert (joint.time, joint.ops, joint.moves, joint.joined) == (apart.time, apart.ops, apart.moves, ())
+    assert (joint.time, joint.ops, joint.redistributions, joint.fused_pairs) == (apart.time, apart.ops, apart.redistributions, ())

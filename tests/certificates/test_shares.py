@@ -10,13 +10,14 @@ from tests.certificates.test_families import shared_out, whole_group
 
 from halley.cost.program import Indices
 from halley.io.chips.load import load_chip
-from halley.search import around, sharpen
-from halley.search.around import Around
-from halley.search.baselines import Shapes
-from halley.search.frames import frames
-from halley.search.overlap import Vector
-from halley.search.sets import starts
-from halley.search.template import template
+from halley.mapping.baselines import AdmittedShapes
+from halley.mapping.bounds import tighten as sharpen
+from halley.mapping.bounds.chain_sets import starts
+from halley.mapping.solve import outside_stages as around
+from halley.mapping.solve.outside_stages import OutsideCost
+from halley.mapping.solve.overlap import Vector
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.workloads import attention
 
 
@@ -25,7 +26,7 @@ def test_what_lies_around_shares_is_the_same_for_all() -> None:
     seen = 0
     for workload, chip, _ in shared_out(12):
         search = whole_group(workload, chip, ("time",))
-        known: dict[object, Around] = {}
+        known: dict[object, OutsideCost] = {}
         for frame in (frame for family in search.space.families for frame in family):
             assert frame.shares
             found = around._found(search, frame)
@@ -47,10 +48,10 @@ def singles(part: Vector, start: dict[str, int]) -> dict[str, Indices]:
     return {dim: np.ascontiguousarray(grid[:, at]) for at, dim in enumerate(part.trees)}
 
 
-@pytest.mark.parametrize("patience", [0, sharpen.PATIENCE])
+@pytest.mark.parametrize("patience", [0, sharpen.SETS_LIMIT])
 def test_least_times_are_those_of_all_mappings_that_fit(patience: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no patience they are no more."""
-    monkeypatch.setattr(sharpen, "PATIENCE", patience)
+    monkeypatch.setattr(sharpen, "SETS_LIMIT", patience)
     seen = 0
     for workload, chip, _ in shared_out(6):
         search = whole_group(workload, chip, ("time",))
@@ -74,8 +75,8 @@ def test_least_times_are_those_of_all_mappings_that_fit(patience: int, monkeypat
 def test_stages_in_common_stay_in_common_in_a_baseline() -> None:
     """And have the shapes that split no reduction, all of them."""
     work = attention(1, 1, 1, 4, 4, 4, variant="plain")
-    every = frames(work, template(load_chip("cloud")), work.ops)
-    local = Shapes.LOCAL.of(every)
+    every = frames(work, hierarchy(load_chip("cloud")), work.ops)
+    local = AdmittedShapes.LOCAL.of(every)
     before = {frame.name: frame for frame in every}
     for frame in local:
         for stage, whole in zip(frame.stages, before[frame.name].stages, strict=True):

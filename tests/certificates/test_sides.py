@@ -20,11 +20,11 @@ from halley.ir.hardware import Chip, Dataflow
 from halley.ir.mapping import Compute, Node, Spatial, Temporal, children, walk
 from halley.ir.text import parse, to_text
 from halley.ir.workload import OpKind, Workload, roles
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.template import template
 from halley.workloads import attention, conv_chain, gemm, graph
 
 
@@ -105,7 +105,7 @@ def test_every_choice_is_there(name: str, machine: str) -> None:
     """Of every shape of every stage: with the same loops, each choice once."""
     workload, chip = WORK[name](), load_chip(machine)
     seen = 0
-    for frame in frames(workload, template(chip), workload.ops):
+    for frame in frames(workload, hierarchy(chip), workload.ops):
         if frame.cut or not all(stage.skeletons for stage in frame.stages):
             continue
         tiles = {slot.name: 1 for stage in frame.stages for shape in stage.skeletons for slot in (*frame.shared, *shape.slots)}
@@ -144,7 +144,7 @@ def usual(workload: Workload, chip: Chip, name: str) -> tuple[tuple[str, ...], .
 @pytest.mark.parametrize("machine", MACHINES)
 def test_one_dim_in_each_role_is_no_choice(machine: str) -> None:
     workload = gemm(64, 48, 32)
-    for frame in frames(workload, template(load_chip(machine)), workload.ops):
+    for frame in frames(workload, hierarchy(load_chip(machine)), workload.ops):
         assert all(shape.laid is None for stage in frame.stages for shape in stage.skeletons)
 
 

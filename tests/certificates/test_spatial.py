@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 
 from halley.errors import BadInput, Infeasible
-from halley.optim.downsets import best_chain, in_line, lattice
+from halley.optim.downsets import best_chain, chain_lattice, lattice
 from halley.spatial import solve as partitioning
 from halley.spatial.chip import (
     DFMODEL,
     HALLEY,
     Assumptions,
-    Choices,
     Engine,
-    Graph,
     Kernel,
-    Problem,
     SpatialChip,
-    Tensor,
-    Walked,
-    choices,
+    SpatialGraph,
+    SpatialProblem,
+    SpatialTensor,
+    TileChoices,
+    TiledDim,
+    tile_choices,
 )
 from halley.spatial.costs import allocation, partition
-from halley.spatial.growth import Block, grow, price, tables
+from halley.spatial.growth import GrowingPartition, grow, growth_tables, partition_costs
 from halley.spatial.solve import best_plan, plan
 
 CASES = 150
@@ -44,7 +44,7 @@ def _loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(partitioning.SWITCH, "mode", "on" if request.param == "compiled" else "off")
 
 
-def drawn(seed: int, assumptions: Assumptions, most: int = 5) -> Problem:
+def drawn(seed: int, assumptions: Assumptions, most: int = 5) -> SpatialProblem:
     """A small graph on a small chip; half of them cannot hold all that they would like to."""
     draw = random.Random(seed)
     count = draw.randint(2, most)
@@ -55,7 +55,7 @@ def drawn(seed: int, assumptions: Assumptions, most: int = 5) -> Problem:
             draw.randint(1, 20),
             draw.randint(1, 12),
             draw.randint(1, 6),
-            draw.choice(list(Walked)),
+            draw.choice(list(TiledDim)),
             weights=float(draw.choice((0, 0, 30, 200))),
             network=draw.choice((0.0, 0.0, 40.0)),
             conversions=draw.choice((0.0, 7.0)),
@@ -67,12 +67,12 @@ def drawn(seed: int, assumptions: Assumptions, most: int = 5) -> Problem:
     for writer in (None, *range(count)):
         first = 0 if writer is None else writer + 1
         readers = tuple(place for place in range(first, count) if draw.random() < 0.45)
-        tensors.append(Tensor(writer, readers, float(draw.randint(1, 120)), draw.random() < 0.2))
+        tensors.append(SpatialTensor(writer, readers, float(draw.randint(1, 120)), draw.random() < 0.2))
     chip = SpatialChip(
         draw.randint(count, 9), 2, 2, 1.0, draw.choice((260.0, 600.0, 3000.0)), draw.choice((1500.0, 9000.0)), 4.0, start=3.0
     )
-    return Problem(
-        Graph(kernels, tuple(tensors), draw.choice((4, 6))),
+    return SpatialProblem(
+        SpatialGraph(kernels, tuple(tensors), draw.choice((4, 6))),
         chip,
         assumptions,
         layers=2,
@@ -87,7 +87,7 @@ def drawn(seed: int, assumptions: Assumptions, most: int = 5) -> Problem:
 # The oracle: every chain of every drawn graph, in arithmetic of its own.
 
 
-def blocks_after(problem: Problem, done: frozenset[int]) -> Iterator[frozenset[int]]:
+def blocks_after(problem: SpatialProblem, done: frozenset[int]) -> Iterator[frozenset[int]]:
     left = [place for place in range(len(problem.graph.kernels)) if place not in done]
     for chosen in product((False, True), repeat=len(left)):
         block = frozenset(place for place, taken in zip(left, chosen, strict=True) if taken)
@@ -97,14 +97,14 @@ def blocks_after(problem: Problem, done: frozenset[int]) -> Iterator[frozenset[i
             yield block
 
 
-def least_cycles(problem: Problem, tile: int, block: frozenset[int]) -> float:
+def least_cycles(problem: SpatialProblem, tile: int, block: frozenset[int]) -> float:
     """Over every way to deal out the compute tiles, one by one."""
     chip, sequence = problem.chip, problem.graph.sequence
 
     def cycles(kernel: Kernel, tiles: int) -> float:
         share = min(tile, sequence)
-        columns = math.ceil(kernel.columns * share / sequence) if kernel.walked is Walked.COLUMNS else kernel.columns
-        depth = math.ceil(kernel.depth * share / sequence) if kernel.walked is Walked.DEPTH else kernel.depth
+        columns = math.ceil(kernel.columns * share / sequence) if kernel.tiled is TiledDim.COLUMNS else kernel.columns
+        depth = math.ceil(kernel.depth * share / sequence) if kernel.tiled is TiledDim.DEPTH else kernel.depth
         if kernel.engine is Engine.VECTOR:
             return math.ceil(kernel.rows / (chip.width * tiles)) * columns * kernel.cycles
         folds = (
@@ -124,7 +124,7 @@ def least_cycles(problem: Problem, tile: int, block: frozenset[int]) -> float:
     return min(best.values(), default=math.inf)
 
 
-def levels(problem: Problem) -> list[int]:
+def levels(problem: SpatialProblem) -> list[int]:
     found: list[int] = []
     for place in range(len(problem.graph.kernels)):
         writers = (t.writer for t in problem.graph.tensors if place in t.readers and t.writer is not None)
@@ -132,15 +132,17 @@ def levels(problem: Problem) -> list[int]:
     return found
 
 
-def path(problem: Problem, block: frozenset[int], end: int) -> int:
+def path(problem: SpatialProblem, block: frozenset[int], end: int) -> int:
     before = {t.writer for t in problem.graph.tensors if end in t.readers and t.writer in block}
     return 1 + max((path(problem, block, other) for other in before if other is not None), default=0)
 
 
-def cost(problem: Problem, tile: int, block: frozenset[int], streamed: frozenset[int]) -> tuple[float, float, float] | None:
+def cost(
+    problem: SpatialProblem, tile: int, block: frozenset[int], streamed: frozenset[int]
+) -> tuple[float, float, float] | None:
     """Steady time, time once, kept bytes."""
     graph, chip, assumed = problem.graph, problem.chip, problem.assumptions
-    if (len(block) > 1 and not problem.fused) or any(graph.kernels[place].apart for place in block):
+    if (len(block) > 1 and not problem.fused) or any(graph.kernels[place].unfused for place in block):
         return None
     count, level, sram, traffic, kept = math.ceil(graph.sequence / tile), levels(problem), 0.0, 0.0, 0.0
     for tensor in graph.tensors:
@@ -150,11 +152,11 @@ def cost(problem: Problem, tile: int, block: frozenset[int], streamed: frozenset
         copies = [tensor.readers] if assumed.shared else [(reader,) for reader in tensor.readers] + [()] * leaves
         for readers in copies:
             within = [reader for reader in readers if reader in block]
-            part, away = math.ceil(max(tensor.bytes, tensor.spread) / count), 1 if problem.fused else 0
-            if tensor.whole and within:
+            part, away = math.ceil(max(tensor.bytes, tensor.gathered_bytes) / count), 1 if problem.fused else 0
+            if tensor.needed_whole and within:
                 if tensor.writer in block:
                     return None
-                sram, traffic = sram + max(tensor.bytes, tensor.spread), traffic + tensor.bytes
+                sram, traffic = sram + max(tensor.bytes, tensor.gathered_bytes), traffic + tensor.bytes
                 kept += tensor.bytes if assumed.kept_twice else 0.0
             elif tensor.writer in block and (readers or leaves):
                 sram += part * (1 + max([away, *(level[reader] - level[tensor.writer] for reader in within)]))
@@ -180,7 +182,7 @@ def cost(problem: Problem, tile: int, block: frozenset[int], streamed: frozenset
     return max(compute, traffic / chip.bandwidth, network), once, kept
 
 
-def everything(problem: Problem, *tiles: int) -> float:
+def everything(problem: SpatialProblem, *tiles: int) -> float:
     """The least time of a layer, over all chains, all ways to stream weights, and all sequence tiles of each partition."""
     graph, chip = problem.graph, problem.chip
     weights = [place for place, kernel in enumerate(graph.kernels) if kernel.weights and problem.assumptions.streaming]
@@ -194,7 +196,7 @@ def everything(problem: Problem, *tiles: int) -> float:
             return steady + once / samples if samples >= problem.fewest else math.inf
         best = math.inf
         for block in blocks_after(problem, done):
-            if len(block) == 1 and (own_time := graph.kernels[min(block)].alone) < math.inf:
+            if len(block) == 1 and (own_time := graph.kernels[min(block)].unfused_time) < math.inf:
                 kernel = graph.kernels[min(block)]
                 with_network = own_time + kernel.network + kernel.conversions + kernel.latency
                 best = min(best, walk(done | block, steady + with_network, once, kept))
@@ -211,7 +213,7 @@ def everything(problem: Problem, *tiles: int) -> float:
     return max(walk(frozenset(), 0.0, 0.0, 0.0), problem.transfer)
 
 
-def best_of_all_chains(problems: Iterable[Problem]) -> None:
+def best_of_all_chains(problems: Iterable[SpatialProblem]) -> None:
     """The search finds the best chain of each, or that there is none; there is one of most."""
     solved = []
     for seed, problem in enumerate(problems):
@@ -282,10 +284,10 @@ def test_grown_blocks_cost_what_they_cost_from_scratch() -> None:
     for seed in range(60):
         draw = random.Random(seed)
         problem = drawn(seed, draw.choice(list(MODELS.values())), 7)
-        made = tables(problem, 2)
+        made = growth_tables(problem, 2)
         if made is None:
             continue
-        block = Block()
+        block = GrowingPartition()
         for place in range(len(problem.graph.kernels)):
             grown = grow(made, block, place) if draw.random() < 0.7 else []
             if not grown:
@@ -293,7 +295,7 @@ def test_grown_blocks_cost_what_they_cost_from_scratch() -> None:
             block = draw.choice(grown)
             part = partition(problem, 2, block.group, block.streamed)
             assert part is not None
-            assert price(made, block) == pytest.approx((part.steady, part.once, part.kept), rel=1e-12)
+            assert partition_costs(made, block) == pytest.approx((part.steady, part.once, part.kept), rel=1e-12)
             assert (block.sram, block.traffic) == pytest.approx((part.sram, part.traffic), rel=1e-12)
 
 
@@ -316,8 +318,8 @@ def test_allocation_is_the_best_of_all() -> None:
             assert sum(found[1]) <= room
 
 
-def made_choices(tiles: list[int], cycles: list[int]) -> Choices:
-    return Choices(*(np.array(column, dtype=float) for column in (tiles, cycles, tiles, [1] * len(tiles))))
+def made_choices(tiles: list[int], cycles: list[int]) -> TileChoices:
+    return TileChoices(*(np.array(column, dtype=float) for column in (tiles, cycles, tiles, [1] * len(tiles))))
 
 
 def test_choices_leave_no_better_one_out() -> None:
@@ -325,8 +327,8 @@ def test_choices_leave_no_better_one_out() -> None:
     for seed in range(40):
         draw = random.Random(seed)
         kernel = Kernel("k", draw.choice(list(Engine)), draw.randint(1, 90), draw.randint(1, 30), draw.randint(1, 5))
-        problem = Problem(Graph((kernel,), (), 7), chip, DFMODEL)
-        found = choices(kernel, 7, 7, chip)
+        problem = SpatialProblem(SpatialGraph((kernel,), (), 7), chip, DFMODEL)
+        found = tile_choices(kernel, 7, 7, chip)
         for tiles in range(1, chip.tiles + 1):
             best = least_cycles(replace(problem, chip=replace(chip, tiles=tiles)), 7, frozenset({0}))
             assert min(cycles for cycles, used in zip(found.cycles, found.tiles, strict=True) if used <= tiles) == best
@@ -414,10 +416,10 @@ def test_assumptions_cost_or_spare(name: str, sign: int) -> None:
 # What cannot be done.
 
 
-def chain_of_two(sram: float = 100.0, dram: float = 1e6) -> Problem:
+def chain_of_two(sram: float = 100.0, dram: float = 1e6) -> SpatialProblem:
     kernels = (Kernel("first", Engine.MATRIX, 4, 4, 4, weights=60.0), Kernel("second", Engine.VECTOR, 4, 4))
     chip = SpatialChip(4, 2, 2, 1.0, sram, dram, 1.0)
-    return Problem(Graph(kernels, (Tensor(0, (1,), 16.0),), 4), chip, DFMODEL)
+    return SpatialProblem(SpatialGraph(kernels, (SpatialTensor(0, (1,), 16.0),), 4), chip, DFMODEL)
 
 
 def test_a_kernel_that_fits_nowhere_is_named() -> None:
@@ -463,9 +465,9 @@ def test_a_long_line_of_kernels() -> None:
     count = 66
     sizes = [(draw.randint(1, 9), float(draw.randint(0, 9))) for _ in range(count)]
     kernels = tuple(Kernel(f"k{n}", Engine.VECTOR, rows, 4, weights=weights) for n, (rows, weights) in enumerate(sizes))
-    tensors = tuple(Tensor(n, (n + 1,), float(draw.randint(1, 40))) for n in range(count - 1))
+    tensors = tuple(SpatialTensor(n, (n + 1,), float(draw.randint(1, 40))) for n in range(count - 1))
     chip = SpatialChip(12, 2, 2, 1.0, 90.0, 1e6, 4.0)
-    problem = Problem(Graph(kernels, tensors, 4), chip, DFMODEL, most=1)
+    problem = SpatialProblem(SpatialGraph(kernels, tensors, 4), chip, DFMODEL, most=1)
     least = [0.0] + [math.inf] * count
     for start in range(count):
         for end in range(start + 1, count + 1):
@@ -479,7 +481,7 @@ def test_a_long_line_of_kernels() -> None:
 def test_a_graph_in_the_wrong_order_is_refused() -> None:
     kernels = chain_of_two().graph.kernels
     with pytest.raises(BadInput, match=r"tensor 0: expected readers after its writer, among 2 kernels; got kernel 1 to \[0\]"):
-        Graph(kernels, (Tensor(1, (0,), 16.0),), 4)
+        SpatialGraph(kernels, (SpatialTensor(1, (0,), 16.0),), 4)
     with pytest.raises(BadInput, match="sizes of at least 1"):
         best_plan(chain_of_two(), [0])
 
@@ -494,4 +496,4 @@ def test_too_many_downsets_leave_a_bound() -> None:
             continue
         assert rough.bound <= best.layer * (1 + 1e-12)
         assert best.layer <= rough.layer
-        assert rough.downsets == len(in_line(len(problem.graph.kernels)).downsets)
+        assert rough.downsets == len(chain_lattice(len(problem.graph.kernels)).downsets)

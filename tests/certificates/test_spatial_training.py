@@ -17,19 +17,19 @@ from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.kernels.machine import PEAK, Efficiency, machine
-from halley.optim.constrained import Least
+from halley.optim.constrained import ConstrainedMinimum
 from halley.optim.elimination import cost
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import Mesh, MeshAxis
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import sharding_graph
-from halley.spatial.chip import HALLEY, Problem, SpatialChip
+from halley.spatial.chip import HALLEY, SpatialChip, SpatialProblem
 from halley.spatial.solve import best_plan
 from halley.training.kernels import TrainingGraph, training_graph
 from halley.training.op_costs import OpCosts
 from halley.training.part_costs import ModelCosts, model_costs, training_graphs
-from halley.training.part_solvers import Terms
+from halley.training.part_solvers import CostTerms
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
 from halley.training.sharded_model import ShardedModel
@@ -37,8 +37,8 @@ from halley.training.sharding import training_problem
 from halley.training.spatial.bounds import part_tables, pass_floors
 from halley.training.spatial.branches import Branches
 from halley.training.spatial.model import SpatialModel, _rank, cost_model, spatial_chip
-from halley.training.spatial.passes import PASSES, ChipRates, PassGraphs, pass_groups
-from halley.training.spatial.prices import least_by_layout
+from halley.training.spatial.passes import PASSES, ChipRates, PassGraphs, pass_kernels
+from halley.training.spatial.relaxation import least_by_layout
 from halley.workloads.transformer import Experts, Latent, Transformer
 from halley.workloads.user import graph as user_graph
 
@@ -72,7 +72,7 @@ def parts(
     shape: Transformer, mesh: Mesh, fused: bool, choice: Recompute
 ) -> Iterator[tuple[TrainingGraph, Sharding, list[float]]]:
     """The parts of a model as kernels run one by one, with the times of their passes."""
-    terms = Terms(mesh, wire, machine(system().chip), EFFICIENCY, fused=fused)
+    terms = CostTerms(mesh, wire, machine(system().chip), EFFICIENCY, fused=fused)
     found: ModelCosts = model_costs(shape, 2, shape.sequence, terms, choice)
     for part, graph in zip(found.parts, training_graphs(shape, 2, shape.sequence, choice, fused), strict=True):
         yield graph, part.sharding, [part.forward, part.recompute, part.backward]
@@ -82,7 +82,7 @@ def pass_times(graph: TrainingGraph, sharding: Sharding, known: ChipRates) -> li
     """Of the best partitions."""
     graphs = PassGraphs(graph, known, wire).of(sharding, {item.op: item.time for item in sharding.ops})
     tiles = (16, 64, 256)
-    return [best_plan(Problem(each, known.chip, HALLEY, most=1.0), tiles).layer if each else 0.0 for each in graphs]
+    return [best_plan(SpatialProblem(each, known.chip, HALLEY, most=1.0), tiles).layer if each else 0.0 for each in graphs]
 
 
 CASES = [
@@ -120,7 +120,7 @@ def test_laws_of_fusing(shape: Transformer, mesh: Mesh, fused: bool, choice: Rec
 def test_each_op_is_in_one_kernel() -> None:
     for shape, fused, choice in itertools.product(SHAPES, (True, False), Recompute):
         for graph in training_graphs(shape, 1, shape.sequence, choice, fused):
-            names = [name for groups in pass_groups(graph) for group in groups for name in group.ops]
+            names = [name for groups in pass_kernels(graph) for group in groups for name in group.ops]
             assert sorted(names) == sorted(op.name for op in graph.workload.ops)
 
 
@@ -156,8 +156,8 @@ def test_bound_of_all_shardings(case: int) -> None:
 
     times = OpCosts(graph, slow, PEAK)
     problem = training_problem(graph.found, (MeshAxis("x", 2),), times, collective, dict.fromkeys(weights, 1.0))
-    tables = sharding_graph(replace(problem, alike=graph.alike))
-    bounding = part_tables(graph, known, replace(problem, alike=graph.alike), "X")
+    tables = sharding_graph(replace(problem, same_split=graph.same_split))
+    bounding = part_tables(graph, known, replace(problem, same_split=graph.same_split), "X")
     branches = Branches(bounding)
     root, prices = branches.bounds, np.random.default_rng(case)
     branches.refine()
@@ -167,15 +167,15 @@ def test_bound_of_all_shardings(case: int) -> None:
     assert (bounds >= refined).all()
     assert (refined >= root).all()
     drawn = [prices.dirichlet(np.full(3, 0.3), bounding.sections) for _ in range(3)]
-    priced = [bounding.priced(shares) for shares in (branches.priced.shares, *drawn)]
+    priced = [bounding.relaxed(shares) for shares in (branches.relaxed.multipliers, *drawn)]
     sizes: dict[str, int] = {}
     for item in (*tables.time, *tables.memory):
         sizes |= dict(zip(item.variables, item.values.shape, strict=True))
     least, count = math.inf, 0
     for values in choices(tables.time, sizes):
-        sharding = decoded(tables, Least(values, cost(tables.time, values), 0.0, 0.0, 1, 1))
+        sharding = decoded(tables, ConstrainedMinimum(values, cost(tables.time, values), 0.0, 0.0, 1, 1))
         graphs = PassGraphs(graph, known, collective).of(sharding, {item.op: item.time for item in sharding.ops})
-        plans = [best_plan(Problem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
+        plans = [best_plan(SpatialProblem(each, known.chip, HALLEY, most=1.0), [16, 64, 128]) for each in graphs if each]
         time = math.fsum(plan.layer for plan in plans)
         assert all(cost(tables, values) <= time * (1 + 1e-9) for tables in priced)
         assert float(bounds[values[bounding.end]]) <= time * (1 + 1e-9)

@@ -16,14 +16,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, walk
 from halley.ir.workload import Workload
+from halley.mapping.baselines import AdmittedShapes
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve.overlap import Rounds
+from halley.mapping.space.compose import cuts
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
-from halley.search.baselines import Shapes
-from halley.search.compose import cuts
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.overlap import Rounds
-from halley.search.problem import Objective, Problem
-from halley.search.template import template
 from halley.simulate.simulation import simulate
 from halley.workloads import attention
 
@@ -71,19 +71,19 @@ def test_winners_run_and_count_and_the_queues_agree(seed: int) -> None:
 def test_every_cut_of_the_stages_inside_the_loop_is_in_the_space() -> None:
     """The closing stage is never beside the others; FlashAttention-2 and FlashDecoding have their stages in turn."""
     work = attention(1, 1, 1, 4, 4, 4, variant="online")
-    space = frames(work, template(load_chip("edge")), work.ops)
+    space = frames(work, hierarchy(load_chip("edge")), work.ops)
     by_split: dict[str, list[tuple[tuple[int, ...], ...]]] = {}
     for frame in space:
         by_split.setdefault(frame.name.split(", stages")[0], []).append(frame.cut)
     assert all(sorted(found) == sorted([(), *cuts(3)]) for found in by_split.values())
-    for shapes in (Shapes.STREAMED_WHOLE, Shapes.STREAMED_SPLIT):
+    for shapes in (AdmittedShapes.STREAMED_WHOLE, AdmittedShapes.STREAMED_SPLIT):
         assert {frame.cut for frame in shapes.of(space)} == {()}
 
 
 def test_what_is_carried_on_has_a_copy_for_all_that_is_under_way() -> None:
     """Where statistics and values are in one child, one is enough."""
     work = attention(1, 1, 1, 4, 4, 4, variant="online")
-    for frame in frames(work, template(load_chip("edge")), work.ops):
+    for frame in frames(work, hierarchy(load_chip("edge")), work.ops):
         sizes = {slot.name: 1 for stage in frame.stages for slot in stage.skeletons[0].slots}
         shared = {slot.name: 2 for slot in frame.shared}
         tree = frame.tree(shared, [stage.skeletons[0].build(sizes) for stage in frame.stages])

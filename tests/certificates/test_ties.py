@@ -16,14 +16,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.search.buffers import hasten
-from halley.search.choice import Choice
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Space
-from halley.search.tally import Interrupted, Tally
-from halley.search.ties import fastest
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.more_buffers import add_buffers
+from halley.mapping.solve.ties import fastest
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import GroupSpace
 from halley.workloads import attention_einsum
 
 WALKS = 300
@@ -33,7 +33,7 @@ GAINING = (5, 7, 28, 54, 57, 70)
 """Draws in which a faster mapping differs from the first by more than its numbers of buffers."""
 
 
-def least_energy(seed: int) -> tuple[GroupSearch, Choice] | None:
+def least_energy(seed: int) -> tuple[GroupSearch, GroupMapping] | None:
     """The first mapping of least energy that a search of one frame finds; None where none fits."""
     draw = random.Random(seed)
     workload, chip = draw_workload(draw), replace(draw_chip(draw), static_power=0.0)
@@ -44,12 +44,12 @@ def least_energy(seed: int) -> tuple[GroupSearch, Choice] | None:
     def around(node: Node) -> Node:
         return put(workload, node)
 
-    search = GroupSearch(workload, chip, Space((draw.choice(space),)), around, ("energy",), Tally())
+    search = GroupSearch(workload, chip, GroupSpace((draw.choice(space),)), around, ("energy",), SearchCounter())
     search.run(np.empty((0, 1)))
     return (search, search.found.payloads[0]) if search.found.payloads else None
 
 
-def cost(search: GroupSearch, choice: Choice) -> tuple[float, float]:
+def cost(search: GroupSearch, choice: GroupMapping) -> tuple[float, float]:
     """Time and energy."""
     estimate = evaluate(search.workload, search.chip, search.around(choice.tree()))
     return float(estimate.time), float(estimate.energy)
@@ -63,7 +63,7 @@ def test_no_mapping_of_the_frame_is_faster_at_this_energy(seed: int) -> None:
     search, first = found
     faster = fastest(search, first, lambda: None)
     time_, energy = cost(search, faster)
-    before = cost(search, hasten(search, first))
+    before = cost(search, add_buffers(search, first))
     assert energy == pytest.approx(before[1], rel=1e-12)
     assert time_ <= before[0] * (1 + 1e-12)
     if seed in GAINING:
@@ -73,7 +73,7 @@ def test_no_mapping_of_the_frame_is_faster_at_this_energy(seed: int) -> None:
         assert time_ == pytest.approx(best, rel=1e-12)
 
 
-def by_hand(workload: Workload, chip: Chip, choice: Choice, energy: float) -> float | None:
+def by_hand(workload: Workload, chip: Chip, choice: GroupMapping, energy: float) -> float | None:
     """Least time of the mappings with the stages in turn that take no more energy; None where they are too many to walk."""
     frame, times = replace(choice.frame, cut=(), shares=None), []
     if frame.kept or len(frame.stages) > 3:
@@ -94,8 +94,8 @@ def test_a_search_that_is_stopped_gives_what_it_had(seed: int) -> None:
     found = least_energy(seed)
     assert found is not None
     search, first = found
-    assert cost(search, fastest(search, first, stop)) == cost(search, hasten(search, first))
-    assert cost(search, fastest(search, first, lambda: None, effort=0))[0] <= cost(search, hasten(search, first))[0]
+    assert cost(search, fastest(search, first, stop)) == cost(search, add_buffers(search, first))
+    assert cost(search, fastest(search, first, lambda: None, effort=0))[0] <= cost(search, add_buffers(search, first))[0]
 
 
 def test_single_elementwise_kernels_take_large_tiles() -> None:

@@ -14,10 +14,10 @@ from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
-from halley.search.optimise import optimise
-from halley.search.overlap import Rounds
-from halley.search.problem import Objective, Problem
-from halley.search.settling import Settling
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve.fixed_shared_tiles import FixedTileSearch
+from halley.mapping.solve.overlap import Rounds
 from halley.workloads import gemm_gelu_gemm
 
 KINDS = (draw_workload, draw_attention, draw_hidden)
@@ -45,14 +45,16 @@ def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
     """Holds the answer against that with all limits from the start; returns how often limits were found to be missing."""
     missing = 0
 
-    def counted(settling: Settling, run: Callable[[Settling], set[Hashable]] = Settling.run) -> set[Hashable]:
+    def counted(
+        settling: FixedTileSearch, run: Callable[[FixedTileSearch], set[Hashable]] = FixedTileSearch.run
+    ) -> set[Hashable]:
         nonlocal missing
         limits = run(settling)
         missing += bool(limits)
         return limits
 
     with monkeypatch.context() as patch:
-        patch.setattr(Settling, "run", counted)
+        patch.setattr(FixedTileSearch, "run", counted)
         few = answer(problem)
     with monkeypatch.context() as patch:
         patch.setattr(Rounds, "_hidden", lambda rounds, told: {})

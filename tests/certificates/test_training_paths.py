@@ -15,13 +15,13 @@ from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.machine import Efficiency, machine
-from halley.optim.constrained import Least
+from halley.optim.constrained import ConstrainedMinimum
 from halley.optim.elimination import cost
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding, decoded
 from halley.training.part_costs import MemoryBudget, ModelCosts, least_along, model_costs, training_graphs
-from halley.training.part_solvers import PartSolver, Solvers, Terms
+from halley.training.part_solvers import CostTerms, PartSolver, Solvers
 from halley.workloads.transformer import Transformer
 
 EFFICIENCY = Efficiency(matrix=0.8, vector=0.7, memory=0.9, cache=0.9, overlap=0.5, latency=1e-6, launch=3e-6)
@@ -32,7 +32,7 @@ def wire(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
     return 5e-6 * len(axes) + size / 2e10
 
 
-TERMS = Terms((MeshAxis("x", 4),), wire, machine(load_chip("a100")), EFFICIENCY)
+TERMS = CostTerms((MeshAxis("x", 4),), wire, machine(load_chip("a100")), EFFICIENCY)
 SOLVERS = Solvers()
 UNBOUNDED = MemoryBudget(math.inf, (1.0, 4.0, 1.0))
 
@@ -77,7 +77,7 @@ def test_tables_of_passes_are_the_passes_of_every_sharding_of_an_embedding() -> 
         time = cost(part.tables.time, values)
         if math.isinf(time):
             continue
-        sharding = decoded(part.tables, Least(values, time, 0.0, time, 1, 0))
+        sharding = decoded(part.tables, ConstrainedMinimum(values, time, 0.0, time, 1, 0))
         assert cost(tables, values) == pytest.approx(by_pass(part, sharding, 3.0, 7.0), rel=1e-12)
         counted, least = counted + 1, min(least, cost(tables, values))
     assert counted > 10
@@ -89,7 +89,7 @@ def by_pass(part: PartSolver, sharding: Sharding, ahead: float, behind: float) -
     work, first = part.graph.workload, len(part.graph.found.forward)
     makers = {name: number for number, op in enumerate(work.ops) for name in op.outputs}
     found = [(ahead if number < first else behind) * op.time for number, op in enumerate(sharding.ops)]
-    for move in sharding.moves:
+    for move in sharding.redistributions:
         number = move.at if move.reader else makers.get(move.tensor, 0)
         found += [(ahead if number < first else behind) * step.time for step in move.steps]
     return math.fsum(found)

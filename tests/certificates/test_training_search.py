@@ -22,16 +22,16 @@ from halley.ir.placement import Replicate, Shard
 from halley.ir.system import Host, System, with_memory
 from halley.kernels.machine import Efficiency
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule, goes_on
+from halley.pipeline.schedule import PipelineSchedule, never_deadlocks
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role, assignments
 from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import interleaved
-from halley.training.axis_bounds import Way
+from halley.training.axis_bounds import GraphVariant
 from halley.training.part_bounds import ModelBound, PartBound
 from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts
 from halley.training.plan import Fixed, TrainingProblem
-from halley.training.search.search import best_training_plan, started
+from halley.training.search.search import best_training_plan, bounded_search
 from halley.training.search.space import training_space
 from halley.training.sharded_model import Passes, ShardedModel
 from halley.workloads.transformer import Transformer
@@ -56,14 +56,14 @@ class Drawn:
         self.known: dict[object, list[ModelCosts]] = {}
         self.spent = 0
 
-    def shardings(self, communication: Communication, microbatch: int, way: Way) -> list[ModelCosts]:
+    def shardings(self, communication: Communication, microbatch: int, way: GraphVariant) -> list[ModelCosts]:
         key = tuple((axis.name, axis.ranks) for axis in communication.mesh), microbatch, way
         if key not in self.known:
             draw = random.Random(f"{self.seed} {key}")
             self.known[key] = [self._drawn(draw, communication, microbatch, way) for _ in range(self.many)]
         return self.known[key]
 
-    def _drawn(self, draw: random.Random, communication: Communication, microbatch: int, way: Way) -> ModelCosts:
+    def _drawn(self, draw: random.Random, communication: Communication, microbatch: int, way: GraphVariant) -> ModelCosts:
         ranks = math.prod(axis.ranks for axis in communication.mesh)
         parts = []
         for base in self.base:
@@ -89,10 +89,10 @@ class Drawn:
         boundary = tuple(draw.choice([Replicate(), Shard("m"), Shard("k")]) for _ in communication.mesh)
         return ModelCosts(parts[0], tuple(zip(parts[1:-1], self.kinds, strict=True)), parts[-1], boundary)
 
-    def tighter(self, communication: Communication, microbatch: int, way: Way) -> list[Any]:
+    def tighter(self, communication: Communication, microbatch: int, way: GraphVariant) -> list[Any]:
         return []
 
-    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Any:
+    def layers(self, communication: Communication, microbatch: int, way: GraphVariant, rough: bool = False) -> Any:
         rows = [[part.time for part, _ in each.blocks] for each in self.shardings(communication, microbatch, way)]
         return np.min(rows, axis=0) * (0.9 if rough else 1.0)
 
@@ -100,7 +100,7 @@ class Drawn:
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        way: GraphVariant,
         budget: MemoryBudget | None = None,
         resident: float | None = None,
     ) -> ModelCosts:
@@ -125,7 +125,7 @@ class Drawn:
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        way: GraphVariant,
         passes: Passes,
         budget: MemoryBudget,
         resident: float,
@@ -150,12 +150,12 @@ class Drawn:
         sizes = (resident * part.parameters + budget.in_flight * part.activation for part in costs.parts)
         return sum(held * each for held, each in zip(budget.held, sizes, strict=True))
 
-    def bound(self, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
+    def bound(self, ranks: Any, microbatch: Any, way: GraphVariant) -> ModelBound:
         known = self.raised(None, ranks, microbatch, way)
         less = [replace(part, **{name: 0.8 * getattr(part, name) for name in PASSES}) for part in known.parts]
         return ModelBound(less[0], tuple(zip(less[1:-1], known.layers, strict=True)), less[-1])
 
-    def raised(self, bound: ModelBound | None, ranks: Any, microbatch: Any, way: Way) -> ModelBound:
+    def raised(self, bound: ModelBound | None, ranks: Any, microbatch: Any, way: GraphVariant) -> ModelBound:
         share = np.asarray(microbatch, float) / ranks
         less = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 0.6, Recompute.FULL: 0.2}[way.recompute]
         again = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.3, Recompute.FULL: 1.0}[way.recompute]
@@ -210,11 +210,11 @@ def check(seed: int, many: int) -> bool:
         with pytest.raises(Infeasible):
             best_training_plan(problem, model=model, others=0)
         return False
-    search = started(problem, model)
+    search = bounded_search(problem, model)
     while not search.closed:
         assert search.least <= best.time * (1 + 1e-12)
         search.step()
-    search.settle()
+    search.bound_timed_plans()
     assert search.least <= best.time * (1 + 1e-12)
     if many == 1:
         assert search.incumbent == pytest.approx(best.time, rel=1e-12)
@@ -248,7 +248,7 @@ def test_schedules_that_go_on_are_those_whose_tables_can_be_built() -> None:
                     runs = True
                 except BadInput:
                     runs = False
-                assert goes_on(stages, microbatches, chunks) == runs
+                assert never_deadlocks(stages, microbatches, chunks) == runs
 
 
 REAL = Transformer("real", 8, 2048, heads=16, kv_heads=8, head_dim=128, hidden=5632, vocabulary=32000, sequence=1024)
@@ -272,7 +272,7 @@ def test_bounds_of_parts_are_below_all_shardings_of_all_meshes(recompute: Recomp
 
 def check_bounds(recompute: Recompute, fused: bool, meshes: set[tuple[int, ...]] | None) -> None:
     """Bounds by the rates, by products, by one axis, and by layers alone; for this microbatch and from larger ones."""
-    problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY), Way(recompute, fused)
+    problem, way = TrainingProblem(REAL, SYSTEM, 64, 1024, EFFICIENCY), GraphVariant(recompute, fused)
     model, interconnect = ShardedModel(problem), Interconnect(SYSTEM)
     seen = set()
     for assignment in assignments(SYSTEM):
@@ -323,7 +323,7 @@ class _Fastest:
     def __init__(self, model: ShardedModel) -> None:
         self.model, self.known = model, dict[object, ModelCosts]()
 
-    def shardings(self, communication: Communication, microbatch: int, way: Way) -> list[ModelCosts]:
+    def shardings(self, communication: Communication, microbatch: int, way: GraphVariant) -> list[ModelCosts]:
         key = communication.model_key, microbatch, way
         if key not in self.known:
             self.known[key] = self.model.costs(communication, microbatch, way)
@@ -348,8 +348,8 @@ def test_an_interrupt_and_a_limit_give_the_best_so_far() -> None:
 def test_a_first_plan_out_of_turn_leaves_the_optimum_as_it_is(seed: int) -> None:
     problem, model = drawn(seed, 1)
     best, _ = oracle.least(oracle.enumerate_plans(problem, model), problem.capacity)
-    search = started(problem, model)
-    search.dive()
+    search = bounded_search(problem, model)
+    search.find_first_plan()
     assert best is not None
     assert search.best
     while not search.closed:
@@ -361,10 +361,10 @@ def test_a_first_plan_out_of_turn_leaves_the_optimum_as_it_is(seed: int) -> None
 def test_better_plans_out_of_turn_leave_the_optimum_as_it_is(seed: int) -> None:
     problem, model = drawn(seed, 1)
     best, _ = oracle.least(oracle.enumerate_plans(problem, model), problem.capacity)
-    search = started(problem, model)
+    search = bounded_search(problem, model)
     while not search.closed:
         search.step()
-        search.leap()
+        search.improve_incumbent()
     assert search.incumbent == pytest.approx(best.time if best else math.inf, rel=1e-12)
 
 
@@ -379,7 +379,7 @@ def test_small_models_without_shared_ops_are_proven(stages: int | None) -> None:
 
 def test_ends_that_share_a_table_add_up_its_gradients() -> None:
     system = replace(SYSTEM, axes=(SYSTEM.axes[1],))
-    fixed = Fixed(data=1, stages=4, model=1, recompute=Recompute.NONE, fused=True, schedule=Schedule.GPIPE, microbatch=1)
+    fixed = Fixed(data=1, stages=4, model=1, recompute=Recompute.NONE, fused=True, schedule=PipelineSchedule.GPIPE, microbatch=1)
     problem = TrainingProblem(REAL, system, 4, 1024, EFFICIENCY, fixed=fixed)
     apart = best_training_plan(problem, others=0).cost
     tied = best_training_plan(replace(problem, shape=replace(REAL, tied=True)), others=0).cost
@@ -396,7 +396,7 @@ def test_ends_that_share_a_table_add_up_its_gradients() -> None:
         (Fixed(microbatch=5), "microbatch"),
         (Fixed(chunks=9, stages=2), "chunks per stage"),
         (Fixed(axes={"x0": {Role.DATA: 3}}), "fixed parts"),
-        (Fixed(stages=2, chunks=2, schedule=Schedule.GPIPE), "GPipe"),
+        (Fixed(stages=2, chunks=2, schedule=PipelineSchedule.GPIPE), "GPipe"),
     ],
 )
 def test_choices_that_no_plan_has(fixed: Fixed, words: str) -> None:

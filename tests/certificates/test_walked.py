@@ -15,14 +15,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Temporal, walk
 from halley.ir.workload import Workload
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Solution
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults
-from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.optimise import optimise
-from halley.search.problem import Objective, Problem
-from halley.search.result import Solution
-from halley.search.space import Frame
-from halley.search.template import template
 from halley.workloads import gated_mlp, gemm_gelu_gemm, gemm_softmax, graph
 
 
@@ -44,7 +44,7 @@ def draw_block(draw: random.Random) -> Workload:
 
 def walks(workload: Workload, chip: Chip) -> list[Frame]:
     """The frames of all ops together that walk a further dim."""
-    return [frame for frame in frames(workload, template(chip), workload.ops).plain if "walked" in frame.name]
+    return [frame for frame in frames(workload, hierarchy(chip), workload.ops).plain if "walked" in frame.name]
 
 
 def solved(seed: int, objective: Objective) -> tuple[Workload, Chip, Solution]:
@@ -83,7 +83,7 @@ def test_no_drawn_mapping_beats_the_best(seed: int) -> None:
     """Blocks of three and four kernels have too many mappings to walk through: some are drawn."""
     workload, chip, by_time = solved(seed, Objective.TIME)
     least = float(by_time.estimate.time), float(solved(seed, Objective.ENERGY)[2].estimate.energy)
-    draw, outer = random.Random(seed), template(chip).outer
+    draw, outer = random.Random(seed), hierarchy(chip).outer
     kept = (*workload.inputs, *workload.outputs)
     found = 0
     for frame in draw.choices(walks(workload, chip), k=150):
@@ -92,7 +92,7 @@ def test_no_drawn_mapping_beats_the_best(seed: int) -> None:
         for slot in (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)):
             tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
         tree = frame.tree(tiles, [skeleton.build(tiles) for skeleton in skeletons])
-        whole = tidy(Hold(outer, tuple((name,) for name in kept), tree, 1), workload.dims)
+        whole = canonical(Hold(outer, tuple((name,) for name in kept), tree, 1), workload.dims)
         assert not faults(whole, workload, chip)
         for time, energy in fitting(workload, chip, whole, 1):
             found += 1
@@ -134,6 +134,6 @@ def test_a_block_whose_hidden_rows_do_not_fit_is_fused_through_its_hidden_dim() 
 def test_a_group_of_which_an_intermediate_leaves_walks_no_further_dim() -> None:
     """It would go out from its one buffer between the tiles."""
     work = graph(["T[m,f] = X[m,k] * V[k,f]", "Y[m,n] = T[m,f] * W[f,n]", "R[m,f] = relu(T[m,f])"], dict.fromkeys("mknf", 4))
-    machine = template(load_chip("edge"))
+    machine = hierarchy(load_chip("edge"))
     assert any("walked" in frame.name for frame in frames(work, machine, work.ops).plain)
     assert not any("walked" in frame.name for frame in frames(work, machine, work.ops[:2]).plain)

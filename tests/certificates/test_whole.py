@@ -17,17 +17,18 @@ from halley.formulas.timing import total
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Workload
-from halley.search import around, shares
-from halley.search.frames import frames
-from halley.search.frontier import Values
-from halley.search.groups import Groups
-from halley.search.partitions import every_partition, group_ops
-from halley.search.problem import Problem
-from halley.search.solve import GroupSearch
-from halley.search.space import Frame
-from halley.search.stages import BUFFERS, Skeleton
-from halley.search.tally import Tally
-from halley.search.template import template
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.groups import FusedGroups
+from halley.mapping.problem import Problem
+from halley.mapping.solve import axis_partitions as shares
+from halley.mapping.solve import outside_stages as around
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import every_partition, group_ops
+from halley.mapping.space.stages import BUFFERS, Skeleton
 
 SLACK = 1 + 1e-12
 FRAMES, MAPPINGS = 6, 3
@@ -38,8 +39,12 @@ def some_group(workload: Workload, chip: Chip, objectives: tuple[str, ...], draw
     """The search of one group, drawn from those that have frames."""
     tried = list(every_partition(workload)[0].groups)
     draw.shuffle(tried)
-    kernels = next(group for group in tried if frames(workload, template(chip), group_ops(workload, group)))
-    return Groups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, Tally()).of(workload, kernels).search
+    kernels = next(group for group in tried if frames(workload, hierarchy(chip), group_ops(workload, group)))
+    return (
+        FusedGroups(Problem(workload, chip, fixed_variant=True), objectives, objectives, 0.0, SearchCounter())
+        .of(workload, kernels)
+        .search
+    )
 
 
 def some_frames(search: GroupSearch, draw: random.Random) -> list[Frame]:
@@ -81,9 +86,9 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     else:
         bounds = shares._alone(search, frame, index, skeleton)[at]
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common(search, frame))]
+        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common_resources(search, frame))]
     assert (bounds <= np.array(reached, dtype=np.float64) * SLACK).all(), name
-    if not frame.cut and not around.has_room(search, frame)[at]:
+    if not frame.cut and not around.holds_fit(search, frame)[at]:
         used = costs.estimate(frame, index, skeleton, tiles).footprint
         assert any(amount > search.chip.memory(memory).capacity for memory, amount in used.items()), name
 

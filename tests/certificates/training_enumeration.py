@@ -16,9 +16,9 @@ from halley.ir.placement import Shard
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, SubAxis
 from halley.sharding.communication import Communication, Interconnect
-from halley.simulate.schedule import Table, gpipe, interleaved, one_forward_one_backward
-from halley.simulate.training import Block, Training, simulate
-from halley.training.axis_bounds import Way
+from halley.simulate.schedule import PassTable, gpipe, interleaved, one_forward_one_backward
+from halley.simulate.training import SimulatedBlock, TrainingIteration, simulate
+from halley.training.axis_bounds import GraphVariant
 from halley.training.part_costs import ModelCosts
 from halley.training.plan import TrainingProblem
 
@@ -58,7 +58,7 @@ def size(assignment: Assignment, role: Role) -> int:
     return found
 
 
-def tables(stages: int, microbatches: int, layers: int) -> Iterator[tuple[str, Table]]:
+def tables(stages: int, microbatches: int, layers: int) -> Iterator[tuple[str, PassTable]]:
     """All schedules that run."""
     if stages == 1:
         yield "1f1b 1", one_forward_one_backward(1, microbatches)
@@ -88,7 +88,7 @@ def enumerate_plans(problem: TrainingProblem, model: Any) -> Iterator[Enumerated
                 for recompute, fused in itertools.product(Recompute, (True, False)):
                     if fixed.recompute not in (None, recompute) or fixed.fused not in (None, fused):
                         continue
-                    for costs in model.shardings(communication, microbatch, Way(recompute, fused)):
+                    for costs in model.shardings(communication, microbatch, GraphVariant(recompute, fused)):
                         for zero, offload in itertools.product(range(4), (False, True)):
                             if fixed.sharded not in (None, zero) or (data == 1 and zero) or (offload and not problem.system.host):
                                 continue
@@ -98,17 +98,17 @@ def enumerate_plans(problem: TrainingProblem, model: Any) -> Iterator[Enumerated
 
 
 def composed(
-    problem: TrainingProblem, communication: Communication, table: Table, costs: ModelCosts, zero: int, offload: bool
+    problem: TrainingProblem, communication: Communication, table: PassTable, costs: ModelCosts, zero: int, offload: bool
 ) -> tuple[float, float]:
     """Time of an iteration [s] and memory of the fullest chip [B], from the simulation."""
     ranks, recipe = size(communication.assignment, Role.DATA), problem.recipe
     chunks = dealt(problem, table, costs)
     kind = CollectiveKind.REDUCE_SCATTER if zero else CollectiveKind.ALL_REDUCE
 
-    def block(part: Any) -> Block:
+    def block(part: Any) -> SimulatedBlock:
         gather = float(communication.data(CollectiveKind.ALL_GATHER, recipe.weight * part.parameters))
         reduction = float(communication.data(kind, recipe.gradient * part.parameters))
-        return Block(part.forward, part.recompute + part.backward, gather, reduction, part.activation)
+        return SimulatedBlock(part.forward, part.recompute + part.backward, gather, reduction, part.activation)
 
     sizes = {"b": problem.batch // ranks // table.microbatches, "m": problem.sequence, "k": problem.shape.model}
     for layout, axis in zip(costs.boundary, communication.mesh, strict=True):
@@ -123,7 +123,7 @@ def composed(
     summed += communication.model(CollectiveKind.ALL_REDUCE, axes, 4) if axes else 0.0
     own = [math.ceil(count / ranks) if zero else count for count in parameters]
     ran = simulate(
-        Training(
+        TrainingIteration(
             table,
             [[block(part) for part in chunk] for chunk in chunks],
             sent,
@@ -159,7 +159,7 @@ def kept(problem: TrainingProblem, parts: list[Any], parameters: float, ranks: i
     return float(states + max(p.working for p in parts) + whole * max(p.parameters for p in parts) * min(len(parts), 2))
 
 
-def dealt(problem: TrainingProblem, table: Table, costs: ModelCosts) -> list[list[Any]]:
+def dealt(problem: TrainingProblem, table: PassTable, costs: ModelCosts) -> list[list[Any]]:
     """Layers over chunks as evenly as can be, what is left over to those before the last."""
     layers = [part for part, count in costs.blocks for _ in range(count)]
     each, rest = divmod(len(layers), table.last + 1)

@@ -11,11 +11,11 @@ from tests.cli.running import halley
 
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.load import load_chip
-from halley.kernels.calibrate import TYPICAL
-from halley.kernels.machine import Host, machine
+from halley.kernels.calibrate import TYPICAL_EFFICIENCY
+from halley.kernels.machine import HostTime, machine
 from halley.kernels.times import Gemm, call_time, elementwise
 
-TRUE = replace(TYPICAL, matrix=0.8, memory=0.75, hosts={"gemm": Host(2e-5), "gelu": Host(1e-5)})
+TRUE = replace(TYPICAL_EFFICIENCY, matrix=0.8, memory=0.75, hosts={"gemm": HostTime(2e-5), "gelu": HostTime(1e-5)})
 
 
 @pytest.fixture

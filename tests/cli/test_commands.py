@@ -15,9 +15,9 @@ from halley.io.results.result import load_result
 from halley.io.schema import schema as file_schema
 from halley.ir.mapping import Collective, walk
 from halley.library import CHIPS
+from halley.mapping.result import Clause
 from halley.report.mapping.causes import causes
 from halley.report.mapping.tree import lines
-from halley.search.result import Clause
 from halley.workloads import WORKLOADS
 
 Solved = tuple[Path, Outcome]

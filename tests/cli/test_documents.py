@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,45 @@ from halley import Problem, build, load_chip, optimise
 from halley.cli.main import COMMANDS
 from halley.report.mapping.facts import result_tables
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+COMMANDS_OF = {
+    "reference/cli.md": 7,
+    "reference/answers.md": 0,
+    "how-to/why-is-mine-slower.md": 11,
+    "tutorial.md": 5,
+    "how-to/write-your-own-graph.md": 3,
+    "how-to/report.md": 7,
+    "how-to/why-is-it-faster.md": 4,
+    "how-to/make-it-faster.md": 0,
+    "how-to/calibrate-a-network.md": 1,
+    "how-to/calibrate-a-chip.md": 1,
+    "how-to/compare-collectives.md": 11,
+    "how-to/plan-training.md": 2,
+    "how-to/plan-your-cluster.md": 5,
+    "reference/collectives.md": 0,
+    "reference/whole-systems.md": 0,
+    "reference/axes.md": 0,
+    "reference/models.md": 0,
+    "reference/networks.md": 0,
+    "reference/sharding.md": 0,
+    "reference/systems.md": 0,
+    "reference/workloads.md": 0,
+    "bounds.md": 0,
+    "spatial.md": 0,
+    "training.md": 0,
+    "validation.md": 2,
+    "simulation.md": 3,
+    "how-to/cost-your-own-mapping.md": 2,
+}
+"""Pages whose examples run below, and at least how many commands each has."""
+
+ELSEWHERE = {
+    "reference/chips.md": "tests/cli/test_chips_page.py",
+    "validation-dfmodel.md": "tests/validation/test_dfmodel.py",
+}
+"""Pages whose examples run in another test, which also compares their results with the page."""
 
 
 def blocks(name: str) -> list[tuple[str, str]]:
@@ -21,39 +61,10 @@ def blocks(name: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    ("name", "commands"),
-    [
-        ("reference/cli.md", 7),
-        ("reference/answers.md", 0),
-        ("how-to/why-is-mine-slower.md", 11),
-        ("tutorial.md", 5),
-        ("how-to/write-your-own-graph.md", 3),
-        ("how-to/report.md", 7),
-        ("how-to/why-is-it-faster.md", 4),
-        ("how-to/make-it-faster.md", 0),
-        ("how-to/calibrate-a-network.md", 1),
-        ("how-to/calibrate-a-chip.md", 1),
-        ("how-to/compare-collectives.md", 11),
-        ("how-to/plan-training.md", 2),
-        ("how-to/plan-your-cluster.md", 5),
-        ("reference/collectives.md", 0),
-        ("reference/whole-systems.md", 0),
-        ("reference/axes.md", 0),
-        ("reference/models.md", 0),
-        ("reference/networks.md", 0),
-        ("reference/sharding.md", 0),
-        ("reference/systems.md", 0),
-        ("reference/workloads.md", 0),
-        ("bounds.md", 0),
-        ("spatial.md", 0),
-        ("training.md", 0),
-        ("validation.md", 2),
-        ("simulation.md", 3),
-    ],
-)
+@pytest.mark.parametrize(("name", "commands"), COMMANDS_OF.items())
 def test_examples_run(name: str, commands: int, empty_folder: Path) -> None:
     ran, names = 0, dict[str, object]()
+    (empty_folder / "examples").symlink_to(ROOT / "examples")
     for language, text in blocks(name):
         file = re.match(r"# (\S+\.(?:yaml|txt))\n", text)
         if file:
@@ -61,11 +72,23 @@ def test_examples_run(name: str, commands: int, empty_folder: Path) -> None:
         if language == "python":
             exec(compile(text, name, "exec"), names)
         for line in text.splitlines() if language == "console" else ():
-            assert line.startswith("$ halley "), line
-            outcome = halley(*shlex.split(line)[2:])
-            assert outcome.code == 0, f"{line}\n{outcome.err}"
+            sign, program, *words = shlex.split(line)
+            assert (sign, program) in (("$", "halley"), ("$", "python")), line
+            if program == "python":
+                subprocess.run([sys.executable, *words], check=True, capture_output=True)
+            else:
+                outcome = halley(*words)
+                assert outcome.code == 0, f"{line}\n{outcome.err}"
             ran += 1
     assert ran >= commands
+
+
+def test_examples_of_every_page_run() -> None:
+    """Pages of studies aside: `make studies` writes them, with the searches that they show."""
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if path.parent.name != "studies"}
+    with_examples = {name for name in pages if any(language in ("console", "python") for language, _ in blocks(name))}
+    assert with_examples <= {*COMMANDS_OF, *ELSEWHERE}
+    assert all((ROOT / test).exists() for test in ELSEWHERE.values())
 
 
 def test_every_command_is_documented() -> None:

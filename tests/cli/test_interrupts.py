@@ -12,7 +12,7 @@ import pytest
 from tests.cli.running import halley
 
 from halley.cli import solve
-from halley.search.optimise import optimise
+from halley.mapping.optimise import optimise
 
 DROPPED = """
 import atexit, signal, sys

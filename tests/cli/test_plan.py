@@ -13,7 +13,7 @@ from tests.report.chromium import chromium
 
 from halley.cli.plans.fixed import parse_fixed
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.report.browser import browser
 from halley.report.plans.plan import ACCOUNT, HELD
 from halley.rewrite.recompute import Recompute
@@ -134,7 +134,7 @@ def test_decisions_in_words() -> None:
         data=2,
         stages=1,
         model=4,
-        schedule=Schedule.GPIPE,
+        schedule=PipelineSchedule.GPIPE,
         chunks=2,
         recompute=Recompute.FULL,
         sharded=Sharded.PARAMETERS,

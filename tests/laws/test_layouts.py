@@ -34,8 +34,8 @@ def dijkstra(found: Layouts, before: int) -> list[float]:
         if time >= times[here]:
             continue
         times[here] = time
-        for there in np.flatnonzero(np.isfinite(found.ways.direct[here])).tolist():
-            heapq.heappush(heap, (time + float(found.ways.direct[here, there]), there))
+        for there in np.flatnonzero(np.isfinite(found.table.direct[here])).tolist():
+            heapq.heappush(heap, (time + float(found.table.direct[here, there]), there))
     return times
 
 

@@ -69,7 +69,10 @@ def test_every_table_keeps_its_promise(size: int) -> None:
 def test_every_algorithm_serves_each_of_its_kinds_and_topologies() -> None:
     seen = {(kind, name, topology) for kind, name, topology, _ in cases(range(2, 18))}
     promised = {
-        (kind, item.name, topology) for item in ALGORITHMS.values() for kind in item.kinds for topology in item.topologies
+        (kind, item.name, topology)
+        for item in ALGORITHMS.values()
+        for kind in item.kinds
+        for topology in item.topologies
         if isinstance(kind, Kind) and not item.network
     }
     assert seen == promised

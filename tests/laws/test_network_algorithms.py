@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.phased_draws import drawn_plan
 
 from halley.errors import BadInput, InternalError
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS, Cut, Setting
-from halley.network.algorithms.hierarchical import SERVED, Hierarchy, balanced_orders
+from halley.network.algorithms.hierarchical import SERVED, Part, Phased, Run, balanced_orders, phases
 from halley.network.algorithms.tables import KINDS, WHOLE, Kind, Pattern, Steps, chunk_count, verify
 from halley.network.time.schedules import placed, snake
 
@@ -121,36 +124,27 @@ def test_bruck_with_a_larger_base_takes_fewer_steps_and_less_traffic() -> None:
 
 # --- several dimensions ---
 
-SHAPES = ((2, 3), (4, 2), (3, 3), (2, 2, 3), (1, 4), (5,), (2, 2, 2, 2))
-FITTING: dict[Kind, tuple[str, ...]] = {
-    K.ALL_TO_ALL: ("direct", "bruck", "store-and-forward"),
-    K.BROADCAST: ("binomial", "linear", "chain", "direct"),
-    K.REDUCE: ("binomial", "chain"),
-    K.SCATTER: ("binomial", "direct"),
-    K.GATHER: ("binomial", "linear"),
-}
+SHAPES = ((2, 3), (4, 2), (3, 3), (2, 2, 3), (5,), (2, 2, 2))
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_every_hierarchy_keeps_its_promise(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(SERVED))
-    shape = data.draw(st.sampled_from(SHAPES))
-    fitting = FITTING.get(kind, ("ring", "bruck", "direct", "bidirectional", "pairwise"))
-    names = tuple(data.draw(st.sampled_from(fitting)) for _ in shape)
-    orders = st.permutations(range(len(shape))).map(tuple)
-    chosen = tuple(data.draw(st.lists(orders, min_size=1, max_size=3)))
-    turning = data.draw(st.sampled_from(("", "ring", "in-network", "folded-doubling"))) if kind is K.ALL_REDUCE else ""
-    lines = frozenset(data.draw(st.sets(st.sampled_from(range(len(shape))))))
-    plan = Hierarchy(shape, names, chosen, data.draw(st.booleans()), turning, lines)
-    verify(kind, plan.steps(kind), plan.ranks, plan.chunks(kind))
+@pytest.mark.parametrize("seed", range(60))
+def test_every_phased_schedule_keeps_its_promise(seed: int) -> None:
+    draw = random.Random(seed)
+    for kind in SERVED:
+        plan = drawn_plan(draw, kind, draw.choice(SHAPES), draw.randint(1, 3), draw.randint(1, 2))
+        verify(kind, plan.steps(kind), plan.ranks, plan.chunks(kind))
+        assert sum(plan.sizes(kind, 840.0)) == pytest.approx(840.0 * (plan.ranks if kind is K.ALL_TO_ALL else 1))
+        assert len(plan.sizes(kind, 840.0)) == plan.chunks(kind)
 
 
-def test_a_hierarchy_of_one_dimension_is_its_algorithm() -> None:
+def single(kind: CollectiveKind, shape: tuple[int, ...], order: tuple[int, ...], name: str) -> Phased:
+    return Phased(shape, (Part(Fraction(1), tuple(Run(phase, name) for phase in phases(kind, order))),))
+
+
+def test_a_phased_schedule_of_one_dimension_is_its_algorithm() -> None:
     for kind in (K.ALL_GATHER, K.REDUCE_SCATTER, K.ALL_REDUCE, K.ALL_TO_ALL):
-        plan = Hierarchy((6,), ("direct",), ((0,),))
         flat = table(kind, "direct", Setting(6, chunk_count(kind, 6)))
-        assert [set(step) for step in plan.steps(kind)] == [set(step) for step in flat]
+        assert [set(step) for step in single(kind, (6,), (0,), "direct").steps(kind)] == [set(step) for step in flat]
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (4, 4), (2, 3, 4)])
@@ -160,7 +154,7 @@ def test_dimensions_carry_what_the_published_sum_says(shape: tuple[int, ...]) ->
     for extent in shape:
         ranks *= extent
     for order in itertools.permutations(range(len(shape))):
-        plan = Hierarchy(shape, ("ring",) * len(shape), (order,))
+        plan = single(K.ALL_REDUCE, shape, order, "ring")
         moved: Counter[int] = Counter()
         for step in plan.steps(K.ALL_REDUCE):
             for t in step:
@@ -188,21 +182,26 @@ def test_balanced_orders_start_with_the_widest_and_keep_all_dimensions_busy() ->
         assert max(busy) < 1.1 * sum(busy) / len(busy)
 
 
+PAIR = tuple(Run(phase, "ring") for phase in phases(K.ALL_GATHER, (0, 1)))
+WHOLE_PART = Part(Fraction(1), PAIR)
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (lambda: Hierarchy((2, 3), ("ring",), ((0, 1),)), "an algorithm for each of 2 dimensions; got 1"),
-        (lambda: Hierarchy((2, 3), ("ring", "rng"), ((0, 1),)), "did you mean 'ring'"),
-        (lambda: Hierarchy((2, 3), ("ring", "ring"), ((0, 0),)), r"each of the dimensions 0 to 1 once; got the order \(0, 0\)"),
-        (lambda: Hierarchy((2, 3), ("ring", "ring"), ()), "an order of the dimensions for each piece; got none"),
-        (lambda: Hierarchy((2, 3), ("ring", "halving"), ((0, 1),)).steps(K.ALL_GATHER), "got all-gather"),
-        (lambda: Hierarchy((2, 3), ("two-shot", "binomial"), ((0, 1),)).steps(K.BROADCAST), "broadcast without cutting"),
-        (lambda: Hierarchy((2, 3), ("ring", "ring"), ((0, 1),)).steps(K.SHIFT), "got shift"),
+        (lambda: Phased((2, 3), (WHOLE_PART,), axes=("x",)), "a name for each of 2 dimensions, or none; got 1"),
+        (lambda: Phased((2, 3), ()), "shares add up to 1"),
+        (lambda: Phased((2, 3), (WHOLE_PART,), 0), "at least 1 piece; got 0"),
+        (lambda: Phased((2, 3), (Part(Fraction(1, 2), PAIR), Part(Fraction(1, 2), PAIR[:1]))), "as many phases in every part"),
+        (lambda: Phased((2, 3), (Part(Fraction(1), (PAIR[0]._replace(algorithm="rng"),)),)), "did you mean 'ring'"),
+        (lambda: Phased((2, 3), (Part(Fraction(1), (PAIR[0]._replace(algorithm="doubling"),)),)), "a power of two; got 3"),
+        (lambda: Phased((64, 64), (Part(Fraction(1), PAIR),), 64).steps(K.ALL_GATHER), "at most 16384 chunks"),
+        (lambda: phases(K.SHIFT, (0, 1)), "collective over several axes: expected one of all-reduce"),
     ],
 )
-def test_hierarchies_without_meaning_are_refused(plan: object, message: str) -> None:
+def test_phased_schedules_without_meaning_are_refused(plan: Callable[[], object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        plan()  # type: ignore[operator]
+        plan()
 
 
 # --- placing ---

@@ -12,15 +12,15 @@ from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import to_text
-from halley.search import solve
-from halley.search.choice import Choice
-from halley.search.groups import Groups
-from halley.search.optimise import optimise
-from halley.search.partitions import every_partition
-from halley.search.problem import Objective, Problem
-from halley.search.shapes import Compiled
-from halley.search.solve import GroupSearch
-from halley.search.tally import Tally
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.bounds.shapes import Compiled
+from halley.mapping.groups import FusedGroups
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.solve import group_search as solve
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.partitions import every_partition
 from halley.workloads import build
 
 DRAWS = 3
@@ -35,7 +35,7 @@ KERNELS: tuple[tuple[str, dict[str, Any]], ...] = (
 def searches(kind: str, parameters: dict[str, Any], chip: Chip, objective: str) -> list[GroupSearch]:
     """The searches of the kernels, one by one."""
     work = build(kind, parameters)
-    groups = Groups(Problem(work, chip, Objective(objective)), (objective,), (objective,), 0.0, Tally())
+    groups = FusedGroups(Problem(work, chip, Objective(objective)), (objective,), (objective,), 0.0, SearchCounter())
     partitions, _ = every_partition(work)
     return [groups.of(work, kernels).search for kernels in partitions.groups if kernels.bit_count() == 1]
 
@@ -66,14 +66,14 @@ def compared(kind: str, parameters: dict[str, Any], chip: str, objective: str, m
                     continue
                 if shape.kin not in bounds:
                     bounds[shape.kin] = costs.in_any_order(frame, shape)
-                trees = costs.trees.of((), costs.unsettled(shape.slots))
+                trees = costs.trees.of((), costs.searched_slots(shape.slots))
                 picked = {dim: random.choice(tree.singles(np.array([0]))[0], DRAWS) for dim, tree in trees.items()}
                 least = bounds[shape.kin](picked, DRAWS)[:, 0]
                 for at in range(DRAWS):
-                    sizes = costs.settled(shape.slots)
+                    sizes = costs.fixed_sizes(shape.slots)
                     for dim, tree in trees.items():
                         sizes |= tree.sizes(int(picked[dim][at]))
-                    found = evaluate(search.workload, machine, search.around(Choice(frame, (shape,), sizes).tree()))
+                    found = evaluate(search.workload, machine, search.around(GroupMapping(frame, (shape,), sizes).tree()))
                     assert least[at] <= getattr(found, objective) * (1 + ROUNDING), (frame.name, shape.name, sizes)
                     count += 1
     return count

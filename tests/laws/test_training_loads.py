@@ -73,8 +73,8 @@ def partition_bytes(plan: SpatialPlan) -> float:
     graph, found = plan.problem.graph, 0.0
     for each in plan.partitions:
         inside = {place for place, kernel in enumerate(graph.kernels) if kernel.name in each.names}
-        if each.apart:
-            found += sum(graph.kernels[place].alone_traffic for place in inside)
+        if each.unfused:
+            found += sum(graph.kernels[place].unfused_traffic for place in inside)
             continue
         for place in inside:
             again = -(-graph.sequence // each.tile) if graph.kernels[place].name in each.streamed else 1
@@ -95,9 +95,7 @@ def test_kernels_alone_move_what_they_move_on_other_chips(shape: Transformer) ->
     problem = TrainingProblem(shape, System("one", without_room("sn10"), ()), 1, shape.sequence, FITTED, fixed=fixed)
     spatial = best_training_plan(problem, others=0)
     temporal = best_training_plan(problem, model=ShardedModel(problem), others=0)
-    assert all(
-        each.apart for part in spatial.cost.parts.parts for plan in part.on_chip.values() for each in plan.partitions
-    )
+    assert all(each.unfused for part in spatial.cost.parts.parts for plan in part.on_chip.values() for each in plan.partitions)
     assert spatial.cost.time == pytest.approx(temporal.cost.time, rel=1e-12)
     for ours, theirs in zip(spatial.cost.loads, temporal.cost.loads, strict=True):
         assert ours.demand == pytest.approx(theirs.demand, rel=1e-12), ours.resource

@@ -348,7 +348,6 @@ class Editor:
         assert isinstance(node, Hold)
         return put(tree, path, replace(node, memory=self.random.choice([m.name for m in self.chip.memories])))
 
-
     def lay(self, tree: Node) -> Node | None:
         """Dims of a contraction on the array: some on each side, in any order, or the usual ones again."""
         found = self.place(tree, Compute)

@@ -276,8 +276,8 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "silu_gradient": lambda _, x, y: x * _slope(lambda v: v / (1.0 + np.exp(-v)), y),
     "silu_bias_gradient": lambda _, x, y, z: x * _slope(lambda v: v / (1.0 + np.exp(-v)), y + z),
     "silu_mul_gradient": lambda _, x, y, z: x * z * _slope(lambda v: v / (1.0 + np.exp(-v)), y),
-    "gelu_gradient": lambda _, x, y: x * _slope(
-        lambda v: 0.5 * v * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * (v + 0.044715 * v**3))), y
+    "gelu_gradient": lambda _, x, y: (
+        x * _slope(lambda v: 0.5 * v * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * (v + 0.044715 * v**3))), y)
     ),
 }
 

@@ -8,10 +8,10 @@ from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, Sequence
 from halley.ir.workload import Workload
+from halley.rewrite.hold_state import Missing
 from halley.rewrite.legality import check, findings
 from halley.rewrite.paths import node_at, replace_at
-from halley.rewrite.residence import Missing
-from halley.rewrite.state import meeting
+from halley.rewrite.walk_state import meeting
 
 
 def insert_collectives(tree: Node, workload: Workload, chip: Chip) -> Node:

@@ -82,8 +82,7 @@ def _mamba_2(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> 
     chunks, chunk, heads = parameters["chunks"], parameters["chunk"], parameters["heads"]
     tokens = given["X"].reshape(chunks * chunk, -1)
     x, b, c = (
-        silu(causal(np.tensordot(tokens, given[f"W{mark}"], 1), given[f"short_{mark}"]) + given[f"bias_{mark}"])
-        for mark in "xbc"
+        silu(causal(np.tensordot(tokens, given[f"W{mark}"], 1), given[f"short_{mark}"]) + given[f"bias_{mark}"]) for mark in "xbc"
     )
     state = np.zeros((heads, parameters["head_dim"], parameters["state"]))
     rows = []

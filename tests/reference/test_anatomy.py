@@ -8,7 +8,7 @@ import pytest
 from tests.reference.generate import random_chip, random_trees, random_workload
 from tests.reference.trees import chip, collect, gemm, nest
 
-from halley.cost.anatomy import Anatomy, Parts, anatomy
+from halley.cost.anatomy import Anatomy, TimeBreakdown, anatomy
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
@@ -74,7 +74,7 @@ def test_single_buffers_are_serial() -> None:
 
 def test_compute_hides_a_collective_beside_it() -> None:
     """Only what lasts longer than all compute is exposed."""
-    parts = Parts(
+    parts = TimeBreakdown(
         compute={("engine", "mxu"): 3.0},
         ramps=1.0,
         bandwidth={("read", "dram"): 2.0, ("port", "cluster", "down"): 2.0},

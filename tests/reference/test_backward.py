@@ -141,9 +141,7 @@ def test_functions(name: str, summed: bool, narrow: bool) -> None:
 def hide(work: Workload) -> Workload:
     """Minus infinity taken away again by an exponential, so that differences exist."""
     extra = elementwise("seen", "exp", "Y", "Z", "b m n")
-    return Workload(
-        work.name, work.dims, {**work.tensors, "Z": Tensor("Z", ("b", "m", "n"), "fp64")}, (*work.ops, extra), ("Z",)
-    )
+    return Workload(work.name, work.dims, {**work.tensors, "Z": Tensor("Z", ("b", "m", "n"), "fp64")}, (*work.ops, extra), ("Z",))
 
 
 @pytest.mark.parametrize("monoid", ["sum", "mean", "max", "softmax", "welford"])
@@ -199,9 +197,9 @@ def test_recomputation_changes_no_gradient(work: Workload, choice: Recompute) ->
     first, second = evaluate(plain.workload, arrays | seeds), evaluate(again.workload, arrays | seeds)
     for name, gradient in plain.gradients.items():
         assert np.array_equal(first[gradient], second[again.gradients[name]]), name
-    assert set(again.kept) <= set(plain.kept) | set(work.inputs) | {name for op in work.ops for name in op.inputs}
+    assert set(again.saved) <= set(plain.saved) | set(work.inputs) | {name for op in work.ops for name in op.inputs}
     if choice is Recompute.FULL:
-        assert set(again.kept) <= set(work.inputs)
+        assert set(again.saved) <= set(work.inputs)
 
 
 def form(found: Differentiated) -> None:
@@ -240,7 +238,7 @@ def test_backward_takes_twice_the_work_of_contractions() -> None:
 def test_a_softmax_needs_its_result_alone() -> None:
     """The maximum takes no part: the result is the same whatever is taken off."""
     found = backward(attention(1, 2, 2, 3, 5, 4))
-    assert found.kept == ("Q", "K", "V", "P")
+    assert found.saved == ("Q", "K", "V", "P")
     assert not any(op.function == "select_equal" for op in found.backward)
     lone = halley.graph("m[a]:fp32 = max(X[a,n])\nY[a,n] = X[a,n] * m[a]", {"a": 3, "n": 4})
     assert any(op.function == "select_equal" for op in backward(lone).backward)
@@ -258,8 +256,8 @@ def test_selective_recomputation_is_that_of_attention() -> None:
     work = transformer_layer(tokens=4, model=6, heads=4, kv_heads=2, head_dim=3, hidden=5)
     found = recompute(backward(work), Recompute.SELECTIVE)
     assert found.repeated == ("scores", "scale", "max", "exp", "sum", "divide")
-    assert "P" not in found.kept
-    assert {"Q", "K", "V"} <= set(found.kept)
+    assert "P" not in found.saved
+    assert {"Q", "K", "V"} <= set(found.saved)
 
 
 # ---------------------------------------------------------------- what is wrong

@@ -18,9 +18,9 @@ from halley.ir.mapping import Node
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.rewrite import legality
-from halley.simulate.beginning import affordable, beginning, entered
 from halley.simulate.holds import Holds
 from halley.simulate.simulation import simulate
+from halley.simulate.truncation import estimated_tasks, truncated, truncated_to_tasks
 from halley.workloads import build
 
 
@@ -47,10 +47,10 @@ def test_visits_that_are_alike_are_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_beginning_keeps_the_tiles() -> None:
     tree = parse("hold dram: A B C\n  for m by 8\n    hold glb: A B C\n      for k by 2\n        compute C\n", "test")
-    found = beginning(gemm(64, 4, 16), tree, 3)
+    found = truncated(gemm(64, 4, 16), tree, 3)
     assert dict(found.workload.dims) == {"m": 24, "n": 4, "k": 6}
     assert found.tree == tree
-    assert entered(tree, found.workload.dims) == 1 + 3 * (1 + 3)
+    assert estimated_tasks(tree, found.workload.dims) == 1 + 3 * (1 + 3)
 
 
 def test_splits_around_the_loop_shrink_with_it() -> None:
@@ -60,7 +60,7 @@ def test_splits_around_the_loop_shrink_with_it() -> None:
         "        hold glb: A B C\n          compute gemm\n"
     )
     workload = build("gemm", {"m": 4, "n": 12 * 588, "k": 8})
-    found = beginning(workload, parse(text, "test"), 2)
+    found = truncated(workload, parse(text, "test"), 2)
     assert found.workload.dims["n"] == 12 * 14 * 14
     assert to_text(found.tree) == text.replace("588", "196").replace("42", "14").strip()
     assert found.workload.dims["n"] // 196 == 12
@@ -69,9 +69,9 @@ def test_splits_around_the_loop_shrink_with_it() -> None:
 def test_a_dim_without_a_loop_somewhere_is_kept() -> None:
     workload = build("gemm-softmax", {"m": 64, "n": 32, "k": 16})
     for one in drawn(8, seed=5):
-        found = beginning(one.workload, one.tree, 1)
+        found = truncated(one.workload, one.tree, 1)
         assert not legality.faults(found.tree, found.workload, one.chip)
-    whole = affordable(workload, parse("hold dram: A B P\n  compute gemm\n", "test"), 100)
+    whole = truncated_to_tasks(workload, parse("hold dram: A B P\n  compute gemm\n", "test"), 100)
     assert whole.iterations == 0
 
 
@@ -80,8 +80,8 @@ def test_the_ratio_of_the_beginning_is_that_of_the_whole() -> None:
     """Formula over simulation, of mappings cut to a quarter of their tasks, against the whole."""
     apart = []
     for one in drawn(60, seed=21):
-        visits = entered(one.tree, one.workload.dims)
-        found = affordable(one.workload, one.tree, visits // 4)
+        visits = estimated_tasks(one.tree, one.workload.dims)
+        found = truncated_to_tasks(one.workload, one.tree, visits // 4)
         if found.iterations and visits >= 400:
             simulated = simulate(found.workload, one.chip, found.tree).time
             ratio = float(evaluate(found.workload, one.chip, found.tree).time) / simulated
@@ -93,4 +93,4 @@ def test_the_ratio_of_the_beginning_is_that_of_the_whole() -> None:
 
 def test_a_count_of_visits_is_about_that_of_the_tasks() -> None:
     for one in drawn(6, seed=9):
-        assert 0.3 < entered(one.tree, one.workload.dims) / one.simulation.tasks < 3
+        assert 0.3 < estimated_tasks(one.tree, one.workload.dims) / one.simulation.tasks < 3

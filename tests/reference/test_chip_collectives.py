@@ -10,7 +10,7 @@ from tests.reference.test_counts import assert_agrees
 from tests.reference.trees import chip, collect, gemm, nest
 
 from halley.cost.evaluate import evaluate
-from halley.cost.events import Crossing
+from halley.cost.events import LinkTraffic
 from halley.errors import IllegalMapping
 from halley.execute.interpreter import random_inputs, run
 from halley.ir.hardware import Chip, Exchange, Topology
@@ -48,7 +48,7 @@ def summed(kind: str, algorithm: str, dim: str = "") -> Node:
 def exchanged(machine: Chip, tree: Node) -> float:
     """Time of the collective [s]; the simulation's is the same."""
     workload = gemm(3, 5, 8)
-    (event,) = (each for each in evaluate(workload, machine, tree).events if isinstance(each, Crossing))
+    (event,) = (each for each in evaluate(workload, machine, tree).events if isinstance(each, LinkTraffic))
     found = [each for each in simulate(workload, machine, tree).intervals if each.server.resource[0] == "axis"]
     assert sum(each.stop - each.start for each in found) == pytest.approx(float(event.time), rel=1e-12)
     return float(event.time)
@@ -122,5 +122,3 @@ def test_memories_that_keep_up_change_nothing() -> None:
     huge: dict[str, object] = {"read_bandwidth": 1e15, "write_bandwidth": 1e15}
     tree = summed("all-reduce", "ring")
     assert exchanged(on_axis(chip(4, 1), **quick), tree) == exchanged(on_axis(chip(4, 1), **huge), tree)
-
-

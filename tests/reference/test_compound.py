@@ -115,7 +115,8 @@ def test_absorbing_pays_in_decode_and_costs_in_prefill() -> None:
     """DeepSeek-V2: 128 heads, latent 512, head dims 128, rotary 64. Read as multiply-accumulates per variant."""
     sizes = {"heads": 128, "keys": 4096, "latent": 512, "head_dim": 128, "rope_dim": 64}
     decode, prefill = (
-        {v: mla(queries=queries, variant=v, **sizes).macs() for v in ("plain", "absorbed")} for queries in (1, 4096)  # type: ignore[arg-type]
+        {v: mla(queries=queries, variant=v, **sizes).macs() for v in ("plain", "absorbed")}
+        for queries in (1, 4096)  # type: ignore[arg-type]
     )
     assert decode["plain"] > 100 * decode["absorbed"]
     assert prefill["absorbed"] > 2 * prefill["plain"]

@@ -64,7 +64,7 @@ def collectives(plan: Sharding) -> Counter[tuple[str, str]]:
 
 def training(tokens: int = 2048, model: int = 4096, **more: object) -> ShardingProblem:
     layer = training_layer(layer_dims(tokens, model, 32, 4 * model))
-    given: dict = {"tied": TIED, "weights": dict.fromkeys(WEIGHTS, 16.0), "backward": "dH", "together": ALIKE} | more
+    given: dict = {"tied": TIED, "weights": dict.fromkeys(WEIGHTS, 16.0), "backward": "dH", "same_layout": ALIKE} | more
     return ShardingProblem(layer, MESH, work, RING, **given)
 
 
@@ -72,7 +72,7 @@ def test_four_all_reduces_of_tensor_parallelism() -> None:
     """Two forward and two backward, of the sums that leave each block (Shoeybi et al., arXiv 1909.08053), where every rank
     works on the whole residual stream."""
     whole = dict.fromkeys(("X", "Y", "dX", "dY"), WHOLE)
-    plan = shard(training(together=GRADIENTS, layouts=whole, splits={op: {"x": ""} for op in TOKENWISE}))
+    plan = shard(training(same_layout=GRADIENTS, layouts=whole, splits={op: {"x": ""} for op in TOKENWISE}))
     assert collectives(plan) == Counter({("all-reduce", name): 1 for name in ("Z", "D", "dB", "dA")})
     assert all(step.bytes == 2048 * 4096 * 2 for _, step in plan.steps)
     assert parallelisms(plan) == {"x": ("TP",)}
@@ -84,13 +84,13 @@ def test_sequence_parallelism_where_nothing_is_fixed() -> None:
     """An all-reduce of a ring is a reduce-scatter and an all-gather; what lies between can as well be split by tokens
     (Korthikanti et al., arXiv 2205.05198): the same bytes, less work and memory."""
     whole = dict.fromkeys(("X", "Y", "dX", "dY"), WHOLE)
-    tensor = shard(training(together=GRADIENTS, layouts=whole, splits={op: {"x": ""} for op in TOKENWISE}))
+    tensor = shard(training(same_layout=GRADIENTS, layouts=whole, splits={op: {"x": ""} for op in TOKENWISE}))
     plan = shard(training())
     gathered = Counter({("all-gather", name): 1 for name in ("A", "B", "dY", "dX2")})
     assert collectives(plan) == gathered + Counter({("reduce-scatter", name): 1 for name in ("Z", "D", "dB", "dA")})
     assert plan.collective_time == pytest.approx(tensor.collective_time, rel=1e-9)
     assert plan.time < tensor.time
-    assert plan.kept_memory < tensor.kept_memory
+    assert plan.saved_memory < tensor.saved_memory
     assert parallelisms(plan) == {"x": ("SP", "TP")}
 
 
@@ -136,8 +136,9 @@ def test_vocabulary_parallel_embedding_and_head() -> None:
     """Rows of the table and columns of the head are split; then logits are not gathered, only their statistics are combined."""
     model, vocabulary = 4096, 128256
     both = embedding_and_head(tokens=8192, model=model, vocabulary=vocabulary)
-    problem = ShardingProblem(both, MESH, work, FULL, layouts={"loss": WHOLE}, weights={"table": 18.0, "Wh": 18.0},
-                              splits={"T": {"x": ""}})
+    problem = ShardingProblem(
+        both, MESH, work, FULL, layouts={"loss": WHOLE}, weights={"table": 18.0, "Wh": 18.0}, splits={"T": {"x": ""}}
+    )
     plan = shard(problem, capacity=2 * model * vocabulary * 18 / 8)
     assert plan.ends["Wh"] == (Shard("v"),)
     assert collectives(plan)["all-reduce", "mx z"] == 1
@@ -202,8 +203,9 @@ def test_two_axes_split_tokens_and_batches() -> None:
     fast, slow = Axis("node", 8, Topology.SWITCH, Link(400e9, 1e-6)), Axis("rail", 4, Topology.SWITCH, Link(12e9, 5e-6))
     layer = training_layer(layer_dims(2048, 8192, 64, 32768, batch=16))
     mesh = (MeshAxis("node", 8), MeshAxis("rail", 4))
-    problem = ShardingProblem(layer, mesh, work, network(fast, slow), tied=TIED, together=ALIKE,
-                              weights=dict.fromkeys(WEIGHTS, 16.0), backward="dH")
+    problem = ShardingProblem(
+        layer, mesh, work, network(fast, slow), tied=TIED, same_layout=ALIKE, weights=dict.fromkeys(WEIGHTS, 16.0), backward="dH"
+    )
     plan = shard(problem)
     assert plan.certificate.gap == 0.0
     assert parallelisms(plan) == {"node": ("CP",), "rail": ("DP",)}

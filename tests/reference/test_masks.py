@@ -47,9 +47,7 @@ hold obuf: O
 
 def masked(queries: int, keys: int, groups: int = 1, window: int | None = None, batch: int = 1) -> Workload:
     """Attention with running softmax, rows of ``groups`` heads stacked; with a window, each row sees so many keys."""
-    return attention(
-        batch, 2 * groups, 2, queries, keys, 4, value_dim=3, causal=True, variant="online", window=window
-    )
+    return attention(batch, 2 * groups, 2, queries, keys, 4, value_dim=3, causal=True, variant="online", window=window)
 
 
 def machine(draw: Random, **network: object) -> Chip:

@@ -28,7 +28,7 @@ from halley.sharding.solution import shard
 from halley.sharding.text import parallelisms
 from halley.training.part_bounds import ModelBound, PartBound, model_bound
 from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts, model_costs
-from halley.training.part_solvers import Terms
+from halley.training.part_solvers import CostTerms
 from halley.workloads.transformer import Experts, Transformer
 
 SYSTEM = load_system("dgx-a100-pod")
@@ -46,9 +46,9 @@ def node(kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
     return best_time(kind, team_of((NODE,)), size)
 
 
-def terms(**more: object) -> Terms:
+def terms(**more: object) -> CostTerms:
     given: dict = {"mesh": EIGHT, "collective": node, "chip": CHIP, "efficiency": FIT} | more
-    return Terms(**given)
+    return CostTerms(**given)
 
 
 def collectives(part: PartCosts) -> Counter[tuple[str, str]]:
@@ -268,7 +268,7 @@ def test_room_is_for_all_microbatches_in_flight() -> None:
     one, many = (model_costs(GPT, 2, 512, terms(), budget=MemoryBudget(math.inf, in_flight=each)) for each in (1.0, 8.0))
     for found, flying in ((one, 1.0), (many, 8.0)):
         part = found.blocks[0][0]
-        assert part.sharding.kept_memory == flying * part.activation
+        assert part.sharding.saved_memory == flying * part.activation
     # of shardings that take equally long, that with least memory
     assert many.time == pytest.approx(one.time, rel=1e-8)
 

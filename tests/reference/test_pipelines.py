@@ -16,11 +16,19 @@ from halley.errors import BadInput
 from halley.formulas.pipeline import even_pipeline_time, pipeline_bound, round_trip_bound
 from halley.memory.peak import in_flight
 from halley.pipeline.recurrence import pipeline_times
-from halley.pipeline.schedule import SWITCH, Pipeline, Schedule, order
+from halley.pipeline.schedule import SWITCH, PipelineSchedule, TrainingPipeline, pass_order
 from halley.pipeline.timetable import timetable
-from halley.simulate.schedule import Direction, Order, Pass, Table, gpipe, interleaved, one_forward_one_backward
+from halley.simulate.schedule import (
+    Direction,
+    PassTable,
+    PipelinePass,
+    StageOrder,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+)
 
-ALTERNATE = Schedule.ONE_FORWARD_ONE_BACKWARD
+ALTERNATE = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 60))])
@@ -33,7 +41,7 @@ def test_recurrence_equals_simulation(seed: int) -> None:
         if case.pipeline is None:
             continue
         clock = simulate_passes(case)
-        times = pipeline_times(case.pipeline, case.forward, case.backward, case.onward, case.back, case.holding)
+        times = pipeline_times(case.pipeline, case.forward, case.backward, case.onward, case.back, case.blocking)
         assert times.time[0] == pytest.approx(clock.time, rel=1e-12)
         assert times.last_backward[:, 0] == pytest.approx(np.array(clock.last_backward), rel=1e-12)
 
@@ -46,25 +54,25 @@ def test_bounds_and_closed_form_of_uneven_stages(seed: int) -> None:
         if case.pipeline is None:
             continue
         time, count = simulate_passes(case).time, case.pipeline.microbatches
-        transfers = ([0.0] * len(case.onward),) * 2 if case.holding else (case.onward, case.back)
+        transfers = ([0.0] * len(case.onward),) * 2 if case.blocking else (case.onward, case.back)
         assert pipeline_bound(case.forward, case.backward, *transfers, case.pipeline.stages, count) <= time * (1 + 1e-12)
-        if case.pipeline.schedule is Schedule.GPIPE and not case.holding:
+        if case.pipeline.schedule is PipelineSchedule.GPIPE and not case.blocking:
             assert gpipe_time(case.forward, case.backward, *transfers, count) == pytest.approx(time, rel=1e-12)
         if case.pipeline.schedule is ALTERNATE and case.pipeline.chunks == 1:
             assert round_trip_bound(case.forward, case.backward, *transfers, count) <= time * (1 + 1e-12)
 
 
-def even(stages: int, chunks: int, microbatches: int, schedule: Schedule, times: tuple[float, float, float]) -> float:
+def even(stages: int, chunks: int, microbatches: int, schedule: PipelineSchedule, times: tuple[float, float, float]) -> float:
     """Simulated time of equal stages."""
     numbers, count = (stages, microbatches, chunks, schedule), stages * chunks
     forward, backward, transfer = times
     passes = [forward] * count, [backward] * count, [transfer] * (count - 1), [transfer] * (count - 1)
-    return simulate_passes(Drawn(None, table_of(*numbers), *passes, holding=False)).time
+    return simulate_passes(Drawn(None, table_of(*numbers), *passes, blocking=False)).time
 
 
 def test_closed_forms_of_equal_stages() -> None:
     for stages, count in itertools.product(range(1, 9), (1, 2, 3, 7, 8, 16, 19)):
-        for schedule in Schedule:
+        for schedule in PipelineSchedule:
             time = even(stages, 1, count, schedule, (3.0, 5.0, 0.0))
             assert time == even_pipeline_time(stages, 1, count, 3.0, 5.0)
             work = count * 8.0
@@ -101,7 +109,7 @@ def test_smaller_last_groups_are_refused_where_stages_deadlock() -> None:
         refused += pipeline is None
     assert refused
     with pytest.raises(BadInput, match=r"got 6 \(stages would deadlock\); take 5 or 10, a multiple of the stages") as caught:
-        Pipeline(5, 6, 3)
+        TrainingPipeline(5, 6, 3)
     assert "pipeline, microbatches: expected" in str(caught.value)
     with pytest.raises(BadInput, match="a deadlock: stage 0 waits for the input of the forward pass of microbatch 5"):
         interleaved(5, 3, 6)
@@ -110,7 +118,7 @@ def test_smaller_last_groups_are_refused_where_stages_deadlock() -> None:
 @pytest.mark.parametrize(("stages", "chunks", "count"), [(1, 1, 40), (2, 1, 75), (3, 1, 80), (2, 2, 45), (3, 2, 63), (3, 3, 60)])
 def test_long_pipelines_equal_simulation(stages: int, chunks: int, count: int) -> None:
     """Microbatches that are left out and added at a steady pace, and plans whose stages are too alike to settle soon."""
-    draw, plans, pipeline = np.random.default_rng(stages * count), 6, Pipeline(stages, count, chunks)
+    draw, plans, pipeline = np.random.default_rng(stages * count), 6, TrainingPipeline(stages, count, chunks)
     assert timetable(pipeline).repeats > 5
     for unevenness, scale, holding in ((1e-3, 0.0, False), (1.0, 0.5, False), (5.0, 4.0, False), (1.0, 1.0, True)):
         length = pipeline.last + 1
@@ -135,7 +143,7 @@ def test_plans_that_settle_late_equal_simulation(numbers: tuple[int, int, int]) 
     """First and last stages a little slower or faster than the others: one falls behind by the same time in each group, until
     others wait for it. Few of the groups in which it does are walked through."""
     stages, chunks, count = numbers
-    draw, pipeline, plans = np.random.default_rng(stages * count), Pipeline(stages, count, chunks), 12
+    draw, pipeline, plans = np.random.default_rng(stages * count), TrainingPipeline(stages, count, chunks), 12
     length, table = pipeline.last + 1, table_of(stages, count, chunks, ALTERNATE)
     passes = np.repeat(draw.uniform(3, 9, (2, 1, plans)), length, axis=1)
     passes[:, [0, -1]] *= 1 + draw.uniform(-0.1, 0.1, (2, 2, plans)) * 10.0 ** -draw.integers(0, 4, (2, 2, plans))
@@ -143,7 +151,7 @@ def test_plans_that_settle_late_equal_simulation(numbers: tuple[int, int, int]) 
     times = pipeline_times(pipeline, *map(list, passes), list(transfers), list(transfers))
     for plan in range(plans):
         sent = transfers[:, plan].tolist()
-        case = Drawn(pipeline, table, *passes[:, :, plan].tolist(), sent, sent, holding=False)
+        case = Drawn(pipeline, table, *passes[:, :, plan].tolist(), sent, sent, blocking=False)
         clock = simulate_passes(case)
         assert times.time[plan] == pytest.approx(clock.time, rel=1e-12)
         assert times.last_backward[:, plan] == pytest.approx(np.array(clock.last_backward), rel=1e-12)
@@ -155,7 +163,7 @@ def test_a_timetable_has_every_pass_and_does_not_grow() -> None:
         if stages == 1 and chunks > 1:
             continue
         for rest in {0, stages - 1} if chunks > 1 else range(stages):
-            found, more = (timetable(Pipeline(stages, groups * stages + rest, chunks)) for groups in (5, 1000))
+            found, more = (timetable(TrainingPipeline(stages, groups * stages + rest, chunks)) for groups in (5, 1000))
             sections = found.prologue, found.body, found.epilogue
             each = [len(section.passes) for section in sections]
             assert each == [len(section.passes) for section in (more.prologue, more.body, more.epilogue)]
@@ -166,7 +174,13 @@ def test_a_timetable_has_every_pass_and_does_not_grow() -> None:
 def test_compiled_pipelines_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     draw = np.random.default_rng(7)
-    for pipeline in (Pipeline(5, 12), Pipeline(4, 64, 3), Pipeline(2, 500, 2), Pipeline(1, 40), Pipeline(3, 8, 2)):
+    for pipeline in (
+        TrainingPipeline(5, 12),
+        TrainingPipeline(4, 64, 3),
+        TrainingPipeline(2, 500, 2),
+        TrainingPipeline(1, 40),
+        TrainingPipeline(3, 8, 2),
+    ):
         chunks = pipeline.last + 1
         parts = np.split(draw.uniform(1, 1.5, (4 * chunks - 2, 150)), [chunks, 2 * chunks, 3 * chunks - 1])
         for holding in (False, True):
@@ -183,8 +197,8 @@ def test_groups_between_the_first_and_the_last_keep_nothing_new() -> None:
     for stages, chunks, groups in itertools.product((1, 2, 3, 5), (1, 2, 4), (5, 7)):
         if stages == 1 and chunks > 1:
             continue
-        pipeline = Pipeline(stages, groups * stages, chunks)
-        forward, passes = np.eye(chunks, dtype=int)[order(pipeline).chunk], groups * stages * chunks
+        pipeline = TrainingPipeline(stages, groups * stages, chunks)
+        forward, passes = np.eye(chunks, dtype=int)[pass_order(pipeline).chunk], groups * stages * chunks
         for stage in range(stages):
             ahead, behind, moments = np.zeros(chunks, int), np.zeros(chunks, int), set()
             for number in range(passes):
@@ -197,7 +211,12 @@ def test_groups_between_the_first_and_the_last_keep_nothing_new() -> None:
 
 def test_many_plans_at_once_are_the_same_bits() -> None:
     draw = np.random.default_rng(3)
-    for pipeline in (Pipeline(5, 12), Pipeline(4, 8, 3), Pipeline(6, 7, 1, Schedule.GPIPE), Pipeline(1, 4)):
+    for pipeline in (
+        TrainingPipeline(5, 12),
+        TrainingPipeline(4, 8, 3),
+        TrainingPipeline(6, 7, 1, PipelineSchedule.GPIPE),
+        TrainingPipeline(1, 4),
+    ):
         chunks = pipeline.last + 1
         rows = draw.uniform(1, 9, (4 * chunks - 2, 300))
         parts = np.split(rows, [chunks, 2 * chunks, 3 * chunks - 1])
@@ -211,9 +230,9 @@ def test_many_plans_at_once_are_the_same_bits() -> None:
 
 def test_blocks_of_plans_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = list(np.random.default_rng(5).uniform(1, 9, (4, 50)))
-    whole = pipeline_times(Pipeline(4, 9), forward, forward)
-    monkeypatch.setattr("halley.pipeline.recurrence.BLOCK_BYTES", 10_000)
-    assert (pipeline_times(Pipeline(4, 9), forward, forward).stage_ends == whole.stage_ends).all()
+    whole = pipeline_times(TrainingPipeline(4, 9), forward, forward)
+    monkeypatch.setattr("halley.pipeline.recurrence.PLAN_BLOCK_BYTES", 10_000)
+    assert (pipeline_times(TrainingPipeline(4, 9), forward, forward).stage_ends == whole.stage_ends).all()
 
 
 @given(st.integers(0, 10**6))
@@ -225,23 +244,23 @@ def test_laws(seed: int) -> None:
     if case.pipeline is None:
         return
     given_times = case.forward, case.backward, case.onward, case.back
-    time = pipeline_times(case.pipeline, *given_times, case.holding).time[0]
+    time = pipeline_times(case.pipeline, *given_times, case.blocking).time[0]
     longer = [[each + draw.choice([0.0, 1.0]) for each in part] for part in given_times]
-    assert pipeline_times(case.pipeline, *longer, case.holding).time[0] >= time
+    assert pipeline_times(case.pipeline, *longer, case.blocking).time[0] >= time
     if case.pipeline.chunks == 1:
-        more = Pipeline(case.pipeline.stages, case.pipeline.microbatches + 1, 1, case.pipeline.schedule)
-        assert pipeline_times(more, *given_times, case.holding).time[0] > time
+        more = TrainingPipeline(case.pipeline.stages, case.pipeline.microbatches + 1, 1, case.pipeline.schedule)
+        assert pipeline_times(more, *given_times, case.blocking).time[0] > time
 
 
 def test_tables_check_themselves() -> None:
     good = one_forward_one_backward(2, 2)
-    wrong_order: Order = good.orders[1][::-1]
+    wrong_order: StageOrder = good.orders[1][::-1]
     with pytest.raises(BadInput, match=r"a deadlock: stage 0 waits .* stage 1 waits"):
-        Table(2, 1, 2, (good.orders[0], wrong_order))
+        PassTable(2, 1, 2, (good.orders[0], wrong_order))
     with pytest.raises(BadInput, match="schedule, stage 1: expected each of 4 passes once; got 3 passes; backward pass of"):
-        Table(2, 1, 2, (good.orders[0], good.orders[1][:-1]))
+        PassTable(2, 1, 2, (good.orders[0], good.orders[1][:-1]))
     with pytest.raises(BadInput, match="a pass twice"):
-        Table(2, 1, 2, (good.orders[0], (*good.orders[1], good.orders[1][0])))
+        PassTable(2, 1, 2, (good.orders[0], (*good.orders[1], good.orders[1][0])))
     with pytest.raises(BadInput, match="forward pass of microbatch 0 through chunk 1"):
-        Table(2, 1, 2, ((Pass(Direction.FORWARD, 1, 0), *good.orders[0][1:]), good.orders[1]))
+        PassTable(2, 1, 2, ((PipelinePass(Direction.FORWARD, 1, 0), *good.orders[0][1:]), good.orders[1]))
     assert gpipe(3, 4).orders[0] == tuple(sorted(gpipe(3, 4).orders[0], key=lambda each: each.direction == "backward"))

@@ -8,10 +8,10 @@ import pytest
 from tests.reference.sequences import SIZES
 from tests.reference.test_counts import Checker, drawn_tiles, search_chip, slots_of, whole
 
-from halley.rewrite.tidy import tidy
-from halley.search.frames import frames
-from halley.search.partitions import before, consecutive_groups, group_ops, in_order
-from halley.search.template import template
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import before, consecutive_groups, group_ops, in_order
+from halley.rewrite.canonical import canonical
 from halley.workloads import build, mamba_2, variants
 
 BLOCKS = ("mamba", "mamba-2", "hyena")
@@ -24,16 +24,16 @@ def checked(seed: int, kind: str) -> int:
     workload = random.choice(variants(build(kind, SIZES[kind](random))))
     chip, count = search_chip(random), len(workload.ops)
     fused = random.choice([group for group in consecutive_groups(count) if 2 <= group.bit_count() <= 6])
-    if not frames(workload, template(chip), group_ops(workload, fused)):
+    if not frames(workload, hierarchy(chip), group_ops(workload, fused)):
         return 0
     alone = [1 << place for place in range(count) if not fused >> place & 1]
     drawn = []
     for group in in_order(before(workload), [fused, *alone]):
         ops = group_ops(workload, group)
-        frame = random.choice(list(frames(workload, template(chip), ops)))
+        frame = random.choice(list(frames(workload, hierarchy(chip), ops)))
         drawn.append((ops, frame, [random.choice(stage.skeletons) for stage in frame.stages]))
     tree = whole(workload, chip, drawn, [drawn_tiles(random, slots_of(group), False) for group in drawn])
-    assert Checker(workload, chip, seed % 1000)(tidy(tree, workload.dims)), "a mapping of the declared space breaks a rule"
+    assert Checker(workload, chip, seed % 1000)(canonical(tree, workload.dims)), "a mapping of the declared space breaks a rule"
     return fused.bit_count()
 
 
@@ -65,16 +65,16 @@ def test_windows_of_a_tensor_without_the_streamed_dim_run_as_they_are_costed(see
     made = []
     for group in in_order(before(workload), [fused, *alone]):
         ops = group_ops(workload, group)
-        frame = draw.choice(list(frames(workload, template(chip), ops)))
+        frame = draw.choice(list(frames(workload, hierarchy(chip), ops)))
         shapes = [[s for s in stage.skeletons if group != fused or s.name.startswith("rows streamed")] for stage in frame.stages]
         made.append((ops, frame, [draw.choice(own) for own in shapes]))
     tree = whole(workload, chip, made, [drawn_tiles(draw, slots_of(group), False) for group in made])
-    assert Checker(workload, chip, seed)(tidy(tree, workload.dims))
+    assert Checker(workload, chip, seed)(canonical(tree, workload.dims))
 
 
 def test_slots_of_a_stage_have_names_of_their_own() -> None:
     """Also where what is streamed are the rows themselves: of two slots of one name, one would hide the other's choices."""
-    workload, machine = build("hyena", {"length": 6, "model": 4}), template(search_chip(Random(1)))
+    workload, machine = build("hyena", {"length": 6, "model": 4}), hierarchy(search_chip(Random(1)))
     met = 0
     for group in consecutive_groups(len(workload.ops)):
         if group.bit_count() > 3:

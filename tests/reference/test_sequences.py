@@ -196,9 +196,7 @@ CHAIN = workload(
 )
 BOTH = Sequence((Compute("Y"), Compute("U")))
 R_SPLIT = Sequence((Compute("Y"), nest(("r", 2, "x"), Compute("U"))))
-CAUSAL = workload(
-    {"t": 6, "r": 3, "c": 2}, "X:tc U:trc", (op("U", OpKind.WINDOW, "X", "U", "trc", along="t"),), "U"
-)
+CAUSAL = workload({"t": 6, "r": 3, "c": 2}, "X:tc U:trc", (op("U", OpKind.WINDOW, "X", "U", "trc", along="t"),), "U")
 
 
 @pytest.mark.parametrize(

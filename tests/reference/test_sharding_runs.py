@@ -67,8 +67,16 @@ def test_a_layer_with_its_backward(seed: int, axes: int) -> None:
     mesh = drawn_mesh(random, axes)
     costs = Costs(random, mesh)
     work = training_layer(layer_dims(6, 12, 3, 8, batch=2))
-    problem = ShardingProblem(work, mesh, costs.kernel, costs.wire, tied=TIED, backward="dH",
-                              together=(*GRADIENTS, ("X", "Y", "dX", "dY")), weights=dict.fromkeys(WEIGHTS, 16.0))
+    problem = ShardingProblem(
+        work,
+        mesh,
+        costs.kernel,
+        costs.wire,
+        tied=TIED,
+        backward="dH",
+        same_layout=(*GRADIENTS, ("X", "Y", "dX", "dY")),
+        weights=dict.fromkeys(WEIGHTS, 16.0),
+    )
     plan = shard(problem)
     agree(plan, random)
     if axes == 1:
@@ -89,10 +97,10 @@ def test_all_sorts_are_drawn() -> None:
     for seed in range(180):
         random = Random(seed)
         plan = chosen(random, random.choice((1, 1, 2)), (2, 3, 6, 7, 9))
-        seen.update(str(step.kind) for move in plan.moves for step in move.steps)
-        seen.update("inside" for move in plan.moves if move.inside)
-        seen.update("copy" for move in plan.moves if move.copy)
-        seen.update(way.name.split()[-1] for item in plan.ops for way in item.ways if way.name.endswith("exchanged"))
+        seen.update(str(step.kind) for move in plan.redistributions for step in move.steps)
+        seen.update("inside" for move in plan.redistributions if move.inside)
+        seen.update("copy" for move in plan.redistributions if move.copy)
+        seen.update(way.name.split()[-1] for item in plan.ops for way in item.strategy if way.name.endswith("exchanged"))
     wanted = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "None", "inside", "copy", "exchanged")
     assert [name for name in wanted if seen[name] < 2] == []
 
@@ -103,7 +111,7 @@ def test_partial_sums_that_are_added_first() -> None:
     work, mesh = graph(lines, {"m": 6, "n": 8, "k": 9}, "fp64"), (MeshAxis("x", 3),)
     ends = {"A": (Shard("k"),), "E": (Shard("k"),), "T": (Replicate(),)}
     plan = shard(ShardingProblem(work, mesh, lambda op, local: 0.0, lambda kind, axes, size: float(size), layouts=ends))
-    assert [item.ways[0].name for item in plan.ops] == ["k", "k", "partial C D", "partial S"]
+    assert [item.strategy[0].name for item in plan.ops] == ["k", "k", "partial C D", "partial S"]
     assert [(step.kind, step.bytes) for _, step in plan.steps] == [(CollectiveKind.ALL_REDUCE, 6 * 8)]
     agree(plan, Random(1))
 
@@ -113,11 +121,11 @@ def test_a_missing_collective_shows(seed: int) -> None:
     """Without any one of its moves a plan stops; where members only pretend to have made it, elements are missing or wrong."""
     random = Random(6000 + seed)
     plan = chosen(random, random.choice((1, 2)), (6, 7, 9))
-    for number, move in enumerate(plan.moves):
+    for number, move in enumerate(plan.redistributions):
         if move.inside or not any(step.kind for step in move.steps):
             continue
         pretended = replace(move, steps=tuple(replace(step, kind=None) for step in move.steps))
         for instead in ((), (pretended,)):
-            less = replace(plan, moves=(*plan.moves[:number], *instead, *plan.moves[number + 1 :]))
+            less = replace(plan, redistributions=(*plan.redistributions[:number], *instead, *plan.redistributions[number + 1 :]))
             with pytest.raises((AssertionError, WrongShare)):
                 agree(less, Random(seed))

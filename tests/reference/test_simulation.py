@@ -92,8 +92,8 @@ def test_parts_of_an_overlap_take_turns_at_a_port() -> None:
             moved.append(tasks.add(f"{server.resource[1]}{index}", (), (), ((port, 1.0),)))
             tasks.add("work", (), (moved[-1],), ((server, 0.5),))
     in_a_row = [i.name for i in run(tasks).intervals if i.server == port]
-    tasks.beside(range(6), range(12))
-    tasks.beside(range(6, 12), range(12))
+    tasks.interleave(range(6), range(12))
+    tasks.interleave(range(6, 12), range(12))
     in_turn = [i.name for i in run(tasks).intervals if i.server == port]
     assert in_a_row == ["a0", "a1", "a2", "b0", "b1", "b2"]
     assert in_turn == ["a0", "b0", "a1", "b1", "a2", "b2"]

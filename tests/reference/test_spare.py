@@ -11,8 +11,8 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, walk
 from halley.ir.text import parse
+from halley.mapping.solve.spare_buffers import with_spare_buffers
 from halley.rewrite import legality
-from halley.search.spare import with_spare_buffers
 from halley.simulate.simulation import simulate
 from halley.workloads import attention
 

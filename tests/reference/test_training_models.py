@@ -21,7 +21,7 @@ from halley.library import MODELS
 from halley.rewrite.recompute import Recompute, recompute
 from halley.training.facts import differentiated, model_facts
 from halley.workloads import mla, moe, transformer_layer
-from halley.workloads.model import Model
+from halley.workloads.model import TrainingModel
 from halley.workloads.training import training_model
 from halley.workloads.transformer import Experts, Latent, Transformer
 
@@ -56,7 +56,7 @@ def drawn(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
     return arrays
 
 
-def parts(model: Model) -> dict[str, Workload]:
+def parts(model: TrainingModel) -> dict[str, Workload]:
     return {part.workload.name: part.workload for part in model.parts}
 
 
@@ -163,7 +163,7 @@ def test_graphs_are_well_formed(shape: Transformer) -> None:
 # ---------------------------------------------------------------- published counts
 
 
-def model(name: str) -> Model:
+def model(name: str) -> TrainingModel:
     return training_model(load_model(name), batch=1)
 
 
@@ -221,7 +221,7 @@ def test_activations_are_the_published_ones(name: str) -> None:
     norms = 4 * 4 * s * b
     whole = sequence_parallel_layer_bytes(s, b, shape.model, 1)
     core = attention_core_bytes(s, b, shape.heads, 1)
-    layers = {choice: model_facts(made, choice, whole=True).parts[1].kept for choice in Recompute}
+    layers = {choice: model_facts(made, choice, whole=True).parts[1].saved for choice in Recompute}
     assert layers[Recompute.NONE] == whole + core + norms
     assert layers[Recompute.SELECTIVE] == whole + norms
     assert layers[Recompute.FULL] == layer_input_bytes(s, b, shape.model, 1)

@@ -22,7 +22,7 @@ from tests.reference.user_graphs import POINTWISE, drawn
 
 import halley
 from halley.errors import BadInput
-from halley.execute.functions import DEFINITIONS, Site
+from halley.execute.functions import DEFINITIONS, FunctionSite
 from halley.io.chips.load import parse_problem
 from halley.ir.workload import FUNCTIONS, MONOIDS, OpKind
 from halley.workloads import build
@@ -93,7 +93,12 @@ def test_a_line_becomes_an_op_of_its_kind() -> None:
     assert work.op("mx").outputs == ("mx", "z")
     assert dict(work.op("q").constants) == {"count": 5.0}
     assert (work.op("w").function, work.op("w").monoid) == ("mul", "sum")
-    assert {name: work.tensors[name].dtype for name in ("S", "mx", "z", "q")} == {"S": "fp16", "mx": "fp32", "z": "fp32", "q": "fp16"}
+    assert {name: work.tensors[name].dtype for name in ("S", "mx", "z", "q")} == {
+        "S": "fp16",
+        "mx": "fp32",
+        "z": "fp32",
+        "q": "fp16",
+    }
     assert (work.inputs, work.outputs) == (("A", "B"), ("Tp", "w"))
     assert [name for kernel in work.kernels for name in kernel] == [op.name for op in work.ops]
 
@@ -134,7 +139,7 @@ def test_functions_are_what_they_are_called(name: str) -> None:
     arrays = [np.random.default_rng(number).uniform(0.1, 2.0, (3, 4)) for number in range(FUNCTIONS[name].arity)]
     constants = dict.fromkeys(FUNCTIONS[name].constants, 0.25)
     wanted = POINTWISE[name](*arrays, **constants)
-    np.testing.assert_allclose(DEFINITIONS[name](Site("op", constants, (0, 0)), *arrays), wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(DEFINITIONS[name](FunctionSite("op", constants, (0, 0)), *arrays), wanted, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -143,11 +148,11 @@ def test_functions_ask_for_the_constants_that_they_need(name: str) -> None:
     function = FUNCTIONS[name]
     arrays = [np.ones((3, 4))] * function.arity
     constants = dict.fromkeys(function.constants, 1.0)
-    assert np.shape(DEFINITIONS[name](Site("op", constants, (0, 0)), *arrays)) == (3, 4)
+    assert np.shape(DEFINITIONS[name](FunctionSite("op", constants, (0, 0)), *arrays)) == (3, 4)
     for missing in function.constants:
         rest = {key: value for key, value in constants.items() if key != missing}
         with pytest.raises(BadInput, match=missing):
-            DEFINITIONS[name](Site("op", rest, (0, 0)), *arrays)
+            DEFINITIONS[name](FunctionSite("op", rest, (0, 0)), *arrays)
 
 
 def test_every_reduction_can_be_written() -> None:
@@ -203,7 +208,9 @@ def test_a_wrong_line_is_told_with_its_column(line: str, told: str) -> None:
 
 def test_names_are_made_once_and_before_they_are_read() -> None:
     twice = faults("S[m,n] = relu(A[m,n])\nS[m,n] = tanh(A[m,n])")
-    assert twice == ["graph, line 2, column 1: expected each tensor made once; got S, which line 1 makes; use another name, or another order of lines"]
+    assert twice == [
+        "graph, line 2, column 1: expected each tensor made once; got S, which line 1 makes; use another name, or another order of lines"
+    ]
     late = faults("S[m,n] = relu(A[m,n])\nA[m,n] = tanh(B[m,n])")
     assert "line 2, column 1: expected a tensor made before it is read; got A, which line 1 reads" in late[0]
 
@@ -233,7 +240,10 @@ def test_the_page_lists_functions_and_reductions() -> None:
         name: [cell.strip() for cell in rest.split("|")]
         for name, rest in re.findall(r"^\| `(\w+)` \| (.*) \|$", functions + reductions.split("##")[0], re.MULTILINE)
     }
-    work = {name: ", ".join(f"{key} {count:g}" for key, count in f.work.items()) or "none" for name, f in (FUNCTIONS | MONOIDS).items()}
+    work = {
+        name: ", ".join(f"{key} {count:g}" for key, count in f.work.items()) or "none"
+        for name, f in (FUNCTIONS | MONOIDS).items()
+    }
     for name, function in FUNCTIONS.items():
         equation = function.equation.replace("|s|", "abs(s)")
         assert told.pop(name) == [str(function.arity), equation, ", ".join(function.constants), work[name]]

@@ -88,8 +88,32 @@ TIED = (
 )
 """Products of the forward pass with those of the backward pass over the same dims."""
 
-TOKENWISE = ("q1", "r1", "A", "An", "X2", "q2", "r2", "B", "Y", "b1", "b2", "b3", "b4", "b5", "dX2", "dAn", "dA2", "dA",
-             "a1", "a2", "a3", "a4", "a5", "dX")
+TOKENWISE = (
+    "q1",
+    "r1",
+    "A",
+    "An",
+    "X2",
+    "q2",
+    "r2",
+    "B",
+    "Y",
+    "b1",
+    "b2",
+    "b3",
+    "b4",
+    "b5",
+    "dX2",
+    "dAn",
+    "dA2",
+    "dA",
+    "a1",
+    "a2",
+    "a3",
+    "a4",
+    "a5",
+    "dX",
+)
 """Ops on the residual stream: sums and norms, outside attention and feed-forward block."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.report.made import made_result
 
 from halley.io.results.result import load_result, save_result
-from halley.search.result import Result
+from halley.mapping.result import Result
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import parse
-from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Clause, Point, Result, Solution
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Certificate, Clause, Point, Result, Solution
 from halley.workloads import build
 
 OPS = ("gemm", "max", "exp", "sum", "divide")

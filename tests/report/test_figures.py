@@ -24,6 +24,7 @@ from halley.cost.evaluate import evaluate
 from halley.cost.figures import resource_name
 from halley.errors import BadInput
 from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Link, Topology
+from halley.mapping.result import Result
 from halley.network.time.axis import route
 from halley.report.browser import BROWSERS, browser
 from halley.report.draw import PALETTE, colours, ink_on
@@ -31,7 +32,6 @@ from halley.report.mapping.figures import FIGURES, figure
 from halley.report.mapping.roofline import bandwidth, links, roofline
 from halley.report.mapping.sheets import SHEETS, sheet
 from halley.report.markup import svg_file
-from halley.search.result import Result
 
 SVG = "{http://www.w3.org/2000/svg}"
 

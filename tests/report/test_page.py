@@ -16,6 +16,7 @@ from tests.report.made import NASTY, made_result, nasty_result
 
 from halley.cost.figures import resource_name
 from halley.io.results.result import result_document
+from halley.mapping.result import Result
 from halley.report.browser import browser
 from halley.report.mapping.activity import totals
 from halley.report.mapping.facts import outer_traffic
@@ -23,7 +24,6 @@ from halley.report.mapping.figures import FIGURES
 from halley.report.mapping.page import SECTIONS, page
 from halley.report.mapping.tree import lines, path_name
 from halley.report.table import percent, ratio
-from halley.search.result import Result
 from halley.units import format_bytes, format_energy, format_time
 
 needs_chromium = pytest.mark.skipif(browser() is None, reason="no Chromium on the search path; install the package chromium")

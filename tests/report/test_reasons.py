@@ -14,11 +14,11 @@ from tests.report.made import NASTY, made_result, nasty_result
 
 from halley.errors import Infeasible
 from halley.io.results.result import save_result
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.result import Result, Solution
 from halley.report.mapping.page import page
 from halley.report.mapping.reasons import all_reasons, headline, memory_names, reasons, reasons_document, reasons_table
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
-from halley.search.result import Result, Solution
 
 S_AT_DRAM = (8 + 7 + 1 + 2) * 16 * 256 * 2
 """Bytes of S in the unfused plan made by hand: drained in each of 8 steps of k, filled again in 7, read by the softmax, and

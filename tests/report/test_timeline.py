@@ -20,11 +20,11 @@ from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Overlap, Parallel, Pipeline, Sequence, children, walk
 from halley.ir.text import parse
+from halley.mapping.result import Result
 from halley.report.mapping.activity import totals
 from halley.report.mapping.timeline import PHASES, Timeline, timeline
 from halley.report.mapping.trace import simulated, trace, trace_of
 from halley.report.mapping.tree import phase_paths
-from halley.search.result import Result
 from halley.simulate.simulation import simulate
 
 

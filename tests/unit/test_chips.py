@@ -18,8 +18,8 @@ from halley.io.files.text import read_yaml
 from halley.ir.hardware import NO_LINK, Axis, Chip, Dataflow, Memory, Topology
 from halley.ir.text import parse
 from halley.ir.workload import FUNCTIONS, MONOIDS
+from halley.mapping.problem import Objective
 from halley.report.mapping.facts import problem_text
-from halley.search.problem import Objective
 from halley.units import UNLIMITED
 from halley.workloads.gemm import gemm
 

@@ -110,8 +110,8 @@ CASES: dict[Formula, Case] = {
     timing.port_phase_time: Case((ONE, SECOND, SECOND), SECOND),
     timing.in_flight_time: Case((SECOND, ONE), SECOND),
     timing.ragged_time: Case((ONE, ONE, SECOND, SECOND), SECOND),
-    timing.return_time: Case((ONE, ONE, SECOND), SECOND),
-    timing.returns: Case((ONE, ONE), ONE),
+    timing.revisit_time: Case((ONE, ONE, SECOND), SECOND),
+    timing.waiting_revisits: Case((ONE, ONE), ONE),
     timing.visits_time: Case((ONE, ONE, SECOND, SECOND), SECOND),
     timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),
@@ -174,9 +174,8 @@ CASES: dict[Formula, Case] = {
     busiest.folded_bytes: SPREAD,
     busiest.folded_scatter_bytes: SPREAD,
     busiest.chain_bytes: Case((ONE, ONE, BYTE), BYTE),
-    busiest.pulled_bytes: Case((ONE, ONE, BYTE), BYTE),
+    busiest.switch_all_reduce_bytes: Case((ONE, ONE, BYTE), BYTE),
     busiest.forwarded_bytes: SPREAD,
-    busiest.piece_bytes: Case((ONE, ONE, ONE, BYTE, BYTE), BYTE),
     busiest.doublings: Case((ONE,), ONE),
     busiest.squared_chunk_count: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), ONE),
     software.sent_bytes: Case((ONE, ONE, BYTE), BYTE),
@@ -232,7 +231,14 @@ CASES: dict[Formula, Case] = {
     lanes.lane_bandwidth: Case((BANDWIDTH, ONE), BANDWIDTH),
     lanes.lane_latency: Case((SECOND, ONE), SECOND),
     lanes.around_ring_bytes: SPREAD,
-    lanes.phased_time: Case((SECOND,) * 4, SECOND, lambda a, b, c, d: lanes.phased_time([[a, b], [c, d]], 3)),
+    lanes.slot_time: Case(
+        (SECOND,) * 6, SECOND, lambda a, b, c, d, e, f: lanes.slot_time([a, b], [[c], [d]], [[e], [f]], [[a], [c]], [[b], [e]])
+    ),
+    lanes.phased_time: Case(
+        (SECOND,) * 6,
+        SECOND,
+        lambda a, b, c, d, e, f: lanes.phased_time([a, b], [[c], [d]], [[e], [f]], [[a], [c]], [[b], [e]], 3),
+    ),
 }
 
 

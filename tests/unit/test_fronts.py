@@ -7,10 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halley.search.fronts import BRANCHES, Fronts
+from halley.mapping.solve.stage_fronts import CHILDREN_PER_SET, Fronts
 
 
-@pytest.mark.parametrize("count", [1, 2, BRANCHES, BRANCHES + 1, 3 * BRANCHES, BRANCHES**2 + 1, BRANCHES**2 + BRANCHES + 1])
+@pytest.mark.parametrize(
+    "count",
+    [
+        1,
+        2,
+        CHILDREN_PER_SET,
+        CHILDREN_PER_SET + 1,
+        3 * CHILDREN_PER_SET,
+        CHILDREN_PER_SET**2 + 1,
+        CHILDREN_PER_SET**2 + CHILDREN_PER_SET + 1,
+    ],
+)
 def test_a_node_of_one_pick_gives_it(count: int) -> None:
     """A group of picks may have a single one left over; it stands alone on several levels."""
     states = np.random.default_rng(count).permutation(np.arange(3.0 * count)).reshape(3, count)

@@ -30,7 +30,7 @@ def communications() -> list[Communication]:
 
 
 def test_kept_times_are_the_networks_own_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_cost, "PAYLOADS", 8)
+    monkeypatch.setattr(training_cost, "MAX_CACHED_PAYLOADS", 8)
     found = communications()
     facts = [training_cost._facts(each) for each in found]
     assert facts[0].collectives is facts[1].collectives is not facts[2].collectives

@@ -81,11 +81,23 @@ def chip_complaint(old: str, new: str) -> str:
 def test_a_chip_file_becomes_numbers_in_si() -> None:
     chip = parse_chip(CHIP)
     dram, buf = chip.memories
-    assert (chip.name, chip.static_power, dram.capacity, dram.read_bandwidth, dram.write_bandwidth) == ("tiny", 1, 2**30, 10e9, 5e9)
+    assert (chip.name, chip.static_power, dram.capacity, dram.read_bandwidth, dram.write_bandwidth) == (
+        "tiny",
+        1,
+        2**30,
+        10e9,
+        5e9,
+    )
     assert (dram.latency, dram.read_energy, dram.write_energy) == (100e-9, 31.2e-12, 32e-12)
     assert (buf.capacity, buf.read_bandwidth, buf.write_bandwidth) == (65536, 1e18, 1e12)
     axis = chip.axis("core", "x")
-    assert (axis.size, axis.topology, axis.link.bandwidth, axis.link.latency, axis.link.energy) == (4, Topology.RING, 32e9, 1.5e-9, 1e-12)
+    assert (axis.size, axis.topology, axis.link.bandwidth, axis.link.latency, axis.link.energy) == (
+        4,
+        Topology.RING,
+        32e9,
+        1.5e-9,
+        1e-12,
+    )
     network = chip.level("core").network
     assert network is not None
     assert network.port is not None
@@ -106,7 +118,9 @@ def test_an_axis_has_a_link_or_says_that_there_is_none() -> None:
     assert (axis.topology, axis.link) == (Topology.NONE, NO_LINK)
     told = "c.yaml:19: levels.core.network.axes.x.link: expected the link between neighbours; got nothing"
     assert chip_complaint(LINK, "") == f"{told}; add it, or set topology to none"
-    assert "levels.core.network.axes.x.link: expected no link where the topology is none" in chip_complaint("topology: ring", "topology: none")
+    assert "levels.core.network.axes.x.link: expected no link where the topology is none" in chip_complaint(
+        "topology: ring", "topology: none"
+    )
 
 
 @pytest.mark.parametrize(("given", "most"), [("", 2), ("buffers: 1, ", 1), ("buffers: 8, ", 8), ("buffers: up to 4, ", 4)])
@@ -185,7 +199,10 @@ def test_one_fault_is_one_line(old: str, new: str, message: str) -> None:
 def test_a_mistyped_key_is_both_unknown_and_missing() -> None:
     unknown, missing = chip_complaint("size: 4", "szie: 4").splitlines()[::-1]
     assert unknown == "c.yaml:19: levels.core.network.axes.x.szie: expected a known key; got 'szie'; did you mean 'size'?"
-    assert missing == "c.yaml:19: levels.core.network.axes.x.size: expected this key (number of siblings along the axis); got nothing; add it"
+    assert (
+        missing
+        == "c.yaml:19: levels.core.network.axes.x.size: expected this key (number of siblings along the axis); got nothing; add it"
+    )
 
 
 def test_a_mistyped_kind_of_workload_is_named(tmp_path: Path) -> None:
@@ -206,7 +223,14 @@ def test_all_faults_come_at_once_in_the_order_of_the_lines() -> None:
     lines = complaint(lambda: parse_chip(text, "c.yaml")).splitlines()
     numbers = [int(line.split(":")[1]) for line in lines]
     assert numbers == sorted(numbers)
-    for part in ("'clcok'; did you mean 'clock'?", ": clock: expected this key", "got '10 GiB', a size", "got -4", "'epx'", "'nowhere'"):
+    for part in (
+        "'clcok'; did you mean 'clock'?",
+        ": clock: expected this key",
+        "got '10 GiB', a size",
+        "got -4",
+        "'epx'",
+        "'nowhere'",
+    ):
         assert sum(part in line for line in lines) == 1, part
     assert "rate.exp: expected an entry for exp" in "\n".join(lines)
 
@@ -220,7 +244,10 @@ def test_all_faults_come_at_once_in_the_order_of_the_lines() -> None:
         ("edge", "f.yaml:1: expected a map of keys; got 'edge'"),
         ("name:\n\tx: 1", "f.yaml:2: expected spaces; got a tab; indent with spaces"),
         ("name: [1, 2", "f.yaml:1: expected ',' or ']'; got the end of the file; look at column 12"),
-        ("name: a: b", "f.yaml:1: expected one key on a line, and its value; got another ': '; look at column 8, and put such text in quotes"),
+        (
+            "name: a: b",
+            "f.yaml:1: expected one key on a line, and its value; got another ': '; look at column 8, and put such text in quotes",
+        ),
         ("a: &x [1]\nb: *x", "f.yaml:1: expected plain YAML; got the anchor or alias &x; write the value out"),
         ("a: *x", "f.yaml:1: expected plain YAML; got the anchor or alias *x; write the value out"),
         ("a: 1\n---\nb: 1", "f.yaml:2: expected one document; got a second one; remove the line ---"),
@@ -248,7 +275,26 @@ def test_a_yaml_bomb_is_refused_at_once() -> None:
 
 def test_scalars_are_those_of_json_and_nothing_is_octal_or_a_date() -> None:
     text = "[1, -2, 0.5, 1e3, true, null, ~, yes, on, 0777, 0x10, 1_000, 12:30, 2001-01-01, .inf, 1e999, '1', \"true\"]"
-    expected = [1, -2, 0.5, 1000.0, True, None, None, "yes", "on", "0777", "0x10", "1_000", "12:30", "2001-01-01", ".inf", "1e999", "1", "true"]
+    expected = [
+        1,
+        -2,
+        0.5,
+        1000.0,
+        True,
+        None,
+        None,
+        "yes",
+        "on",
+        "0777",
+        "0x10",
+        "1_000",
+        "12:30",
+        "2001-01-01",
+        ".inf",
+        "1e999",
+        "1",
+        "true",
+    ]
     assert read_yaml(text, "f").data == expected
 
 
@@ -265,7 +311,26 @@ def test_any_text_loads_or_is_refused(text: str) -> None:
 @given(st.data())
 def test_any_value_in_any_place_loads_or_is_refused(data: st.DataObject) -> None:
     line = data.draw(st.sampled_from([number for number, text in enumerate(CHIP.splitlines()) if ": " in text]))
-    value = data.draw(st.sampled_from(["", "[]", "{}", "0", "-1", "x", "1 GB/s", "true", "{value: 1}", "{row: 1}", "{row: [1]}", "[[]]", "{1: 2}", "1e300 GHz"]))
+    value = data.draw(
+        st.sampled_from(
+            [
+                "",
+                "[]",
+                "{}",
+                "0",
+                "-1",
+                "x",
+                "1 GB/s",
+                "true",
+                "{value: 1}",
+                "{row: 1}",
+                "{row: [1]}",
+                "[[]]",
+                "{1: 2}",
+                "1e300 GHz",
+            ]
+        )
+    )
     lines = CHIP.splitlines()
     lines[line] = f"{lines[line].split(': ')[0]}: {value}"
     faults: tuple[Fault, ...] = ()
@@ -292,7 +357,10 @@ def test_what_is_no_readable_text_file_is_refused(tmp_path: Path) -> None:
     assert complaint(lambda: load_chip(binary)) == f"{binary}:2: expected UTF-8 text; got the byte 0xff; save the file as UTF-8"
     assert complaint(lambda: load_chip(tmp_path)) == f"{tmp_path}: expected a file; got a folder"
     assert complaint(lambda: load_chip(pipe)) == f"{pipe}: expected a file; got a device, pipe or socket"
-    assert complaint(lambda: load_chip(tmp_path / "no.yaml")) == f"{tmp_path}/no.yaml: expected a file; got no such file; check the path"
+    assert (
+        complaint(lambda: load_chip(tmp_path / "no.yaml"))
+        == f"{tmp_path}/no.yaml: expected a file; got no such file; check the path"
+    )
     assert "expected a file that can be read" in complaint(lambda: read_text_bounded("a\0b"))
     assert "expected a file that can be read" in complaint(lambda: read_text_bounded("x" * 5000))
 

@@ -28,7 +28,7 @@ from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
 from halley.training.facts import differentiated
-from halley.training.kernels import TrainingGraph, kept_tensors, kernels, training_graph
+from halley.training.kernels import TrainingGraph, kernels, saved_tensors, training_graph
 from halley.training.op_costs import OpCosts, op_tasks
 from halley.training.part_bounds import model_bound
 from halley.workloads.training import training_model
@@ -59,7 +59,7 @@ def together(graph: TrainingGraph, *names: str) -> float:
 
 def moving(graph: TrainingGraph, names: tuple[str, ...]) -> bool:
     """Whether a kernel is one of maps and reductions, and nothing else."""
-    shares = [graph.shares[name] for name in names]
+    shares = [graph.contributions[name] for name in names]
     return not any(share.part or share.core or share.summed for share in shares) and all(
         graph.workload.op(name).kind in (OpKind.MAP, OpKind.REDUCE) for name in names
     )
@@ -108,7 +108,7 @@ def test_norm_and_softmax_are_near_the_fitted_passes(tokens: int, model: int) ->
 
 def test_only_what_crosses_a_kernels_edge_passes_the_memory() -> None:
     graph = layer(GPT)
-    shares = graph.shares
+    shares = graph.contributions
     assert shares["mean1"].read == ("X",)
     assert shares["mean1"].written == ("mu1",), "the backward reads it"
     assert (shares["variance1"].read, shares["variance1"].cached) == ((), ("X",))
@@ -122,12 +122,12 @@ def test_only_what_crosses_a_kernels_edge_passes_the_memory() -> None:
 
 def test_masks_are_drawn_once_and_again_where_ops_are_repeated() -> None:
     plain, again = layer(GPT), layer(GPT, Recompute.FULL)
-    assert plain.shares["drop_weights"].drawn == ("keep_P",)
-    assert "keep_P" in plain.shares["drop_weights"].written
-    assert plain.shares["drop_weights_d_P"].drawn == ()
-    assert again.shares["drop_weights"].written == ("Pd",), "nobody reads the first mask"
-    assert again.shares["again_drop_weights"].drawn == ("again_keep_P",)
-    kept = set(kept_tensors(again))
+    assert plain.contributions["drop_weights"].drawn == ("keep_P",)
+    assert "keep_P" in plain.contributions["drop_weights"].written
+    assert plain.contributions["drop_weights_d_P"].drawn == ()
+    assert again.contributions["drop_weights"].written == ("Pd",), "nobody reads the first mask"
+    assert again.contributions["again_drop_weights"].drawn == ("again_keep_P",)
+    kept = set(saved_tensors(again))
     assert kept == {"X"}
 
 
@@ -165,7 +165,7 @@ def test_what_is_kept_is_what_is_published(name: str) -> None:
     for choice, size in wanted.items():
         for fused in (False, True):
             graph = layer(shape, choice, fused, batch=1)
-            kept = sum(graph.workload.bytes(each) for each in kept_tensors(graph))
+            kept = sum(graph.workload.bytes(each) for each in saved_tensors(graph))
             statistics = 2 * 4 * tokens * shape.heads if fused else 0
             assert kept == (size if choice is Recompute.FULL else (outside + norms + statistics) if fused else size)
 
@@ -217,8 +217,8 @@ def test_products_of_one_input_are_one() -> None:
     assert gemms("gate", "up") == [Gemm(tokens, 2 * LLAMA.hidden, model)]
     assert op_tasks(graph, graph.workload.op("sum_d_A"), {}) == ()
     latent = layer(LATENT)
-    assert not latent.shares["compress"].merged, "nothing splits both latents"
-    assert not latent.shares["compress"].part
+    assert not latent.contributions["compress"].merged, "nothing splits both latents"
+    assert not latent.contributions["compress"].part
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -239,7 +239,7 @@ def test_a_reduction_over_ranks_ends_its_kernel() -> None:
     assert by_model > by_tokens + FIT.launch
     last = graph.workload.op("normalise1_d_gain1")
     local = {dim: dims[dim] for dim in last.dims}
-    assert not graph.shares[last.name].awaited
+    assert not graph.contributions[last.name].awaited
     assert costs(graph)(last, local | {"m": dims["m"] // 2}) <= costs(graph)(last, local)
 
 
@@ -295,7 +295,7 @@ def test_ops_of_a_kernel_are_split_alike_as_far_as_they_can_be(ranks: int) -> No
     choices = [{ops[0]: dim, ops[1]: "" if dim == "k" else dim, ops[2]: dim} for dim in ("", "m", "k")]
     for layout in (Replicate(), Shard("m"), Shard("k")):
         fixed = replace(free, layouts={"X": (layout,), "Y": (layout,)})
-        alike = shard(replace(fixed, alike=(tuple(ops),)))
+        alike = shard(replace(fixed, same_split=(tuple(ops),)))
         each = [shard(replace(fixed, splits={op: {"x": dim} for op, dim in choice.items()})).time for choice in choices]
         assert alike.time == pytest.approx(min(each), rel=1e-8)
         assert {op: alike.strategy(op)[0].split for op in ops} in choices

@@ -13,10 +13,10 @@ from halley.io.chips.fits import chip_fit_document, load_chip_fit, parse_chip_fi
 from halley.io.chips.load import load_chip
 from halley.io.chips.operators import OPERATORS, read_operators
 from halley.kernels.calibrate import (
-    BOUNDS,
-    TYPICAL,
+    PARAMETER_BOUNDS,
+    TYPICAL_EFFICIENCY,
     Judgement,
-    Measurement,
+    KernelMeasurement,
     chip_fit,
     cross_validated,
     errors,
@@ -26,7 +26,7 @@ from halley.kernels.calibrate import (
     predictions,
     roofline,
 )
-from halley.kernels.machine import Efficiency, Host, machine
+from halley.kernels.machine import Efficiency, HostTime, machine
 from halley.kernels.times import Attention, Gemm, Kernel, call_time, elementwise, kernel_time, layer_norm, softmax
 from halley.library import CHIP_FITS
 from halley.optim.descent import descend
@@ -40,18 +40,18 @@ TRUE = Efficiency(
     overlap=0.1,
     latency=1.5e-6,
     launch=3e-6,
-    hosts={"gemm": Host(2e-5), "softmax": Host(8e-6), "gelu": Host(1e-5, 1.2e-5)},
+    hosts={"gemm": HostTime(2e-5), "softmax": HostTime(8e-6), "gelu": HostTime(1e-5, 1.2e-5)},
 )
 
 
-def synthetic(noise: float = 0.0) -> list[Measurement]:
+def synthetic(noise: float = 0.0) -> list[KernelMeasurement]:
     """What a machine with these efficiencies would have measured."""
     draw = random.Random(5)
     shapes: list[tuple[str, Kernel]] = [("gemm", Gemm(2**m, 2**n, 2**k)) for m in range(6, 14) for n, k in ((12, 12), (10, 13))]
     shapes += [("softmax", softmax(2**m, 2**n)) for m in range(6, 15, 2) for n in (8, 10, 12, 14)]
     shapes += [("gelu", elementwise(2**size, "gelu")) for size in range(10, 29)]
     return [
-        Measurement(name, kernel, float(call_time(name, kernel, CHIP, TRUE)) * (1 + draw.uniform(-noise, noise)))
+        KernelMeasurement(name, kernel, float(call_time(name, kernel, CHIP, TRUE)) * (1 + draw.uniform(-noise, noise)))
         for name, kernel in shapes
     ]
 
@@ -69,9 +69,9 @@ def test_a_fit_finds_what_the_rows_were_made_of(judged: Judgement) -> None:
     assert (found.matrix, found.vector, found.memory) == pytest.approx((TRUE.matrix, TRUE.vector, TRUE.memory), rel=0.03)
     assert found.hosts["gelu"].call + found.hosts["gelu"].hidden == pytest.approx(2.2e-5, rel=0.05)
     assert max(errors(judged.held).values()) < 0.02
-    assert "overlap" not in judged.told
-    assert found.overlap == TYPICAL.overlap
-    assert {"matrix", "vector", "memory"} <= judged.told
+    assert "overlap" not in judged.identified
+    assert found.overlap == TYPICAL_EFFICIENCY.overlap
+    assert {"matrix", "vector", "memory"} <= judged.identified
 
 
 def test_tiles_below_the_largest_are_slower_and_waves_show() -> None:
@@ -114,7 +114,7 @@ def test_every_row_is_cross_validated_once() -> None:
 
 
 def test_a_roofline_by_hand() -> None:
-    row = Measurement("gemm", Gemm(1024, 1024, 1024), 1.0)
+    row = KernelMeasurement("gemm", Gemm(1024, 1024, 1024), 1.0)
     (found,) = predictions([row], roofline(CHIP))
     assert found.predicted == pytest.approx(max(1024**3 / 155.93472e12, 3 * 2 * 1024**2 / 2.039e12), rel=1e-9)
     assert found.error == pytest.approx(found.predicted - 1)
@@ -143,7 +143,7 @@ def test_a_descent_follows_a_valley_that_lies_across() -> None:
 def test_a_shipped_fit_is_plausible(name: str) -> None:
     shipped = load_chip_fit(name)
     assert shipped.chip == name == load_chip(name).name
-    for parameter, (least, most) in BOUNDS.items():
+    for parameter, (least, most) in PARAMETER_BOUNDS.items():
         assert least <= getattr(shipped.efficiency, parameter) <= most, parameter
     assert "github.com" in shipped.source
     assert parse_chip_fit(chip_fit_document(shipped)) == shipped
@@ -164,7 +164,7 @@ def test_a_fit_is_saved_and_read(judged: Judgement) -> None:
     [
         ("matrix: 0.", "matrix: 1.", "efficiency.matrix: expected"),
         ("latency:", "latncy:", "did you mean 'latency'"),
-        ("operator: \"softmax\"", "operator: \"gemm\"", "expected each operator once; got 'gemm' twice"),
+        ('operator: "softmax"', 'operator: "gemm"', "expected each operator once; got 'gemm' twice"),
         ("halley.chip-fit/1", "halley.chip-fit/2", "format"),
         ("launch: 3 us", "launch: 3 parsecs", "launch"),
     ],
@@ -184,7 +184,7 @@ def test_an_unknown_fit_is_refused() -> None:
 
 def test_shares_above_the_data_sheet_are_refused() -> None:
     with pytest.raises(ValueError, match="memory"):
-        replace(TYPICAL, memory=1.1)
+        replace(TYPICAL_EFFICIENCY, memory=1.1)
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------------------
@@ -250,5 +250,5 @@ def test_every_operator_can_be_timed() -> None:
     small = {name: 2 for item in OPERATORS.values() for name in (*item.needed, *item.optional)} | {"causal": 1, "latent": 0}
     for name, operator in OPERATORS.items():
         given = {column: small[column] for column in (*operator.needed, *operator.optional)}
-        assert float(kernel_time(operator.kernel(given, "bf16"), CHIP, TYPICAL)) > 0, name
+        assert float(kernel_time(operator.kernel(given, "bf16"), CHIP, TYPICAL_EFFICIENCY)) > 0, name
     assert OPERATORS["layernorm"].kernel({"rows": 3, "columns": 5}, "fp16") == layer_norm(3, 5, "fp16")

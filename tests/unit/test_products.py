@@ -16,9 +16,9 @@ from halley.errors import BadInput
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
-from halley.search.template import template
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.space.hierarchy import hierarchy
 from halley.workloads.gemm import gemm
 
 KB, MB, GB, TB, PB = (10**power for power in (3, 6, 9, 12, 15))
@@ -149,7 +149,7 @@ def test_an_element_type_has_a_rate_and_an_energy(name: str) -> None:
 def fits(name: str) -> bool:
     """Whether the search knows a machine of this shape."""
     try:
-        template(load_chip(name))
+        hierarchy(load_chip(name))
     except BadInput:
         return False
     return True

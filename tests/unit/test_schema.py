@@ -16,8 +16,8 @@ from halley.io.chips.load import load_chip, parse_chip
 from halley.io.files.text import read_yaml
 from halley.io.results.result import result_document
 from halley.io.schema import SCHEMAS, schema
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
 from halley.workloads import gemm
 
 KINDS: dict[str, type | tuple[type, ...]] = {

@@ -13,11 +13,11 @@ from tests.reference.drawn_graphs import Costs, drawn_mesh
 from tests.reference.training_graphs import WEIGHTS, forward_layer, layer_dims
 
 from halley.errors import BadInput, Infeasible, InternalError
-from halley.execute.functions import DEFINITIONS, Site
+from halley.execute.functions import DEFINITIONS, FunctionSite
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import FUNCTIONS, Op
-from halley.optim.elimination import Table, eliminate
+from halley.optim.elimination import CostTable, eliminate
 from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.sharding.layouts import MeshAxis
@@ -54,11 +54,11 @@ def problem(**more: object) -> ShardingProblem:
         ({"splits": {"D": {"x": "m"}}}, "names of ops; got 'D'"),
         ({"backward": "D"}, "names of ops; got 'D'"),
         ({"layouts": {"Z": (Replicate(),)}}, "inputs that an op reads; got 'Z'"),
-        ({"together": (("A", "B"),)}, r"equal extents of A, B, which lie together; got \[\(8, 16\), \(16, 6\)\]"),
-        ({"together": ((),)}, "at least one name; got an empty one"),
+        ({"same_layout": (("A", "B"),)}, r"equal extents of A, B, which lie together; got \[\(8, 16\), \(16, 6\)\]"),
+        ({"same_layout": ((),)}, "at least one name; got an empty one"),
         ({"weights": {"C": 2.0}}, "weights that are inputs which an op reads; got 'C'"),
-        ({"once": {"A": 2}}, "outputs that no op reads; got 'A'"),
-        ({"once": {"C": 0}}, "at least 1 run of which C changes once; got 0"),
+        ({"runs_per_change": {"A": 2}}, "outputs that no op reads; got 'A'"),
+        ({"runs_per_change": {"C": 0}}, "at least 1 run of which C changes once; got 0"),
         ({"splits": {"C": {"y": "m"}}}, "known axes; got 'y'"),
         ({"splits": {"C": {"x": "q"}}}, r"a dim of the op \(m, k, n\); got 'q'"),
         ({"splits": {"C": {"x": "n"}}}, "n=6 in 4 equal parts; got 2 left over; split another dim"),
@@ -93,7 +93,7 @@ def test_layouts_that_a_tensor_cannot_have() -> None:
 def test_ties_that_leave_no_way() -> None:
     lines = "S[m,n] = A[m,k] * B[k,n]\nT[m,n] = relu(S[m,n])"
     pair = graph(lines, {"m": 4, "n": 4, "k": 4})
-    with pytest.raises(BadInput, match="sharding of S, T: expected a way to share it out; got none"):
+    with pytest.raises(BadInput, match="sharding of S, T: expected a sharding that all of these ops allow; got none"):
         shard(problem(workload=pair, tied=(("S", "T"),), splits={"S": {"x": "k"}}))
 
 
@@ -114,19 +114,19 @@ def test_ends_that_rule_each_other_out() -> None:
     fixed = {"A": (Shard("m"),), "C": (Shard("n"),)}
     square = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 8, "k": 8, "n": 8})
     with pytest.raises(BadInput, match="a choice that is allowed; got none"):
-        shard(problem(workload=square, together=(("A", "C"),), layouts=fixed))
+        shard(problem(workload=square, same_layout=(("A", "C"),), layouts=fixed))
 
 
 def test_tables_that_grow_too_large_say_so() -> None:
     names = tuple(f"y{n}" for n in range(6))
     with pytest.raises(BadInput, match="tables of at most"):
-        eliminate([Table(("x", name), np.zeros((64, 64))) for name in names], names)
+        eliminate([CostTable(("x", name), np.zeros((64, 64))) for name in names], names)
 
 
 def test_large_tables_are_joined_in_slabs() -> None:
     """Sums over all of them at once are the same."""
     random = np.random.default_rng(3)
-    star = [Table(("x", name), random.random((30, 30))) for name in "abc"] + [Table(("c", "b"), random.random((30, 30)))]
+    star = [CostTable(("x", name), random.random((30, 30))) for name in "abc"] + [CostTable(("c", "b"), random.random((30, 30)))]
     done = eliminate(star, ("a", "b", "c"))
     first, second, third, last = (item.values for item in star)
     whole = (first[:, :, None, None] + second[:, None, :, None] + third[:, None, None, :]).min(axis=0) + last.T[None]
@@ -139,7 +139,7 @@ def test_large_tables_are_joined_in_slabs() -> None:
 def test_partial_sums_pass_through_linear_functions(name: str) -> None:
     """f of a sum is the sum of f, while the arguments outside the group are held; constants as the function wants them."""
     random = np.random.default_rng(7)
-    site = Site(name, dict.fromkeys(FUNCTIONS[name].constants, 2.0), (0, 0))
+    site = FunctionSite(name, dict.fromkeys(FUNCTIONS[name].constants, 2.0), (0, 0))
     for group in LINEAR[name]:
         first, second = (random.uniform(0.5, 1.5, (FUNCTIONS[name].arity, 4, 4)) for _ in range(2))
         held = [place for place in range(len(first)) if place not in group]
@@ -153,12 +153,12 @@ def test_partial_sums_pass_through_linear_functions(name: str) -> None:
 def test_a_sum_that_is_reduced_once_has_its_share_in_each_run() -> None:
     """Partial sums of a result that no rank has room to split: an all-reduce, of which each run pays a part."""
     fixed: dict = {"splits": {"C": {"x": "k"}}, "layouts": {"C": (Replicate(),)}}
-    each, once = shard(problem(**fixed)), shard(problem(**fixed, once={"C": 10}))
+    each, once = shard(problem(**fixed)), shard(problem(**fixed, runs_per_change={"C": 10}))
     assert each.collective_time == pytest.approx(10 * once.collective_time)
     assert [move.runs for move, _ in once.steps] == [10]
     assert "once in 10 runs" in sharding_text(once)
     scattered = {**fixed, "layouts": {"C": (Shard("m"),)}}
-    assert shard(problem(**scattered, once={"C": 10})).time == shard(problem(**scattered)).time
+    assert shard(problem(**scattered, runs_per_change={"C": 10})).time == shard(problem(**scattered)).time
 
 
 def test_text() -> None:
@@ -185,7 +185,7 @@ def test_a_layer_with_its_backward(choice: Recompute) -> None:
     assert parallelisms(plan) == {"x": ("SP", "TP")}
     assert ("Q", "Q_d_A", "Q_d_Wq") in [tuple(name for name in group if not name.startswith("again")) for group in given.tied]
     if choice is Recompute.FULL:
-        assert set(plan.kept) == {"X", *WEIGHTS}
+        assert set(plan.saved) == {"X", *WEIGHTS}
 
 
 def test_bad_passes() -> None:
@@ -223,7 +223,7 @@ def test_ties_are_the_best_of_equal_choices(seed: int) -> None:
     again = {name: {"x": found.strategy(name)[0].split} for name in ("F", "dW")}
     if again in even:
         assert found.time == pytest.approx(min(shard(replace(free, splits=each)).time for each in even), rel=1e-8)
-    alike = shard(replace(free, together=(("W", "dW"),)))
+    alike = shard(replace(free, same_layout=(("W", "dW"),)))
     layouts = [(Replicate(),), (Shard("k"),), (Shard("f"),)]
     each_alone = [shard(replace(free, layouts={"W": item, "dW": item})).time for item in layouts]
     assert alike.time == pytest.approx(min(each_alone), rel=1e-8)

@@ -22,7 +22,7 @@ from studies.study import Study
 
 from halley import Problem, build, evaluate, load_chip, optimise, variants
 from halley.ir.mapping import Collective, Temporal, walk
-from halley.search.result import Result
+from halley.mapping.result import Result
 
 QUICK = [case for study in STUDIES.values() for case in study.cases() if study.quick(case)]
 ROUNDING = 1 + 1e-9
@@ -144,6 +144,8 @@ def test_a_fingerprint_follows_workload_and_chip() -> None:
     other = replace(case, workload=build("gemm-softmax", {"m": 17, "n": 8192, "k": 128}))
     marks = {store.fingerprint(each, "code") for each in (case, other, replace(case, chip=without_links(case.chip)))}
     assert len(marks | {store.fingerprint(case, "other code")}) == 4
+    reworded = replace(case, chip=replace(case.chip, description="another text", sources={"clock": "another text"}))
+    assert store.fingerprint(reworded, "code") == store.fingerprint(case, "code")
 
 
 def test_op_by_op_of_kernels_of_one_op_is_unfused() -> None:

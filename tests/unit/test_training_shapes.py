@@ -9,16 +9,16 @@ import pytest
 
 from halley.errors import BadInput
 from halley.ir.workload import Op, OpKind, Tensor, Workload
-from halley.memory.saved import kept
-from halley.pipeline.data_parallel import Block
+from halley.memory.saved import saved_activations
+from halley.pipeline.data_parallel import LayerBlock
 from halley.pipeline.recurrence import pipeline_times
-from halley.pipeline.schedule import Pipeline, Schedule, check_degrees, deal, microbatches
+from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline, check_degrees, layers_per_chunk, microbatches
 
 
 def test_layers_are_dealt_out_whole() -> None:
     for layers in range(1, 40):
         for parts in range(1, layers + 1):
-            dealt = deal(layers, parts)
+            dealt = layers_per_chunk(layers, parts)
             assert sum(dealt) == layers
             assert len(dealt) == parts
             assert max(dealt) - min(dealt) <= 1
@@ -26,9 +26,9 @@ def test_layers_are_dealt_out_whole() -> None:
             assert dealt[-1] == min(dealt)
             assert all(before <= after for before, after in pairwise(dealt[:-1]))
     with pytest.raises(BadInput, match="at least one layer for each of 5 parts; got 3 layers; take at most 3 stages x chunks"):
-        deal(3, 5)
+        layers_per_chunk(3, 5)
     with pytest.raises(BadInput, match="parts: expected a whole number of at least 1; got 0"):
-        deal(3, 0)
+        layers_per_chunk(3, 0)
 
 
 def test_degrees_and_batches() -> None:
@@ -47,21 +47,21 @@ def test_degrees_and_batches() -> None:
 
 def test_pipelines_that_cannot_be() -> None:
     with pytest.raises(BadInput) as caught:
-        Pipeline(0, -1, 2)
+        TrainingPipeline(0, -1, 2)
     assert [fault.where for fault in caught.value.faults] == ["pipeline, stages", "pipeline, microbatches"]
     with pytest.raises(BadInput, match="microbatches: expected at most 65536; got 1000000000"):
-        Pipeline(2, 10**9)
-    for given in (Pipeline, lambda *numbers: Pipeline(*numbers, schedule=Schedule.GPIPE)):
+        TrainingPipeline(2, 10**9)
+    for given in (TrainingPipeline, lambda *numbers: TrainingPipeline(*numbers, schedule=PipelineSchedule.GPIPE)):
         with pytest.raises(BadInput, match="1 with GPipe and with a single stage; got 2"):
             given(1, 4, 2)
     with pytest.raises(BadInput, match="times backward: expected 2 of them, for 2 stages x 1 chunks; got 1"):
-        pipeline_times(Pipeline(2, 4), [1.0, 2.0], [1.0])
+        pipeline_times(TrainingPipeline(2, 4), [1.0, 2.0], [1.0])
     with pytest.raises(BadInput, match="times onward: expected 1 of them"):
-        pipeline_times(Pipeline(2, 4), [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+        pipeline_times(TrainingPipeline(2, 4), [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
 
 
 def test_work_of_a_backward_pass_includes_recomputation() -> None:
-    assert Block(1.0, 2.0, recompute=0.5).behind == 2.5
+    assert LayerBlock(1.0, 2.0, recompute=0.5).backward_work == 2.5
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_kept_is_what_the_backward_pass_needs_and_no_more(seed: int) -> None:
     draw = random.Random(seed)
     workload, behind, parameters = graph(draw)
     forward = [op.name for op in workload.ops if op.name not in behind]
-    found = kept(workload, behind, parameters, set(draw.sample(forward, draw.randint(0, len(forward)))))
+    found = saved_activations(workload, behind, parameters, set(draw.sample(forward, draw.randint(0, len(forward)))))
     # what forward ops never touch comes from elsewhere
     elsewhere = set(workload.inputs) - {read for op in workload.ops if op.name in forward for read in op.inputs}
     have = {*found.tensors, *parameters, *elsewhere}
@@ -131,18 +131,18 @@ def mlp() -> Workload:
 
 def test_recomputation_of_an_mlp() -> None:
     workload, behind = mlp(), ("db", "dg", "dh", "da", "dx")
-    plain = kept(workload, behind, "ab")
+    plain = saved_activations(workload, behind, "ab")
     assert (plain.tensors, plain.recomputed) == (("x", "h", "g"), ())
     assert plain.size(workload) == 2 * (4 * 8 + 2 * 4 * 16)
     assert plain.size(workload, {"n": 4}) == 2 * (4 * 8 + 2 * 4 * 4)
-    selective = kept(workload, behind, "ab", ["act"])
+    selective = saved_activations(workload, behind, "ab", ["act"])
     assert (selective.tensors, selective.recomputed) == (("x", "h"), ("act",))
-    full = kept(workload, behind, "ab", ["up", "act", "down"])
+    full = saved_activations(workload, behind, "ab", ["up", "act", "down"])
     assert (full.tensors, full.recomputed) == (("x",), ("up", "act"))
 
 
 def test_kept_wants_names_that_exist() -> None:
     with pytest.raises(BadInput) as caught:
-        kept(mlp(), ["dbb", "dx"], ["c"], ["dx", "ac"])
+        saved_activations(mlp(), ["dbb", "dx"], ["c"], ["dx", "ac"])
     assert [fault.got for fault in caught.value.faults] == ["'dbb'", "'ac'", "'c'", "dx, a backward op"]
     assert "did you mean 'act'?" in str(caught.value)

@@ -79,7 +79,7 @@ def test_graphs_are_the_published_ones(ours: str, theirs: str) -> None:
         assert (kernel.name, kernel.rows, kernel.columns, kernel.depth) == (row["name"], row["outer_times_M"], row["N"], row["K"])
         assert kernel.engine == {"SIMD": "vector", "SYSTOLIC": "matrix"}[row["type"]]
         assert bool(kernel.weights) == row["has_weight"]
-        assert kernel.walked == {"N": "columns", "K": "depth"}[row.get("tiling", "N")]
+        assert kernel.tiled == {"N": "columns", "K": "depth"}[row.get("tiling", "N")]
         reduced = published()[ours]["kernels"][kernel.name][4] == "depth"
         assert reduced == row.get("all_reduce_if_TP", row.get("TP_all_reduce"))
     edges = sorted((tensor.writer, reader) for tensor in found.tensors if tensor.writer is not None for reader in tensor.readers)

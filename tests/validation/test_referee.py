@@ -46,11 +46,11 @@ def test_the_law_is_two_sided() -> None:
     wrong = [line for line in page.broken(told) if line.startswith("edge")]
     assert [line.split(":")[0] for line in wrong] == ["edge", "edge, slow", "edge, fast"]
     assert [line for line in page.broken([replace(row, lost=0.04)]) if line.startswith("edge")] == [
-        "edge, gemm-512: expected the winner within 3% of its rivals; got 4.0%"
+        "edge, gemm-512: expected the winner within 3% of the fastest of ten plans; got 4.0%"
     ]
 
 
-def test_rivals_are_mappings_and_the_winner_leads() -> None:
+def test_the_ten_best_are_mappings_and_the_winner_leads() -> None:
     workload, chip = build("gemm", {"m": 64, "n": 128, "k": 64}), load_chip("edge")
     best = optimise(Search(workload, chip, baselines=False)).best
     found = ten_best(workload, chip, best.plan)

@@ -10,7 +10,7 @@ from validation.dfmodel.case import GB, graph, mapping, problem, published
 from validation.dfmodel.compare import costed
 from validation.table import markdown
 
-from halley.search.partitions import Kernels
+from halley.mapping.space.partitions import Kernels
 from halley.spatial.chip import MODELS, Assumptions
 from halley.spatial.solve import SpatialPlan, best_plan, plan
 

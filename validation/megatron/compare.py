@@ -24,7 +24,7 @@ from halley.ir.workload import OpKind
 from halley.kernels.machine import PEAK, machine
 from halley.kernels.sustained import under_load
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.training.part_costs import training_graphs
@@ -102,7 +102,7 @@ def tensor_parallel(shape: Transformer, sequence: int, scattered: bool) -> dict[
             if op.kind in (OpKind.MAP, OpKind.REDUCE) and {"b", "m"} <= {*op.dims} <= {"b", "m", "k"}
         ]
         # sums of what the ranks have yet to sum are left to the search
-        between += [op.name for op in ops if op.name not in LOSS and not graph.shares[op.name].part]
+        between += [op.name for op in ops if op.name not in LOSS and not graph.contributions[op.name].part]
     weights = {"queries": "h", "output": "h", "up": "f", "down": "f", "logits": "v", "look_up": "v"}
     return dict.fromkeys(between, "m" if scattered else "") | weights
 
@@ -115,7 +115,7 @@ def problem(point: Point, as_it_ran: bool = True) -> TrainingProblem:
         stages=setting.stages,
         model=setting.tensor,
         microbatch=setting.microbatch,
-        schedule=Schedule.ONE_FORWARD_ONE_BACKWARD,
+        schedule=PipelineSchedule.ONE_FORWARD_ONE_BACKWARD,
         chunks=setting.chunks,
         recompute=setting.recompute,
         sharded=Sharded.NOTHING,

@@ -13,7 +13,7 @@ from pathlib import Path
 from validation.outcome import Case, Line, Outcome, positive, read_figures, whole
 
 from halley.cost.evaluate import evaluate
-from halley.cost.events import Crossing, Work
+from halley.cost.events import LinkTraffic, Work
 from halley.errors import BadInput, Fault
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Exchange, Level
@@ -114,7 +114,7 @@ def problem(figure: Figure) -> tuple[Workload, Node]:
 def predicted(figure: Figure, machine: Chip) -> float:
     """Cycles of the collective, or of the engine."""
     workload, tree = problem(figure)
-    kind = Crossing if figure.what == REDUCTION else Work
+    kind = LinkTraffic if figure.what == REDUCTION else Work
     return sum(float(event.time) for event in evaluate(workload, machine, tree).events if isinstance(event, kind)) * CLOCK
 
 

@@ -19,17 +19,17 @@ from validation.table import markdown, told
 from halley.io.chips.fits import chip_fit_document
 from halley.io.chips.load import load_chip
 from halley.kernels.calibrate import (
-    TYPICAL,
-    Measurement,
+    TYPICAL_EFFICIENCY,
+    KernelMeasurement,
     chip_fit,
     cross_validated,
     errors,
     fit,
-    fitted_roofline,
-    fitted_shares,
+    fitted_rooflines,
     halves,
     judge,
     predictions,
+    roofline_predictions,
 )
 from halley.kernels.machine import machine
 from halley.kernels.times import call_time
@@ -62,7 +62,7 @@ def other_splits(path: Path) -> str:
     return table(Table("", ("split of the A100's rows", *operators), tuple(lines)))
 
 
-def by_size(rows: tuple[Measurement, ...]) -> tuple[tuple[Measurement, ...], tuple[Measurement, ...]]:
+def by_size(rows: tuple[KernelMeasurement, ...]) -> tuple[tuple[KernelMeasurement, ...], tuple[KernelMeasurement, ...]]:
     """The smaller half of each operator, and the larger."""
     small, large = [], []
     for operator in dict.fromkeys(row.operator for row in rows):
@@ -84,8 +84,8 @@ def report(path: Path) -> str:
 
 def carried_roofline(path: Path) -> float:
     """Error on the H20's GEMMs of the roofline that was fitted to the A100's, with a launch instead of the A100's host."""
-    shares = fitted_shares(halves(fit_rows(path, "A100"))[0], machine(load_chip("a100")))["gemm"]
-    predict = fitted_roofline({"gemm": replace(shares, call=TYPICAL.launch)}, machine(load_chip("h20")))
+    shares = fitted_rooflines(halves(fit_rows(path, "A100"))[0], machine(load_chip("a100")))["gemm"]
+    predict = roofline_predictions({"gemm": replace(shares, call=TYPICAL_EFFICIENCY.launch)}, machine(load_chip("h20")))
     return errors(predictions([row for row in fit_rows(path, "H20") if row.operator == "gemm"], predict))["gemm"]
 
 

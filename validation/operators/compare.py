@@ -21,7 +21,7 @@ from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.load import load_chip
-from halley.kernels.calibrate import Measurement, Prediction, halves, predictions
+from halley.kernels.calibrate import KernelMeasurement, Prediction, halves, predictions
 from halley.kernels.machine import Machine, machine
 from halley.kernels.times import Attention, Gemm, Kernel, call_time, elementwise, kernel_time, layer_norm, softmax
 
@@ -86,7 +86,7 @@ OPERATORS: dict[str, tuple[str, Callable[[Sizes, str], Kernel]]] = {
 """Operators of the table: name here, and kernel from the sizes and the dtype."""
 
 
-def measured(path: Path, device: str) -> tuple[Measurement, ...]:
+def measured(path: Path, device: str) -> tuple[KernelMeasurement, ...]:
     """The table's rows of one device, for the operators above. Raises BadInput: a row that cannot be read."""
     found = []
     for number, row in enumerate(read_figures(path, COLUMNS), start=1):
@@ -99,7 +99,7 @@ def measured(path: Path, device: str) -> tuple[Measurement, ...]:
                 made = kernel(sizes, row["dtype"])
             except KeyError as missing:
                 raise BadInput(Fault(f"{where}, shape", f"a size {missing.args[0]}", ", ".join(sizes))) from missing
-            found.append(Measurement(name, made, positive(row, "measured_latency_s", where)))
+            found.append(KernelMeasurement(name, made, positive(row, "measured_latency_s", where)))
     return tuple(found)
 
 
@@ -124,7 +124,7 @@ def fused(path: Path) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def fit_rows(path: Path, device: str) -> tuple[Measurement, ...]:
+def fit_rows(path: Path, device: str) -> tuple[KernelMeasurement, ...]:
     """The rows that a fit is made of, one half, and judged on, the other."""
     return tuple(row for row in measured(path, device) if row.operator not in NOT_FITTED)
 

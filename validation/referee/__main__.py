@@ -20,7 +20,7 @@ from halley.errors import HalleyError
 from halley.io.chips.load import load_chip
 from halley.ir.text import to_text
 from halley.report.mapping.causes import summary
-from halley.simulate.beginning import affordable
+from halley.simulate.truncation import truncated_to_tasks
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def _kept(some: Sequence[tuple[str, Problem]], limit: float, tasks: int, minutes
 
 
 def row_of(chip: str, problem: Problem, limit: float, tasks: int, source: str) -> store.Row:
-    """Search, simulate, race against the rivals."""
+    """Search, simulate, and compare with the next best plans."""
     key = (chip, problem.name, problem.group, sizes(problem))
     try:
         found = compare(chip, problem, limit, tasks)
@@ -104,7 +104,7 @@ def _quick(chip: str, problem: Problem, limit: float, tasks: int, with_tree: boo
         _, run = times(found.workload, machine, found.tree, tasks)
         print("  by formula:", summary(anatomy(found.tree, evaluate(found.workload, machine, found.tree)).total))
         print("  simulated: ", ", ".join(busiest(run)))
-        small = affordable(found.workload, found.tree, tasks)
+        small = truncated_to_tasks(found.workload, found.tree, tasks)
         parts = chain(small.workload, machine, small.tree, 4 * tasks)[:8]
         print("  its chain: ", ", ".join(f"{what} {100 * share:.0f} %" for what, share in parts if share > 0.01))
         print("\n".join("    " + line for line in to_text(found.tree).splitlines()), flush=True)

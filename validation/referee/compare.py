@@ -1,6 +1,6 @@
-"""One problem on one chip: the search's winner, its time by formula and by simulation, and the same of its nearest rivals.
+"""One problem on one chip: the search's winner, its time by formula and by simulation, and the same of the next best plans.
 
-Where a mapping takes more than `TASKS` tasks, both times are those of its first iterations (`halley.simulate.beginning`): the
+Where a mapping takes more than `TASKS` tasks, both times are those of its first iterations (`halley.simulate.truncation`): the
 same tree with the same tiles on smaller extents. The two are still times of one and the same mapping.
 """
 
@@ -22,14 +22,14 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
+from halley.mapping.result import Result
 from halley.rewrite import legality
-from halley.search.result import Result
-from halley.simulate.beginning import affordable
 from halley.simulate.simulation import Simulation, simulate
+from halley.simulate.truncation import truncated_to_tasks
 from halley.workloads import variants
 
 TASKS = 100_000
-"""About the most tasks of a simulation; a tenth of it for each rival."""
+"""About the most tasks of a simulation; a tenth of it for each of the next best plans."""
 
 SECONDS = 60.0
 """Limit of each search; where it is reached, the best so far is the winner."""
@@ -85,7 +85,7 @@ def winner(result: Result) -> tuple[Workload, Node]:
 
 def times(workload: Workload, chip: Chip, tree: Node, tasks: int = TASKS) -> tuple[Times, Simulation]:
     """Both times of a mapping, or of its first iterations. Raises BadInput: even those take far too many tasks."""
-    small = affordable(workload, tree, tasks)
+    small = truncated_to_tasks(workload, tree, tasks)
     found = simulate(small.workload, chip, small.tree, limit=4 * tasks)
     formula = float(evaluate(small.workload, chip, small.tree).time)
     return Times(formula, found.time, found.tasks, small.iterations), found

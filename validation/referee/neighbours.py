@@ -14,7 +14,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
 from halley.ir.workload import Workload
 from halley.rewrite import legality
-from halley.rewrite.tidy import tidy
+from halley.rewrite.canonical import canonical
 
 PLANS = 10
 ROUNDS = 2
@@ -24,7 +24,7 @@ COSTED = 250
 
 def ten_best(workload: Workload, chip: Chip, winner: Node, plans: int = PLANS) -> list[tuple[float, Node]]:
     """(time by formula [s], plan), the winner first and then by time."""
-    known: dict[Node, float] = {tidy(winner, workload.dims): _time(workload, chip, winner) or 0.0}
+    known: dict[Node, float] = {canonical(winner, workload.dims): _time(workload, chip, winner) or 0.0}
     best = [winner]
     for _ in range(ROUNDS):
         for tree in best:
@@ -50,7 +50,7 @@ def _time(workload: Workload, chip: Chip, tree: Node) -> float | None:
 def _changed(tree: Node, workload: Workload) -> Iterator[Node]:
     """The tree with one change, as the search would write it."""
     for made in _one(tree):
-        yield tidy(made, workload.dims)
+        yield canonical(made, workload.dims)
 
 
 def _one(node: Node) -> Iterator[Node]:

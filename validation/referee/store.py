@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "referee.csv"
 
-DEPENDS = ("formulas", "ir", "network", "workloads", "rewrite", "cost", "search", "simulate", "library")
+DEPENDS = ("formulas", "ir", "network", "workloads", "rewrite", "cost", "mapping", "simulate", "library")
 """The parts of the source that a figure depends on."""
 
 

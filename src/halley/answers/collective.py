@@ -13,7 +13,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, SingleCollective, answered
 from halley.io.results.collective import KIND, CollectiveFile, question_document, read_collective
 from halley.io.results.envelope import Plain, Saved, enveloped
-from halley.network.time.choice import busiest_time, bytes_sent, waiting
+from halley.network.time.choice import busiest_time, bytes_sent
 from halley.network.time.collective import CONVENTIONS, CollectiveCost
 from halley.report.answers.comparison import decisions_document, decisions_table, parts_document, parts_table
 from halley.report.answers.page import account_bars, simple_page
@@ -160,8 +160,8 @@ class CollectivesAnswer(Answer[CollectiveAnswer]):
 
 def _parts(cost: CollectiveCost, single: SingleCollective) -> dict[str, float]:
     """The time [s] in parts that add up to it."""
-    waited, busy = waiting(cost, single.team, single.startup), busiest_time(cost, single.team)
-    return {"waiting": waited, "bytes": busy, "idling": max(cost.time - waited - busy, 0.0)}
+    busy = busiest_time(cost, single.team)
+    return {"waiting": cost.waiting, "bytes": busy, "idling": max(cost.time - cost.waiting - busy, 0.0)}
 
 
 def _parts_of(single: SingleCollective) -> Table:

@@ -20,6 +20,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Certificate, Result, Solution
 from halley.report.answers.comparison import loads_table
 from halley.report.answers.page import simple_page
 from halley.report.mapping import figures
@@ -41,8 +43,6 @@ from halley.report.mapping.sheets import SHEETS
 from halley.report.mapping.tree import find, lines
 from halley.report.rows import Row
 from halley.report.table import Table
-from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Result, Solution
 from halley.units import format_time
 from halley.verify import verify
 from halley.verify.findings import Finding, Progress

@@ -59,7 +59,7 @@ def _ops(shardings: Mapping[str, Sharding]) -> Iterator[Row]:
     yield ("part", "op", "split", "time_s")
     for name, sharding in shardings.items():
         for item in sharding.ops:
-            axes = zip(sharding.problem.mesh, item.ways, strict=True)
+            axes = zip(sharding.problem.mesh, item.strategy, strict=True)
             yield (name, item.op, " ".join(f"{axis.name}:{way.name or '-'}" for axis, way in axes), item.time)
 
 
@@ -77,12 +77,9 @@ def _account_rows(account: Mapping[str, float]) -> Iterator[Row]:
 
 def _split(sharding: Sharding) -> Decisions:
     """By op, how it is split."""
-    mesh = sharding.problem.mesh
-    return {
-        f"op {item.op}": ", ".join(f"{way.name} over {axis.name}" for axis, way in zip(mesh, item.ways, strict=True) if way.name)
-        or "not split"
-        for item in sharding.ops
-    }
+    mesh = [axis.name for axis in sharding.problem.mesh]
+    split = {item.op: zip(mesh, (way.name for way in item.strategy), strict=True) for item in sharding.ops}
+    return {f"op {op}": ", ".join(f"{dim} over {axis}" for axis, dim in own if dim) or "not split" for op, own in split.items()}
 
 
 def _no_part(part: str, known: Iterable[str]) -> BadInput:

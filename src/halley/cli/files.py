@@ -9,7 +9,7 @@ from rich.text import Text
 from halley.cli import options
 from halley.errors import BadInput, Fault
 from halley.io.files.save import dumps, write_atomic
-from halley.search.result import Result
+from halley.mapping.result import Result
 
 
 def refuse_existing(target: str, force: bool) -> None:

@@ -30,7 +30,7 @@ def leave(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
 
 @contextmanager
 def on_interrupt(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Ctrl-C calls the handler; in threads beside the main one, which are not told of it, nothing changes."""
+    """Ctrl-C calls the handler; in other threads, which do not receive it, nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -16,8 +16,8 @@ from rich.text import Text
 from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.files.save import dumps
-from halley.search.baselines import BASELINES
-from halley.search.problem import Objective, gap_faults, objective_faults
+from halley.mapping.baselines import BASELINES
+from halley.mapping.problem import Objective, gap_faults, objective_faults
 from halley.units import SECONDS, parse
 
 WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})

@@ -14,9 +14,9 @@ from halley.answer import Status
 from halley.cli.errors import Cancelled, LimitReached
 from halley.cli.interrupts import noted
 from halley.errors import Fault, Infeasible
-from halley.search.optimise import optimise
-from halley.search.problem import Problem
-from halley.search.result import Result
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.result import Result
 
 PATIENCE = 1.0
 """Seconds before a progress bar appears."""
@@ -58,8 +58,8 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
 
 
 def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announced: bool = False) -> list[Result]:
-    """The results of searches in turn, each with its label, which may be ``announced`` where no bar shows it. Ctrl-C gives those
-    so far, the best of the search under way among them.
+    """The results of sequential searches, each with its label, which may be ``announced`` where no bar shows it. Ctrl-C gives
+    those so far, the best of the search under way among them.
 
     Raises as `solve`, Cancelled and KeyboardInterrupt only before the first result.
     """

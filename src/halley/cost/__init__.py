@@ -1,1 +1,1 @@
-"""Folds over a mapping tree: counting, movement, footprint, timing, energy."""
+"""The cost model: folds over a mapping tree for counts, traffic, footprint, time and energy."""

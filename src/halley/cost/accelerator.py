@@ -1,9 +1,8 @@
-"""The optional accelerator: two loops that numba compiles once, for all programs, and keeps on disk.
+"""Optional acceleration with numba: two interpreter loops, compiled once for all programs and cached on disk.
 
-Each reads a program's instructions and does them on blocks of rows that stay in a core's nearest caches. The operations and
-their order are those of the NumPy loops, with no licence to reassociate or to contract, so the numbers are the same (a zero's
-sign aside).
-Nothing imports this module but `halley.optim.switch`: numba takes a good part of a second to load.
+Each loop executes a program's instructions on blocks of rows that stay in a core's inner caches. Operations and their order are
+those of the NumPy loops, without reassociation or contraction, so the results are equal (except for the sign of a zero). Only
+`halley.optim.switch` imports this module, as loading numba takes a large part of a second.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from halley.cost.instructions import Array, Code, Indices, Place
 from halley.formulas.terms import Operation
 from halley.optim.jit import DOUBLES, FLOAT, INT, INT_ROWS, INTS, ONES, ROWS, Doubles, compiled, pointer
 
-BLOCK = 512
-"""Rows of one register: enough to make an instruction's start cheap, few enough that the registers in use stay near."""
+ROWS_PER_REGISTER = 512
+"""Rows of one register: enough to amortise the dispatch of an instruction, few enough that all registers stay in cache."""
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = (int(op) for op in (Operation.ADD, Operation.SUBTRACT, Operation.MULTIPLY, Operation.DIVIDE))
 MINIMUM, MAXIMUM, POSITIVE = (int(op) for op in (Operation.MINIMUM, Operation.MAXIMUM, Operation.POSITIVE))
 FLOOR_DIVIDE, CEIL_DIVIDE, OPEN = (int(op) for op in (Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE, Operation.OPEN))
 FIRST_ONE, SECOND_ONE = 16, 32
 ALL_ONE = FIRST_ONE + SECOND_ONE
-"""Added to an operation whose first operand, second operand, or operands and result are one number each and not a block."""
+"""Added to an operation code if the first operand, the second operand, or both operands and the result are scalars."""
 
-WIDTH = 8 * BLOCK
-"""Bytes of a register."""
+REGISTER_BYTES = 8 * ROWS_PER_REGISTER
+"""Size of a register [B]."""
 
 # --- programs as arrays -----------------------------------------------------------------------------------------------
 
 
 class Packed:
-    """Code as arrays. ``blocks``: of each factor, whether it is loaded as a block of values or as one.
+    """Code as arrays. ``blocks``: for each factor, whether it is loaded as a block of values or as a scalar.
 
-    Blocks are rows of `held`. Single numbers lie in ``ones``: one place per register, then the constants. An output is a row,
-    or the complement of a place in ``ones``."""
+    Blocks are rows of `held`. Scalars are in ``ones``: one place per register, then the constants. An output is a row number, or
+    the bitwise complement of a place in ``ones``."""
 
     def __init__(self, code: Code, blocks: Sequence[bool]) -> None:
         constants: dict[str, int] = {}
@@ -61,7 +60,7 @@ class Packed:
                     rows.append((OPEN + (0 if blocks[int(a)] else ALL_ONE), target, int(a), 0))
                     continue
                 (first, x), (second, y) = located(a), located(a if operation is Operation.POSITIVE else b)
-                if second and not first and operation in (Operation.ADD, Operation.MULTIPLY):  # the same either way round
+                if second and not first and operation in (Operation.ADD, Operation.MULTIPLY):  # commutative
                     (first, x), (second, y) = (second, y), (first, x)
                 is_block[target] = first or second
                 rows.append((int(operation) + (0 if first else FIRST_ONE) + (0 if second else SECOND_ONE), target, x, y))
@@ -72,19 +71,19 @@ class Packed:
         self.registers = code.registers
 
     def held(self) -> Array:
-        """Memory for the registers, and for one more that instructions may use."""
-        return np.empty((self.registers + 1, BLOCK))
+        """Memory for the registers, and for one more as temporary storage."""
+        return np.empty((self.registers + 1, ROWS_PER_REGISTER))
 
 
 class Kind(Protocol):
-    """A factor, as far as it matters here: the dim that its table is over."""
+    """Interface of a factor: the dim of its table."""
 
     @property
     def kind(self) -> str: ...
 
 
-class Rows:
-    """A program and its tables, to be run on a node per dim and row. ``code`` has one level."""
+class CompiledProgram:
+    """A program with its tables; a call evaluates it for a node per dim and row. ``code`` has one level."""
 
     def __init__(self, code: Code, factors: Sequence[Kind], tables: Sequence[Array]) -> None:
         self._packed = Packed(code, [True] * len(factors))
@@ -113,14 +112,14 @@ def grid_costs(grid: Grid, result: Array) -> None:
 
 
 def grid_least(grid: Grid, capacities: Sequence[float]) -> list[tuple[float, int]]:
-    """Of each output without a capacity, the least value among the combinations that fit, and the first that has it."""
+    """For each output without a capacity, the minimum over the combinations that fit, and the first combination with it."""
     return _run_grid(grid, capacities, np.empty((0, 0)))
 
 
 def _run_grid(grid: Grid, capacities: Sequence[float], result: Array) -> list[tuple[float, int]]:
     dims = tuple(grid.counts)
     packed = Packed(grid.code(dims[:-1]), [kind == dims[-1] for kind in grid.kinds])
-    empty = [packed.starts[-1]] * (len(dims) + 1 - len(packed.starts))  # loops that nothing depends on
+    empty = [packed.starts[-1]] * (len(dims) + 1 - len(packed.starts))  # loops on which no instruction depends
     starts = np.array([*packed.starts, *empty], dtype=np.int64)
     ends = accumulate(len(column) for column in grid.columns)
     loads = [(end - len(column), dims.index(kind)) for end, column, kind in zip(ends, grid.columns, grid.kinds, strict=True)]
@@ -138,10 +137,6 @@ def _run_grid(grid: Grid, capacities: Sequence[float], result: Array) -> list[tu
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-
-"""The doubles at an address."""
-
-
 @compiled(types.void(DOUBLES, FLOAT, INT))
 def fill(t: Doubles, value: float, n: int) -> None:
     """Set n numbers."""
@@ -151,7 +146,7 @@ def fill(t: Doubles, value: float, n: int) -> None:
 
 @compiled(FLOAT(INT, FLOAT, FLOAT))
 def single(operation: int, x: float, y: float) -> Any:
-    """An operation on two numbers, as NumPy does it: of a maximum or minimum with something that is no number, that."""
+    """An operation on two numbers, as in NumPy: a maximum or minimum with NaN is NaN."""
     if operation == MULTIPLY:
         return x * y
     if operation == ADD:
@@ -173,7 +168,7 @@ def single(operation: int, x: float, y: float) -> Any:
 
 @compiled(types.void(INT, DOUBLES, DOUBLES, DOUBLES, INT))
 def blocks(operation: int, t: Doubles, x: Doubles, y: Doubles, n: int) -> None:
-    """An operation on n pairs. One loop per operation, so that each is done many at a time."""
+    """An operation on n pairs. One loop per operation, so that each loop is vectorised."""
     if operation == MULTIPLY:
         for i in range(n):
             t[i] = x[i] * y[i]
@@ -205,7 +200,7 @@ def blocks(operation: int, t: Doubles, x: Doubles, y: Doubles, n: int) -> None:
 
 @compiled(types.void(INT, DOUBLES, DOUBLES, FLOAT, DOUBLES, INT))
 def with_one(operation: int, t: Doubles, x: Doubles, y: float, spare: Doubles, n: int) -> None:
-    """An operation on n numbers with the same second one."""
+    """An operation on n numbers with a scalar second operand."""
     if operation == MULTIPLY:
         for i in range(n):
             t[i] = x[i] * y
@@ -222,32 +217,47 @@ def with_one(operation: int, t: Doubles, x: Doubles, y: float, spare: Doubles, n
 
 @compiled(types.void(INT, INT, INT, INT, INT, INT, ONES, INT))
 def do(operation: int, target: int, a: int, b: int, held: int, spare: int, ones: Array, n: int) -> None:
-    """One step other than OPEN. ``held``, ``spare``: addresses of the registers and of the last one, which is free."""
+    """One instruction other than OPEN. ``held``, ``spare``: addresses of the registers and of the temporary register."""
     if operation >= ALL_ONE:
         ones[target] = single(operation - ALL_ONE, ones[a], ones[b])
     elif operation >= SECOND_ONE:
-        with_one(operation - SECOND_ONE, pointer(held + WIDTH * target), pointer(held + WIDTH * a), ones[b], pointer(spare), n)
+        with_one(
+            operation - SECOND_ONE,
+            pointer(held + REGISTER_BYTES * target),
+            pointer(held + REGISTER_BYTES * a),
+            ones[b],
+            pointer(spare),
+            n,
+        )
     elif operation >= FIRST_ONE:
         fill(pointer(spare), ones[a], n)
-        blocks(operation - FIRST_ONE, pointer(held + WIDTH * target), pointer(spare), pointer(held + WIDTH * b), n)
+        blocks(
+            operation - FIRST_ONE, pointer(held + REGISTER_BYTES * target), pointer(spare), pointer(held + REGISTER_BYTES * b), n
+        )
     else:
-        blocks(operation, pointer(held + WIDTH * target), pointer(held + WIDTH * a), pointer(held + WIDTH * b), n)
+        blocks(
+            operation,
+            pointer(held + REGISTER_BYTES * target),
+            pointer(held + REGISTER_BYTES * a),
+            pointer(held + REGISTER_BYTES * b),
+            n,
+        )
 
 
 @compiled(types.void(INT_ROWS, ONES, INTS, ROWS, INT_ROWS, INT_ROWS, ROWS))
 def run_rows(code: Indices, ones: Array, outputs: Indices, held: Array, where: Indices, nodes: Indices, result: Array) -> None:
-    """``where``: of each factor, its table's address and length, and its dim; ``nodes``: dims x rows. A node beyond a table
-    counts as the nearest in it."""
+    """Evaluate a program on rows. ``where``: for each factor, the address and length of its table, and its dim; ``nodes``: dims x
+    rows. A node outside a table is clipped to it."""
     base = held.ctypes.data
-    spare = base + WIDTH * (len(held) - 1)
+    spare = base + REGISTER_BYTES * (len(held) - 1)
     rows = nodes.shape[1] if len(nodes) else result.shape[1]
-    for start in range(0, rows, BLOCK):
-        n = min(BLOCK, rows - start)
+    for start in range(0, rows, ROWS_PER_REGISTER):
+        n = min(ROWS_PER_REGISTER, rows - start)
         for at in range(len(code)):
             if code[at, 0] == OPEN:
                 factor = code[at, 2]
                 table, length, dim = pointer(where[factor, 0]), where[factor, 1], where[factor, 2]
-                t = pointer(base + WIDTH * code[at, 1])
+                t = pointer(base + REGISTER_BYTES * code[at, 1])
                 for i in range(n):
                     t[i] = table[min(max(nodes[dim, start + i], 0), length - 1)]
             else:
@@ -265,7 +275,7 @@ def note(
     held: int, spare: int, ones: Array, outputs: Indices, limits: Array, fits: Indices, n: int, first: int, best: Array,
     best_at: Indices,
 ) -> None:  # fmt: skip
-    """Of n combinations, the first of which is number ``first``, take what is within the limits and less than the best so far."""
+    """Update the best values with n combinations from number ``first`` on: those within the limits and less than the best."""
     width = len(best)
     fits[:n] = 1
     for row in range(len(limits)):
@@ -274,18 +284,18 @@ def note(
             if ones[~place] > limit:
                 return
         else:
-            used = pointer(held + WIDTH * place)
+            used = pointer(held + REGISTER_BYTES * place)
             for i in range(n):
                 fits[i] &= 0 if used[i] > limit else 1
     for row in range(width):
         place, least = outputs[row], best[row]
-        cost = pointer(spare if place < 0 else held + WIDTH * place)
+        cost = pointer(spare if place < 0 else held + REGISTER_BYTES * place)
         if place < 0:
             fill(cost, ones[~place], n)
         better = 0
         for i in range(n):
             better |= fits[i] & (1 if cost[i] < least else 0)
-        if better:  # seldom: so the first loop has no place to keep, and is done many at a time
+        if better:  # rare; so the first loop tracks no position, and is vectorised
             for i in range(n):
                 if fits[i] and cost[i] < least:
                     least = cost[i]
@@ -298,19 +308,20 @@ def run_grid(
     code: Indices, starts: Indices, ones: Array, outputs: Indices, held: Array, where: Indices, columns: Array,
     counts: Indices, limits: Array, result: Array, values: Array, places: Indices,
 ) -> None:  # fmt: skip
-    """``starts``: where each level's steps start; ``where``: of each factor, its column's start and its dim. Writes ``result``
-    (outputs x combinations) where it has room, else ``values`` and ``places`` (of each output without a limit).
+    """Evaluate a program on a grid. ``starts``: where each level's instructions start; ``where``: for each factor, the start of
+    its column and its dim. Writes ``result`` (outputs x combinations) if it is not empty, else ``values`` and ``places`` (the
+    minimum of each output without a limit, and its combination).
 
-    A piece of the last dim's choices at a time, for all combinations of the others: what they do not change stays near."""
+    The outer loop is over pieces of the last dim's choices, so that values that do not change stay in cache."""
     inner, loops = counts[-1], len(counts) - 1
     width = len(values)
     base = held.ctypes.data
-    spare = base + WIDTH * (len(held) - 1)
-    fits = np.empty(BLOCK, dtype=np.int64)
+    spare = base + REGISTER_BYTES * (len(held) - 1)
+    fits = np.empty(ROWS_PER_REGISTER, dtype=np.int64)
     index = np.zeros(loops, dtype=np.int64)
     best, best_at = np.empty(width), np.empty(width, dtype=np.int64)
-    for start in range(0, inner, BLOCK):
-        n = min(BLOCK, inner - start)
+    for start in range(0, inner, ROWS_PER_REGISTER):
+        n = min(ROWS_PER_REGISTER, inner - start)
         best[:], best_at[:] = np.inf, -1
         combination, changed = 0, 0
         while changed >= 0:
@@ -332,7 +343,7 @@ def run_grid(
                         result[row, first : first + n] = held[place, :n]
             else:
                 note(base, spare, ones, outputs, limits, fits, n, first, best, best_at)
-            # the next combination: the last loop is the fastest, and what has changed is its level and all inside
+            # the next combination: the last loop is the fastest; its level and all inner levels must be evaluated again
             combination += 1
             changed = loops
             while changed > 0:

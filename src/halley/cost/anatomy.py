@@ -1,7 +1,6 @@
-"""Latency anatomy: an estimate's time split by cause, exactly; its energy by component (docs/model.md, "Anatomy").
+"""Breakdown of an estimate: its time by cause, exactly, and its energy by component (docs/model.md, "Anatomy").
 
-Nothing is timed here. The times of the nodes are those of the estimate; this module only says what each part of them is for, so
-that the parts add up by construction.
+The times of the nodes are those of the estimate; this module only attributes them to causes, so the parts add up by construction.
 """
 
 from __future__ import annotations
@@ -10,21 +9,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.events import Crossing, Path, Work
+from halley.cost.events import LinkTraffic, Path, Work
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 
 Seconds = Mapping[Resource, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TimeBreakdown:
     """Times [s] that add up to ``time``.
 
-    ``compute``: engines at work, by engine. ``ramps``: first fills and last drains of each phase, before and after everything
-    else. ``serial``: fills and drains of Holds with one buffer, for which the work waits. ``stages``: stages of a pipeline
-    that wait for their first tile, or have done their last. ``latency``: the time by which the visits of Holds, of which no more
-    are under way at once than there are buffers, exceed work and resources of their phase. ``bandwidth``: by resource, the time
-    by which the busiest one exceeds the work of its phase. ``collective``: by axis, the time of collectives that nothing hides.
+    ``compute``: busy engines, by engine. ``ramps``: first fills and last drains of each phase. ``serial``: fills and drains of
+    Holds with one buffer, which the work does not overlap. ``stages``: fill and drain of pipelines of stages. ``latency``: time
+    by which the visits of Holds, limited by the number of buffers in flight, exceed work and resources of their phase.
+    ``bandwidth``: by resource, the time by which the busiest one exceeds the work of its phase. ``collective``: by axis, the
+    exposed time of collectives.
     """
 
     compute: Seconds = field(default_factory=dict)
@@ -41,7 +40,7 @@ class Parts:
 
     @property
     def compulsory(self) -> float:
-        """Stall that no bandwidth would remove: what has to come first and what has to go last."""
+        """Stalls that more bandwidth shortens but cannot remove: fills and drains that no work overlaps."""
         return self.ramps + self.serial + self.stages
 
     @property
@@ -58,8 +57,8 @@ class Parts:
     def time(self) -> float:
         return self.computing + self.compulsory + self.latency + self.stalling + self.exposed
 
-    def __add__(self, other: Parts) -> Parts:
-        return Parts(
+    def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
+        return TimeBreakdown(
             _sum(self.compute, other.compute),
             self.ramps + other.ramps,
             self.serial + other.serial,
@@ -69,15 +68,15 @@ class Parts:
             _sum(self.collective, other.collective),
         )
 
-    def less(self, hidden: float) -> Parts:
-        """Without ``hidden`` seconds of what is not compute: of collectives first, then of bandwidth stalls, then of latency,
-        then of compulsory stalls, in proportion within each kind."""
+    def less(self, hidden: float) -> TimeBreakdown:
+        """The breakdown without ``hidden`` seconds of other causes than compute: taken first from collectives, then from
+        bandwidth stalls, latency and compulsory stalls, in proportion within each kind."""
         collective = min(hidden, self.exposed)
         bandwidth = min(hidden - collective, self.stalling)
         latency = min(hidden - collective - bandwidth, self.latency)
         compulsory = min(hidden - collective - bandwidth - latency, self.compulsory)
         kept = 1 - compulsory / self.compulsory if self.compulsory else 0.0
-        return Parts(
+        return TimeBreakdown(
             self.compute,
             self.ramps * kept,
             self.serial * kept,
@@ -90,21 +89,21 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """``total``: the parts of the estimate's time [s]. ``phases``: those of each phase by path, with the phases inside it; a
-    phase that runs beside others may take longer than what it adds to the total. ``energy`` [J] by component."""
+    """``total``: breakdown of the estimate's time [s]. ``phases``: that of each phase by path, including the phases inside it; a
+    phase that overlaps others may take longer than its part of the total. ``energy`` [J] by component."""
 
-    total: Parts
-    phases: Mapping[Path, Parts]
+    total: TimeBreakdown
+    phases: Mapping[Path, TimeBreakdown]
     energy: Mapping[str, float]
 
 
 def anatomy(tree: Node, estimate: Estimate) -> Anatomy:
-    """The parts of an estimate of one mapping (not of a batch).
+    """The breakdown of an estimate of one mapping (not of a batch).
 
-    A phase is its ramps, then the work inside, then the time by which its busiest resource exceeds that work, and the time by
-    which visits of Holds exceed that. Where an engine or an axis is that resource, the excess is compute or collective. Children
-    of `Overlap` share their engines: time belongs to compute as long as any of them computes, which hides collectives first, then
-    the rest. Of children on members of their own, the longest counts.
+    The time of a phase is its ramps, the work inside, the time by which its busiest resource exceeds that work, and the time by
+    which visits of Holds exceed both. If the busiest resource is an engine or an axis, the excess counts as compute or
+    collective. Children of `Overlap` share engines: time counts as compute while any of them computes, which hides collectives
+    first, then the other causes. Of children on disjoint members, the longest counts.
     """
     found = _Anatomist(estimate)
     total = found.phase((), tree)
@@ -114,32 +113,32 @@ def anatomy(tree: Node, estimate: Estimate) -> Anatomy:
 class _Anatomist:
     def __init__(self, estimate: Estimate) -> None:
         self.nodes = estimate.nodes
-        self.phases: dict[Path, Parts] = {}
-        self.leaves: dict[Path, Parts] = {}
+        self.phases: dict[Path, TimeBreakdown] = {}
+        self.leaves: dict[Path, TimeBreakdown] = {}
         for event in estimate.events:
             if isinstance(event, Work):
-                part = Parts(compute={("engine", event.engine): float(event.time)})
-            elif isinstance(event, Crossing):
-                part = Parts(collective={("axis", event.level, event.axis): float(event.time)})
+                part = TimeBreakdown(compute={("engine", event.engine): float(event.time)})
+            elif isinstance(event, LinkTraffic):
+                part = TimeBreakdown(collective={("axis", event.level, event.axis): float(event.time)})
             else:
                 continue
-            self.leaves[event.path] = self.leaves.get(event.path, Parts()) + part
+            self.leaves[event.path] = self.leaves.get(event.path, TimeBreakdown()) + part
 
-    def phase(self, path: Path, node: Node) -> Parts:
-        """A node as a phase: ramps, work, and what its busiest resource adds."""
+    def phase(self, path: Path, node: Node) -> TimeBreakdown:
+        """The breakdown of a node as a phase: ramps, work, and the excess of its busiest resource."""
         cost = self.nodes[path]
         ramps = float(cost.entries) * (float(cost.ramp_up) + float(cost.ramp_down))
-        parts = self.work(path, node) + Parts(ramps=ramps)
+        parts = self.work(path, node) + TimeBreakdown(ramps=ramps)
         excess = float(cost.time) - ramps - float(cost.work)
         latency = min(max(excess, 0.0), float(cost.latency))
-        parts = parts + Parts(latency=latency)
+        parts = parts + TimeBreakdown(latency=latency)
         if excess > latency and cost.busy:
             parts = parts + _waiting(busiest(cost.busy), excess - latency)
         self.phases[path] = parts
         return parts
 
-    def work(self, path: Path, node: Node) -> Parts:
-        """The parts of a node's work, without what the phase around it pays."""
+    def work(self, path: Path, node: Node) -> TimeBreakdown:
+        """The breakdown of a node's work, without costs that the enclosing phase pays."""
         inside = (*path, 0)
         match node:
             case Temporal() | Spatial():
@@ -148,9 +147,9 @@ class _Anatomist:
                 return self._prefetched(path, node)
             case Hold():
                 serial = float(self.nodes[path].work) - float(self.nodes[inside].time)
-                return self.phase(inside, node.body) + Parts(serial=max(serial, 0.0))
+                return self.phase(inside, node.body) + TimeBreakdown(serial=max(serial, 0.0))
             case Sequence():
-                return sum((self.phase(at, child) for at, child in _inner(path, node)), Parts())
+                return sum((self.phase(at, child) for at, child in _inner(path, node)), TimeBreakdown())
             case Overlap():
                 return self._overlapped(path, node) + self._stages(path, node)
             case Parallel():
@@ -158,10 +157,10 @@ class _Anatomist:
             case Pipeline():
                 return self._longest(path, node) + self._stages(path, node)
             case Compute() | Collective():
-                return self.leaves.get(path, Parts())
+                return self.leaves.get(path, TimeBreakdown())
 
-    def _prefetched(self, path: Path, node: Hold) -> Parts:
-        """Transfers that run ahead add nothing to the work; in lockstep a step may wait for them."""
+    def _prefetched(self, path: Path, node: Hold) -> TimeBreakdown:
+        """The body's breakdown: prefetched transfers add nothing to the work, except for stalls of lockstep steps."""
         inside, cost = (*path, 0), self.nodes[path]
         if cost.steps is None:
             return self.work(inside, node.body)
@@ -169,15 +168,15 @@ class _Anatomist:
         base, parts = (inner.time, self.phase) if inner.steps is None else (inner.work, self.work)
         stall = float(cost.work) - float(base)
         own = {resource: float(busy) - float(inner.busy.get(resource, 0)) for resource, busy in cost.busy.items()}
-        return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else Parts())
+        return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else TimeBreakdown())
 
-    def _stages(self, path: Path, node: Overlap | Pipeline) -> Parts:
-        """What the longest child waits for the others."""
+    def _stages(self, path: Path, node: Overlap | Pipeline) -> TimeBreakdown:
+        """Time by which a node's work exceeds its longest child: waits for the other children."""
         slowest = max(float(self.nodes[at].time) for at, _ in _inner(path, node))
-        return Parts(stages=max(float(self.nodes[path].work) - slowest, 0.0))
+        return TimeBreakdown(stages=max(float(self.nodes[path].work) - slowest, 0.0))
 
-    def _overlapped(self, path: Path, node: Overlap) -> Parts:
-        """The longest child, less what the compute of another hides."""
+    def _overlapped(self, path: Path, node: Overlap) -> TimeBreakdown:
+        """The breakdown of the longest child, with compute of another child replacing the causes that it hides."""
         found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
         _, longest = max(found, key=lambda item: item[0])
         computing = max((parts for _, parts in found), key=lambda parts: parts.computing)
@@ -186,13 +185,13 @@ class _Anatomist:
         rest = longest.less(computing.computing - longest.computing)
         return replace(rest, compute=computing.compute)
 
-    def _longest(self, path: Path, node: Parallel | Pipeline) -> Parts:
+    def _longest(self, path: Path, node: Parallel | Pipeline) -> TimeBreakdown:
         found = [(float(self.nodes[at].time), self.phase(at, child)) for at, child in _inner(path, node)]
         return max(found, key=lambda item: item[0])[1]
 
 
 def busiest(busy: Mapping[Resource, float]) -> Resource:
-    """The resource that works longest; of several, the one that binds first by name.
+    """The busiest resource; of several equal ones, the first by name.
 
     >>> busiest({("read", "dram"): 3.0, ("engine", "mxu"): 5.0})
     ('engine', 'mxu')
@@ -200,15 +199,15 @@ def busiest(busy: Mapping[Resource, float]) -> Resource:
     return max(sorted(busy), key=lambda resource: float(busy[resource]))
 
 
-def _waiting(resource: Resource, time: float) -> Parts:
-    """Time that a resource adds to a phase."""
+def _waiting(resource: Resource, time: float) -> TimeBreakdown:
+    """The breakdown of time that a resource adds to a phase."""
     match resource[0]:
         case "engine":
-            return Parts(compute={resource: time})
+            return TimeBreakdown(compute={resource: time})
         case "axis":
-            return Parts(collective={resource: time})
+            return TimeBreakdown(collective={resource: time})
         case _:
-            return Parts(bandwidth={resource: time})
+            return TimeBreakdown(bandwidth={resource: time})
 
 
 def _inner(path: Path, node: Node) -> Iterator[tuple[Path, Node]]:
@@ -221,6 +220,6 @@ def _sum(first: Seconds, second: Seconds) -> Seconds:
 
 
 def _scaled(times: Seconds, total: float) -> Seconds:
-    """The times in proportion, so that they add up to the total."""
+    """The times scaled so that they add up to the total."""
     whole = sum(times.values())
     return {resource: time * total / whole for resource, time in times.items()} if whole else {}

@@ -1,4 +1,4 @@
-"""What a chip must say before a mapping is costed on it."""
+"""Checks of a chip's figures before a mapping is costed on it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from halley.ir.workload import OpKind, Workload
 
 
 def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
-    """No silent default for a rate or an energy: every dtype and elementary function in use must be listed for its engine.
+    """Check that every dtype and elementary function in use has a rate and an energy on its engine; there are no defaults.
 
-    Raises BadInput, all faults at once. An engine without any energies is taken as one whose energy is not of interest.
+    Raises BadInput, all faults at once: also for ops of which the chip has no engine. An engine without any energies is taken as
+    one whose energy is not of interest.
     """
     faults: dict[str, Fault] = {}
-    for op in map(workload.op, ops):
+    asked = [workload.op(name) for name in ops]
+    for kind, engine in (("matrix", chip.matrix), ("vector", chip.vector)):
+        without = [op.name for op in asked if (op.kind is OpKind.CONTRACT) is (kind == "matrix")]
+        if engine is None and without:
+            remedy = f"add engines.{kind} to the chip's file, or leave these ops out"
+            faults[kind] = Fault(f"chip {chip.name}", f"a {kind} engine for {', '.join(without)}", "none", remedy)
+    for op in asked:
         if op.kind is OpKind.CONTRACT and chip.matrix is not None:
             dtype = workload.tensors[op.inputs[0]].dtype
             if chip.matrix.energy and dtype not in chip.matrix.energy:
@@ -32,9 +39,9 @@ def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
 
 
 def check_lockstep(chip: Chip, tree: Node) -> None:
-    """Stalls at barriers fall as the work beside them grows, so that they have no bounds over many mappings yet.
+    """Lockstep stalls decrease as the overlapped work grows, so there are no bounds of them over sets of mappings yet.
 
-    Raises BadInput: a memory in lockstep, and a tree that stands for many mappings.
+    Raises BadInput: a memory in lockstep, and a tree with open tile sizes.
     """
     names = [memory.name for memory in chip.memories if memory.lockstep]
     loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()

@@ -1,12 +1,12 @@
-"""What one `Compute` does: operand reads, results, engine work and time (docs/model.md, "Bytes" and "Time")."""
+"""Events of a `Compute`: operand reads, result writes, engine work and time (docs/model.md, "Bytes" and "Time")."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from halley.cost.counting import Along, Axes, Counter, Loop, OpenHold, Scope
-from halley.cost.events import PIPELINE, Access, Event, Passage, Work
+from halley.cost.counting import Axes, Counter, CountingScope, DimFactor, EnclosingHold, Loop
+from halley.cost.events import PIPELINE, Access, Event, PortTraffic, Work
 from halley.cost.masking import masked_rescales
 from halley.cost.movement import refills
 from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
@@ -16,12 +16,12 @@ from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Dataflow, MatrixEngine, VectorEngine
 from halley.ir.workload import Op, OpKind, Roles, roles
 
-Leaf = Mapping[str, Along]
+Leaf = Mapping[str, DimFactor]
 
 
-def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
-    """All events of a Compute. ``array``: the dims that it names of the matrix engine's. ``common``: the loops that also enclose
-    the running maximum's Compute, if there is one."""
+def compute(counter: Counter, scope: CountingScope, op: Op, array: Array, common: tuple[Loop, ...]) -> tuple[Event, ...]:
+    """All events of a Compute. ``array``: the dims that it names for the matrix engine's array. ``common``: for a rescaled
+    accumulator, the loops that also enclose the Compute of its running maximum."""
     if op.kind is OpKind.CONTRACT and counter.chip.matrix is not None:
         events = list(_contract(counter, scope, op, array, counter.chip.matrix))
     else:
@@ -32,7 +32,7 @@ def compute(counter: Counter, scope: Scope, op: Op, array: Array, common: tuple[
     return tuple(events)
 
 
-def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: MatrixEngine) -> Iterator[Event]:
+def _contract(counter: Counter, scope: CountingScope, op: Op, array: Array, engine: MatrixEngine) -> Iterator[Event]:
     role = roles(counter.workload, op)
     on_rows, on_columns = on_sides(array, role, engine.dataflow)
     rows, columns = engine.rows, engine.cols
@@ -62,23 +62,21 @@ def _contract(counter: Counter, scope: Scope, op: Op, array: Array, engine: Matr
     yield from _pipeline(counter, scope, engine, dtype)
 
 
-def _folds(
-    counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1
-) -> Leaf:
-    """Folds of the dims in one role: those of the side lie on the array, counted with the first as the others are whole there;
-    the rest are walked. ``multiple``: that whole instructions have of what lies there."""
+def _folds(counter: Counter, loops: tuple[Loop, ...], dims: tuple[str, ...], side: Side, width: int, multiple: int = 1) -> Leaf:
+    """Folds of the dims of one role. The dims of the side are mapped to the array and counted with the first one, as the others
+    are untiled; the other dims are iterated. ``multiple``: points are rounded up to it (whole instructions)."""
     first, others = side[:1], side[1:]
     beside = math.prod(counter.workload.dims[dim] for dim in others)
 
-    def along(dim: str) -> Along:
+    def along(dim: str) -> DimFactor:
         if dim in first:
-            return Along(counter, dim, loops, "folds", width, beside, multiple)
-        return Along(counter, dim, loops, "visits" if dim in others else "covered")
+            return DimFactor(counter, dim, loops, "folds", width, beside, multiple)
+        return DimFactor(counter, dim, loops, "visits" if dim in others else "covered")
 
     return {dim: along(dim) for dim in dims}
 
 
-def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, engine: MatrixEngine) -> Number:
+def _matrix_cycles(counter: Counter, scope: CountingScope, role: Roles, array: Array, engine: MatrixEngine) -> Number:
     """Cycles of member 0 over all its tiles."""
     none: Axes = frozenset()
     loops = scope.loops
@@ -86,7 +84,7 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
     def points(dims: tuple[str, ...], multiple: int = 1) -> Number:
         if multiple == 1 or not dims:
             return _product(counter.covered(dim, loops, none) for dim in dims)
-        # the last dim is filled up to whole instructions in each tile
+        # the last dim is rounded up to whole instructions in each tile
         return points(dims[:-1]) * (counter.folds(dims[-1], loops, none, multiple) * multiple)
 
     def tiles(dims: tuple[str, ...]) -> Number:
@@ -109,7 +107,7 @@ def _matrix_cycles(counter: Counter, scope: Scope, role: Roles, array: Array, en
 
 
 def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int, tuple[int, int]]:
-    """The dims that stream through an array, and what whole instructions have of them; and of what lies on rows and columns."""
+    """(dims that stream through an array, their points per instruction, (points per instruction on rows, on columns))."""
     whole = engine.granularity
     match engine.dataflow:
         case Dataflow.WEIGHT:
@@ -121,14 +119,15 @@ def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int,
 
 
 def _load(engine: MatrixEngine) -> int:
-    """Cycles per fold to load what stays in the array, where that does not happen behind the fold before."""
+    """Exposed cycles per fold to load the stationary operand; 0 if the fold before hides them."""
     return 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
 
 
 def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
-    """The same where a mask joins two dims, rows and keys: what is a product over dims is a sum over the pairs that are seen."""
+    """`_matrix_cycles` inside a loop over visible keys: products over rows and keys become sums over the visible pairs of
+    tiles."""
     dims = (*role.batch, *role.rows, *role.columns, *role.reduced)
-    factors: Leaf = {dim: Along(counter, dim, loops) for dim in dims}
+    factors: Leaf = {dim: DimFactor(counter, dim, loops) for dim in dims}
     if engine.dataflow is Dataflow.NONE:
         whole, result = engine.granularity, 1
         for own, multiple in ((role.rows, whole.rows), (role.columns, whole.columns), (role.reduced, whole.reduced)):
@@ -140,21 +139,19 @@ def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array
         sides(role, engine.dataflow), on_sides(array, role, engine.dataflow), (engine.rows, engine.cols), multiples, strict=True
     ):
         factors = {**factors, **_folds(counter, loops, own, side, width, multiple)}
-    tiles = counter.product(loops, {**factors, **{dim: Along(counter, dim, loops, "visits") for dim in stream}})
+    tiles = counter.product(loops, {**factors, **{dim: DimFactor(counter, dim, loops, "visits") for dim in stream}})
     factors, times = _filled(counter, loops, factors, stream, streamed)
     return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, _load(engine))
 
 
-def _filled(
-    counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int
-) -> tuple[Leaf, int]:
-    """Factors with the last of some dims in whole instructions, and how many points of it each has."""
+def _filled(counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int) -> tuple[Leaf, int]:
+    """Factors with the last of some dims counted in whole instructions, and the points of each instruction."""
     if multiple == 1 or not dims:
         return factors, 1
-    return {**factors, dims[-1]: Along(counter, dims[-1], loops, "folds", multiple)}, multiple
+    return {**factors, dims[-1]: DimFactor(counter, dims[-1], loops, "folds", multiple)}, multiple
 
 
-def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
+def _vector(counter: Counter, scope: CountingScope, op: Op) -> Iterator[Event]:
     engine = counter.chip.vector
     for name in dict.fromkeys(op.inputs):
         yield from _operand(counter, scope, name, {})
@@ -165,8 +162,8 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     points = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
     lanes: Number = 0
     if counter.times:
-        factors = {dim: Along(counter, dim, scope.loops) for dim in op.dims[:-1]}
-        factors[op.dims[-1]] = Along(counter, op.dims[-1], scope.loops, "folds", engine.lanes)
+        factors = {dim: DimFactor(counter, dim, scope.loops) for dim in op.dims[:-1]}
+        factors[op.dims[-1]] = DimFactor(counter, op.dims[-1], scope.loops, "folds", engine.lanes)
         lanes = counter.product(scope.loops, factors)
     work = counter.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
     for function, count in work.items():
@@ -175,15 +172,15 @@ def _vector(counter: Counter, scope: Scope, op: Op) -> Iterator[Event]:
     yield from _pipeline(counter, scope, engine)
 
 
-def _pipeline(counter: Counter, scope: Scope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
-    """Latency of an engine's pipeline, once for each of member 0's tiles; nothing where it has none."""
+def _pipeline(counter: Counter, scope: CountingScope, engine: MatrixEngine | VectorEngine, dtype: str = "") -> Iterator[Work]:
+    """Latency of an engine's pipeline, once for each tile of member 0, if the engine has one."""
     if engine.latency:
         tiles = counter.entries(scope) if counter.times else 0
         yield Work(scope.path, engine.name, PIPELINE, dtype, 0, pipeline_latency(tiles, engine.latency))
 
 
-def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[Event]:
-    """Reads of an input's region from its innermost Hold, once per visit; multicast on the way in."""
+def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf) -> Iterator[Event]:
+    """Reads of an input's region from its innermost Hold, once per visit, with multicast."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
 
@@ -202,8 +199,8 @@ def _operand(counter: Counter, scope: Scope, name: str, leaf: Leaf) -> Iterator[
     yield from _passages(counter, scope, hold.depth, True, count)
 
 
-def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> Iterator[Event]:
-    """Writes of an output's region to its innermost Hold, and the reads of what accumulates there."""
+def _result(counter: Counter, scope: CountingScope, op: Op, name: str, leaf: Leaf) -> Iterator[Event]:
+    """Writes of an output's region to its innermost Hold, and reads of the accumulator there."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
     reduced = counter.workload.reduced(op)
@@ -235,39 +232,37 @@ def _result(counter: Counter, scope: Scope, op: Op, name: str, leaf: Leaf) -> It
 
 
 def fresh(
-    counter: Counter, scope: Scope, hold: OpenHold, name: str, reduced: tuple[str, ...], critical: int | None
+    counter: Counter, scope: CountingScope, hold: EnclosingHold, name: str, reduced: tuple[str, ...], critical: int | None
 ) -> Number:
-    """Bytes written for the first time since an entry of the Hold that did not fill them; ``critical``: in sibling 0 of
-    that depth alone."""
+    """Bytes that are written for the first time since the Hold's entry and were not filled; ``critical``: only in sibling 0 at
+    that depth."""
     tensor = counter.workload.tensors[name]
     below = scope.loops[len(hold.loops) :]
-    loops = hold.loops + tuple(
-        loop.first if loop.axis is None and loop.dim in reduced else loop for loop in below
-    )
+    loops = hold.loops + tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in below)
     first = frozenset() if critical is None else counter.upto(critical)
     each = counter.upto(hold.depth)
     entered = counter.boxes(tensor.dims, scope, loops, each, first)
     if hold.parent is None or not any(loop.dim in reduced and loop.axis is None for loop in hold.loops):
         return entered * tensor.word
     splitting: Axes = frozenset(loop.axis for loop in hold.loops if loop.axis and loop.dim in reduced)
-    # of what comes back, each sibling works on its own part
+    # of refilled bytes, each sibling works on its own part
     parts = (*hold.loops, *(loop for loop in below if loop.dim in tensor.dims))
     again = counter.boxes(tensor.dims, scope, parts, each - splitting, first, skip=reduced)
     return (entered - again * refills(counter, hold.loops, reduced)) * tensor.word
 
 
 def _passages(
-    counter: Counter, scope: Scope, depth: int, down: bool, count: Callable[[int, bool], Number], asker: int | None = None
+    counter: Counter, scope: CountingScope, depth: int, down: bool, count: Callable[[int, bool], Number], asker: int | None = None
 ) -> Iterator[Event]:
     for inner in range(depth + 1, (counter.leaf_depth if asker is None else asker) + 1):
         level = counter.chip.levels[inner]
         if level.network and level.network.port:
-            yield Passage(scope.path, level.name, down, count(inner, False), count(inner, True))
+            yield PortTraffic(scope.path, level.name, down, count(inner, False), count(inner, True))
 
 
 def rescale(
     counter: Counter,
-    scope: Scope,
+    scope: CountingScope,
     op: Op,
     name: str,
     maximum: str,
@@ -275,13 +270,13 @@ def rescale(
     asker: int,
     common: tuple[Loop, ...] = (),
 ) -> Iterator[Event]:
-    """Accumulators multiplied by exp(old max - new max) by engines that work on behalf of instances at depth ``asker``:
+    """Events of rescaling an accumulator by exp(old max - new max), by engines on behalf of instances at depth ``asker``:
     ``times`` per element, (over all members, on member 0). ``common``: as for `compute`."""
     engine = counter.chip.vector
     dims = {role: counter.workload.tensors[tensor].dims for role, tensor in (("elements", name), ("rows", maximum))}
     words = {role: counter.workload.tensors[tensor].word for role, tensor in (("elements", name), ("rows", maximum))}
     reduced = counter.workload.reduced(op)
-    # one engine does it for all that share a box, and reads the box's rows
+    # one engine rescales a box on behalf of all members that share it, and reads the rows of the box
     doing = counter.upto(scope.holds[name].depth)
     doing |= frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in dims["elements"])
 
@@ -319,9 +314,9 @@ def rescale(
             yield Work(scope.path, engine.name, PIPELINE, "", 0, pipeline_latency(tiles, engine.latency))
 
 
-def rescales(counter: Counter, scope: Scope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:
-    """How often elements of an accumulator see a newer maximum, (summed over members, on member 0): visits of the loops over
-    reduced dims that enclose both the maximum and the accumulator, less the first."""
+def rescales(counter: Counter, scope: CountingScope, common: tuple[Loop, ...], reduced: tuple[str, ...]) -> tuple[Number, Number]:
+    """How often elements of an accumulator are rescaled, (summed over members, on member 0): iterations, except for the first, of
+    the loops over reduced dims that enclose both the maximum and the accumulator."""
     result: list[Number] = []
     for axes in (frozenset(counter.axis_depth), frozenset[tuple[str, str]]()):
         visited: Number = 1

@@ -1,8 +1,8 @@
-"""Counting at a point of the tree: products over dims of sums over tiles.
+"""Counts at a node of the tree: products over dims of sums over tiles.
 
-`Scope` is what a node can see on its way from the root: the loops that narrow its ranges and the Holds around it. `Counter`
-turns a scope into numbers. With tiles that are arrays, the results are arrays: put the choices for each dim on an array axis of
-its own, and only the last products have the full shape. With tiles that are terms, the results are terms.
+`CountingScope` has the loops that narrow a node's ranges, and the Holds around it. `Counter` computes counts from a scope. If
+tiles are arrays, the results are arrays: with the choices for each dim on a separate array axis, only the final products have the
+full shape. If tiles are terms, the results are terms.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Formula = Callable[[Number, list[Split]], Number]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """One loop around a node, ``path`` in the tree. ``axis`` is None for a temporal loop. ``first_only`` takes its first tile
-    alone. ``mask``: of a loop over the keys of that mask, which leaves out what no row sees."""
+    """One loop around a node, at a ``path`` in the tree. ``axis`` is None for a temporal loop. ``first_only``: only its first
+    tile counts. ``mask``: of a loop over the visible keys of that mask."""
 
     dim: str
     tile: Number
@@ -40,46 +40,46 @@ class Loop:
 
     @property
     def first(self) -> Loop:
-        """The loop with its first tile alone; under a mask, the first that is seen: every row sees one."""
+        """The loop with its first tile only; under a mask, the first visible tile, of which every row has one."""
         return Loop(self.dim, self.tile, self.axis, True, self.path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpenHold:
-    """A Hold on the way to a node: its memory, that memory's depth, the loops around it, the next one further out."""
+class EnclosingHold:
+    """A Hold around a node: its memory, the depth of the memory, the loops around the Hold, the next outer Hold of the tensor."""
 
     node: Hold
     memory: str
     depth: int
     loops: tuple[Loop, ...]
-    parent: OpenHold | None
+    parent: EnclosingHold | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scope:
-    """Loops and Holds around a node; ``shares`` overrides the size of axes that Parallel or Pipeline
-    divided, ``firsts`` says where the share begins."""
+class CountingScope:
+    """Loops and Holds around a node. ``shares``: sizes of axes that an enclosing Parallel or Pipeline partitions; ``firsts``: the
+    first member of each share."""
 
     path: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
-    holds: Mapping[str, OpenHold] = field(default_factory=dict)
+    holds: Mapping[str, EnclosingHold] = field(default_factory=dict)
     shares: Mapping[AxisName, int] = field(default_factory=dict)
     firsts: Mapping[AxisName, int] = field(default_factory=dict)
 
-    def inside(self, index: int) -> Scope:
-        return Scope((*self.path, index), self.loops, self.holds, self.shares, self.firsts)
+    def inside(self, index: int) -> CountingScope:
+        return CountingScope((*self.path, index), self.loops, self.holds, self.shares, self.firsts)
 
-    def with_holds(self, opened: Mapping[str, OpenHold]) -> Scope:
-        return Scope(self.path, self.loops, {**self.holds, **opened}, self.shares, self.firsts)
+    def with_holds(self, opened: Mapping[str, EnclosingHold]) -> CountingScope:
+        return CountingScope(self.path, self.loops, {**self.holds, **opened}, self.shares, self.firsts)
 
-    def with_loop(self, loop: Loop) -> Scope:
-        return Scope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
+    def with_loop(self, loop: Loop) -> CountingScope:
+        return CountingScope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
-    """What a dim of a tile counts as: its points ("covered"), its visits ("visits"), or its passes over ``width`` lanes, rows or
-    columns ("folds"), on which ``beside`` points lie for each of these, filled up to a ``multiple``."""
+class DimFactor:
+    """The factor of one dim in a count: its points ("covered"), its tiles ("visits"), or its passes over ``width`` lanes, rows or
+    columns ("folds"). For folds: ``beside`` points of other dims for each point, rounded up to a ``multiple``."""
 
     counter: Counter
     dim: str
@@ -90,13 +90,13 @@ class Along:
     multiple: int = 1
 
     def __call__(self, axes: Axes) -> Number:
-        """Summed over the tiles that the loops make, along these axes over all members."""
+        """The factor, summed over the tiles of all loops in time, and over all members along these axes."""
         if self.kind == "folds":
             return self.counter.folds(self.dim, self.loops, axes, self.width, self.beside, self.multiple)
         return (self.counter.visits if self.kind == "visits" else self.counter.covered)(self.dim, self.loops, axes)
 
     def of(self, extent: Number, splits: list[Split]) -> Number:
-        """Summed over the tiles of one tile of this extent."""
+        """The factor for one tile of this extent, summed over the tiles that the splits make of it."""
         if self.kind == "folds":
             if self.multiple > 1:
                 return granular_folds(extent, splits, self.width, self.beside, self.multiple)
@@ -105,26 +105,24 @@ class Along:
 
 
 Sums = dict[object, tuple[Number, Any]]
-"""Sums over a dim's tiles by what they are taken of, with what their keys name by id."""
+"""Cache of sums over a dim's tiles by key, with a reference to the objects that the key identifies by id."""
 
 
 class Counter:
-    """Counts for one workload on one chip. Keeps each dim's sums, as many traffic terms need the same ones.
+    """Counts for one workload on one chip. Sums over each dim are cached, as many traffic terms need the same ones.
 
-    Without ``totals`` the counts over all members are left out (0): time needs only those of member 0. Without ``times`` those of
-    member 0 are: energy needs only totals where nothing leaks. ``sums`` found before for the same dims serve again.
+    Without ``totals``, counts over all members are omitted (0): time needs only those of member 0. Without ``times``, counts of
+    member 0 are omitted: energy without leakage needs only totals. ``sums``: a cache of earlier sums over the same dims.
 
-    ``least``: of a collective, as if all that it moves took the cheapest of its ways: a lower bound of any parts of it.
+    ``least``: all chunks of a collective take the cheapest route: a lower bound for any sizes of its chunks.
 
-    ``once``: as if every node were entered once, and every tensor moved once, whatever order the loops have: a lower bound.
+    ``once``: every node is entered once, and every tensor moves once: a lower bound for any order of the loops.
     """
 
     once = False
     least = False
 
-    def __init__(
-        self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
-    ) -> None:
+    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> None:
         self.workload = workload
         self.chip = chip
         self.resources = Resources(chip)
@@ -150,14 +148,14 @@ class Counter:
             for axis in level.network.axes
         )
         self._every = frozenset(self._axis_size)
-        # kept values hold what their keys name by id: a freed object's id could be given to another
+        # cached values keep references to the objects of their keys: a freed object's id could be reused
         self._sums: Sums = {} if sums is None else sums
         self._same: dict[int, tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
         self._own: dict[tuple[int, str], tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
         self._minus: dict[tuple[Axes, Axes], Axes] = {}
 
     def wanted(self, critical: bool) -> bool:
-        """Whether a count is asked for: over all members, or of member 0."""
+        """Whether a count is needed: of member 0 (``critical``), or over all members."""
         return self.times if critical else self.totals
 
     def upto(self, depth: int) -> Axes:
@@ -165,10 +163,11 @@ class Counter:
         return self._upto[depth]
 
     def asking(self, depth: int, asker: int) -> Axes:
-        """Axes along which requests from memories at depth ``asker`` count one by one at this depth: no multicast serves them."""
+        """Axes along which requests from depth ``asker`` are counted per member at this depth, as multicast does not merge
+        them."""
         return self._upto[depth] | (self._unicast & self._upto[asker])
 
-    def axis_size(self, name: AxisName, scope: Scope) -> int:
+    def axis_size(self, name: AxisName, scope: CountingScope) -> int:
         return scope.shares.get(name, self._axis_size[name])
 
     def visits(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
@@ -177,9 +176,7 @@ class Counter:
     def covered(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> Number:
         return self._sum(dim, loops, summed, covered, "covered")
 
-    def folds(
-        self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1
-    ) -> Number:
+    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1) -> Number:
         if width == 1 and multiple == 1:
             return self.covered(dim, loops, summed) * beside
         if multiple > 1:
@@ -194,43 +191,43 @@ class Counter:
         """Largest size of the dim's tile."""
         return self._sum(dim, loops, frozenset(), first_tile, "tile")
 
-    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
-        """Points of the dim that one instance keeps: the first tile, of every member along axes deeper than ``within``.
-        ``index``: the instance's index along axes where it is not the first."""
+    def resident(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+        """Points of the dim that one instance holds: the first tile, of every member along axes that are not in ``within``.
+        ``index``: the instance's index along axes where it is not 0."""
         loops = self._known(loops)
-        key = ("kept", dim, id(loops), within, tuple(index.items()))
+        key = ("resident", dim, id(loops), within, tuple(index.items()))
         found = self._sums.get(key)
         if found is None:
             splits = [
                 Split(loop.tile, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
                 for loop in self._of(dim, loops)
             ]
-            found = self._sums[key] = self._keep(dim, "kept", splits, covered), loops
+            found = self._sums[key] = self._keep(dim, "resident", splits, covered), loops
         return found[0]
 
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
-        """Largest box that an instance at the depth touches in the dim over all iterations."""
+        """Largest range of the dim that an instance at the depth accesses over all iterations."""
         return reach(self.workload.dims[dim], self._splits(dim, loops, self._every - self._upto[depth]))
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
-        """(size, how many) of the dim's tiles."""
+        """(size, count) of the dim's tiles."""
         return sizes(self.workload.dims[dim], self._splits(dim, loops, summed))
 
     def boxes(
         self,
         dims: tuple[str, ...],
-        scope: Scope,
+        scope: CountingScope,
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Along] | None = None,
+        leaf: Mapping[str, DimFactor] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
-        """Points of boxes over ``dims``, summed over all visits that the loops make.
+        """Points of boxes over ``dims``, summed over all iterations of the loops.
 
-        Along an axis in ``each`` every member counts; along another, members that differ in a dim of the box count, and members
-        that want the same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of
-        a dim, ``skip`` leaves it out.
+        Along an axis in ``each`` every member counts; along other axes, members with different boxes count, and members with the
+        same box count once. Along an axis in ``critical`` only member 0 counts. ``leaf`` replaces the factor of a dim, ``skip``
+        omits it.
         """
         loops = self._known(loops)
         key = ("boxes", dims, id(loops), each, critical, skip, tuple(scope.shares.items())) if leaf is None else None
@@ -262,15 +259,15 @@ class Counter:
             self._minus[axes, without] = axes - without
         return self._minus[axes, without]
 
-    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, Along]) -> Number:
-        """Tiles of member 0, counted along each dim as the factors say."""
+    def product(self, loops: tuple[Loop, ...], factors: Mapping[str, DimFactor]) -> Number:
+        """The product of the factors for member 0."""
         result: Number = 1
         for along in factors.values():
             result = result * along(frozenset())
         return result
 
-    def entries(self, scope: Scope) -> Number:
-        """How often the critical member enters a node."""
+    def entries(self, scope: CountingScope) -> Number:
+        """Number of entries of a node by the critical member."""
         if self.once:
             return 1
         return self.boxes((), scope, scope.loops, frozenset())
@@ -281,8 +278,7 @@ class Counter:
         ]
 
     def _known(self, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
-        """Of loops that are alike, wherever they are in whatever tree, always the same tuple: what is known of it is found by its
-        id."""
+        """The same tuple for all equal sequences of loops, in any tree, so that caches can use its id as a key."""
         same = self._same.get(id(loops))
         if same is None:
             key = "loops", *[(x.dim, x.tile if type(x.tile) is int else id(x.tile), x.axis, x.first_only, x.mask) for x in loops]
@@ -298,7 +294,7 @@ class Counter:
         return self._own[key][0]
 
     def _sum(self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str) -> Number:
-        """A sum over the dim's tiles, found by the loops, or else by the tiles (other loops share them)."""
+        """A sum over the dim's tiles, cached by loops, and by tiles (which other loops may share)."""
         loops = self._known(loops)
         key = (name, dim, id(loops), summed)
         found = self._sums.get(key)

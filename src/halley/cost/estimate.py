@@ -1,11 +1,11 @@
-"""What an evaluation returns: time, energy, traffic and footprint, with a record per node that adds up."""
+"""Result of an evaluation: time, energy, traffic and footprint, with a record for every node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Path, Work
+from halley.cost.events import PIPELINE, Access, Event, LinkTraffic, Path, PortTraffic, Work
 from halley.formulas.numbers import Number
 
 Resource = tuple[str, ...]
@@ -14,18 +14,17 @@ Resource = tuple[str, ...]
 
 
 Moving = tuple[tuple[str, ...], Number]
-"""A group of tensors that share a buffer, and how long their fills and drains take [s], all visits one after the other."""
+"""A group of tensors that share a buffer, and the time of their fills and drains [s], summed over all visits."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """One node's totals over the whole execution. ``time`` [s] of the node as a phase (ramps in), ``work`` [s] without
-    what its own enclosing phase pays, ``busy`` [s] by resource; of one entry: first fills (``filling`` [s]), what children that
-    hand over wait for their first round or after their last (``waiting`` [s]), last drains (``ramp_down`` [s]); ``steps``:
-    barriers in the work where its double buffers swap in lockstep, else None. ``latency``: by how much the visits of Holds, of
-    which no more are under way at once than there are buffers, lengthen it as a phase [s]; ``ends``: for how long resources of
-    the ramps wait for transfers at both ends of an entry [s]; ``moving``: of a Hold with several buffers, how long the transfers
-    of its groups take."""
+    """Totals of one node over the whole execution. ``time`` [s] of the node as a phase, including ramps; ``work`` [s] without
+    costs that the enclosing phase pays; ``busy`` [s] by resource. Per entry: first fills (``filling`` [s]), pipeline fill and
+    drain of children that hand over (``waiting`` [s]), last drains (``ramp_down`` [s]). ``steps``: number of barriers in the
+    work if its double buffers swap in lockstep, else None. ``latency``: time [s] by which the visits of Holds, limited by the
+    number of buffers in flight, lengthen the phase; ``ends``: waits of the ramps' resources for transfers at both ends of an
+    entry [s]; ``moving``: for a Hold with several buffers, the transfer times of its groups."""
 
     path: Path
     entries: Number
@@ -42,7 +41,7 @@ class NodeCost:
 
     @property
     def ramp_up(self) -> Number:
-        """What one entry takes [s] before the steady state."""
+        """Time [s] of one entry before the steady state."""
         return self.filling + self.waiting
 
 
@@ -50,8 +49,9 @@ class NodeCost:
 class Estimate:
     """Cost of a mapping. Numbers, or arrays with one entry per mapping of a batch.
 
-    ``time`` [s]; ``energy`` [J]; ``energy_by`` [J] by component, which adds up to ``energy``; ``footprint`` [B] by memory, in
-    one instance; ``events`` are the counts behind all of it; ``nodes`` the time of each node by path.
+    ``time`` [s]; ``energy`` [J]; ``energy_by`` [J] by component, which adds up to ``energy``; ``busy`` [s] by resource;
+    ``footprint`` [B] by memory, of one instance; ``events``: the counts from which all of it is computed; ``nodes``: record of
+    each node by path.
     """
 
     time: Number
@@ -82,7 +82,7 @@ class Estimate:
         """Bytes over each directed link of each axis, over all instances of the axis."""
         result: dict[tuple[str, str, int, int], Number] = {}
         for event in self.events:
-            if isinstance(event, Crossing):
+            if isinstance(event, LinkTraffic):
                 for (source, target), load in event.links:
                     key = (event.level, event.axis, source, target)
                     result[key] = result.get(key, 0) + load
@@ -92,7 +92,7 @@ class Estimate:
         """Bytes through each level's ports, by (level, "down" or "up")."""
         result: dict[tuple[str, str], Number] = {}
         for event in self.events:
-            if isinstance(event, Passage):
+            if isinstance(event, PortTraffic):
                 key = (event.level, "down" if event.down else "up")
                 result[key] = result.get(key, 0) + event.total
         return result

@@ -1,6 +1,6 @@
-"""One fold over the tree: every node's events, then its time (docs/model.md, "Time").
+"""Evaluation of a mapping: one fold over the tree for the events and the time of every node (docs/model.md, "Time").
 
-`evaluate` walks the tree once, in execution order. With tiles that are arrays it costs a whole batch of mappings.
+`evaluate` traverses the tree once, in execution order. With tiles that are arrays it costs a batch of mappings.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from halley.cost.ahead import Ahead, Phases
 from halley.cost.checks import check_engines, check_lockstep
+from halley.cost.collective import SINGLE, Shared, exchange
 from halley.cost.compute import compute
-from halley.cost.counting import AxisName, Counter, Loop, OpenHold, Scope, Sums
+from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold, Loop, Sums
 from halley.cost.estimate import Estimate, Moving, NodeCost, Resource
-from halley.cost.events import Crossing, Event, Path, Work
-from halley.cost.exchange import SINGLE, Shared, exchange
+from halley.cost.events import Event, LinkTraffic, Path, Work
 from halley.cost.footprint import footprint
-from halley.cost.movement import SHARDING, Body, Transfer, drain, fill, refill
-from halley.cost.phases import EMPTY, Cost, Handing, Ramp
+from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
+from halley.cost.phases import EMPTY, HandOver, Ramp, SubtreeCost
+from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
 from halley.cost.window import counter_of
@@ -49,11 +49,11 @@ from halley.ir.mapping import (
 )
 from halley.ir.masks import mask_over
 from halley.ir.workload import Workload
-from halley.rewrite.prefetch import ends, in_lockstep, shared
+from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep
 from halley.rewrite.rounds import hands_over
 
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
-"""Per child of a `Parallel` or `Pipeline`: how many members of the axis it has, and which is the first."""
+"""By child of a `Parallel` or `Pipeline`: the number of members of the axis that it has, and the first of them."""
 
 
 def evaluate(
@@ -72,19 +72,19 @@ def evaluate(
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
-    Tiles may be arrays that broadcast together: the result then has an entry per mapping; or terms: the result is then their
-    arithmetic. Two splits inside one distributed Hold count as the same split only if their tiles are the same array or term;
-    where others merely coincide in an entry, its footprint is that of different splits.
-    With ``only``, the path of a node, the result is that node's share of the whole: its time as a phase, its own events and
-    their energy (the footprint stays the whole tree's). The search asks for stages so,
-    without ``totals`` where it minimises time (energy and total traffic are then not meaningful) and without ``times`` where it
-    minimises energy and nothing leaks (only energy and footprint are meaningful then).
-    ``held``: a tree to take the footprint of instead, where the costed one leaves out some that use its Holds. ``sums``: what
-    earlier trees of the same workload found, for terms. ``least``: lower bounds of the times, which hold whatever number of
-    buffers, but 0, stands for an open one (not with rounds). Without ``ramps``, first fills and last drains take only their
-    latency, as if of tiles without size. ``once``: lower bounds that hold whatever order loops in time have, as if every tensor
-    moved once and every node were entered once (not with rounds, nor with lockstep). ``rough``: lower bounds of the times,
-    without what takes many terms to say: how far visits of a Hold differ, share ports and wait for drains.
+    Tiles may be arrays that broadcast together: the result then has an entry per mapping. They may be terms: the result is then
+    their arithmetic. Two splits inside one distributed Hold are the same split only if their tiles are the same array or term;
+    entries of different arrays that happen to be equal get the footprint of different splits.
+
+    ``only``: path of a node; the result is then that node's contribution: its time as a phase, its events and their energy. The
+    footprint remains that of the whole tree. Without ``totals``, energy and total traffic are not valid; without ``times``, only
+    energy (without leakage) and footprint are valid. ``held``: another tree for the footprint, if the evaluated tree omits users
+    of its Holds. ``sums``: cache of sums from earlier trees of the same workload, for terms.
+
+    Lower bounds: ``least``: times that hold for any non-zero number of buffers where that is open (not with rounds). Without
+    ``ramps``: first fills and last drains take only their latency. ``once``: costs that hold for any order of the loops in time,
+    with every tensor moved once and every node entered once (not with rounds or lockstep). ``rough``: times without terms for
+    ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
@@ -92,7 +92,7 @@ def evaluate(
     counter = counter_of(workload, chip, totals, times, sums)
     counter.once, counter.least = once, not ramps
     fold = _Fold(counter, paths, only, least, ramps, rough or least or once)
-    root = fold.visit(tree, Scope())
+    root = fold.visit(tree, CountingScope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
     energy_by = _energy(chip, events, asked.time)
@@ -108,8 +108,9 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """A tensor was computed inside a split of one of its dims, or a collective shared it out evenly: the loops down to that."""
+class _Sharded:
+    """A tensor is sharded over an axis: computed inside a split of one of its dims, or sharded evenly (``even``) by a collective.
+    ``loops``: the loops from the root to that split."""
 
     dim: str
     loops: tuple[Loop, ...]
@@ -117,7 +118,7 @@ class Split:
 
 
 def _nothing(resource: Resource) -> int:
-    """No work of a visit: what holds whatever order loops have, or however large their tiles are."""
+    """No work in a visit: a lower bound for any order of the loops and any tile sizes."""
     return 0
 
 
@@ -135,13 +136,13 @@ class _Fold:
         self.nodes: dict[Path, NodeCost] = {}
         self.moving: dict[Path, tuple[Moving, ...]] = {}
         self.paths = paths
-        self.shared: dict[tuple[str, AxisName], Split | Shared | None] = {}
+        self.shared: dict[tuple[str, AxisName], _Sharded | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.lockstep = in_lockstep(chip)
-        self.ahead: Ahead | None = None  # where the ramps of Holds that run on go; None where none does
+        self.prefetched: PrefetchedRamps | None = None  # ramps of prefetched Holds of the current child; None outside sequences
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
-    def visit(self, node: Node, scope: Scope) -> Cost:
+    def visit(self, node: Node, scope: CountingScope) -> SubtreeCost:
         cost = self._cost(node, scope)
         if self.only is not None and scope.path != self.only:
             return cost
@@ -162,17 +163,17 @@ class _Fold:
         )
         return cost
 
-    def _latency(self, cost: Cost, time: Number, scope: Scope) -> Number:
-        """By how much visits lengthen a phase [s]; not looked at where just a part of the tree is asked for."""
+    def _latency(self, cost: SubtreeCost, time: Number, scope: CountingScope) -> Number:
+        """Time [s] by which visits of Holds lengthen a phase; 0 if only a part of the tree is evaluated."""
         if self.only is not None or not cost.visits:
             return 0
         return time - self.phase(replace(cost, visits=()), scope)
 
-    def phase(self, cost: Cost, scope: Scope) -> Number:
+    def phase(self, cost: SubtreeCost, scope: CountingScope) -> Number:
         """The time of a node as a phase [s]."""
         return cost.time(self.counter.entries(scope), self.least) if self.counter.times else 0
 
-    def _cost(self, node: Node, scope: Scope) -> Cost:
+    def _cost(self, node: Node, scope: CountingScope) -> SubtreeCost:
         match node:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
@@ -192,50 +193,50 @@ class _Fold:
             case Collective():
                 return self._collective(node, scope)
             case Sequence():
-                found = self._phases(node.children, scope, {}, shared(node, self.workload) if node.prefetch else None)
-                up, down = (found.ahead[0].up, found.ahead[-1].down) if node.prefetch else (EMPTY, EMPTY)
-                return Cost(total(found.times), found.busy, up, down, found.steps)
+                found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
+                up, down = (found.prefetched[0].up, found.prefetched[-1].down) if node.prefetch else (EMPTY, EMPTY)
+                return SubtreeCost(total(found.times), found.busy, up, down, found.steps)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 rounds = None if found.steps is None else self.counter.entries(scope)
                 work = maximum(longest(found.times), self._contended(node, found))
-                return Cost(work, found.busy, steps=rounds, handing=self._handing(node, found.times, scope))
+                return SubtreeCost(work, found.busy, steps=rounds, hand_over=self._hand_over(node, found.times, scope))
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 found = self._phases(node.children, inside, self._shares(node))
                 entries = self.counter.entries(inside)
                 tiles = entries / self.counter.entries(scope)
-                return Cost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
+                return SubtreeCost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
 
-    def _contended(self, node: Overlap | Parallel, found: Phases) -> Number:
-        """How long children take that share an engine [s]. Those of a `Parallel` have engines of their own; in lockstep, children
-        wait for each other's steps already."""
+    def _contended(self, node: Overlap | Parallel, found: ChildPhases) -> Number:
+        """Time [s] of children that share an engine. Children of a `Parallel` have separate engines; in lockstep, the steps
+        already serialise the children."""
         if isinstance(node, Parallel) or not self.counter.times or found.steps is not None:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
         users = shared_engines(self.chip, ops)
         return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
-    def _handing(self, node: Overlap | Parallel, times: list[Number], scope: Scope) -> Handing | None:
-        """Children that hand over wait for their first round, or have done their last, in the phase around."""
+    def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
+        """Children that hand over: the enclosing phase pays their pipeline fill and drain."""
         if not hands_over(node, self.workload):
             return None
-        return Handing(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
+        return HandOver(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
 
     def _shares(self, node: Parallel | Pipeline) -> Shares:
         name = (node.level, node.axis)
         return {index: ({name: share}, {name: sum(node.shares[:index])}) for index, share in enumerate(node.shares)}
 
     def _phases(
-        self, children: tuple[Node, ...], scope: Scope, shares: Shares, waits: frozenset[str] | None = None
-    ) -> Phases:
-        """Each child as a phase of its own, and their busy times together: members that are disjoint work at once. ``waits``:
-        where the children's first tiles come early, the tensors whose do not."""
+        self, children: tuple[Node, ...], scope: CountingScope, shares: Shares, waits: frozenset[str] | None = None
+    ) -> ChildPhases:
+        """Each child as a phase of its own, and their combined busy times; disjoint members are busy concurrently. ``waits``: in
+        a sequence with prefetch, the tensors that are not prefetched."""
         times: list[Number] = []
         busy: Busy = {}
         steps: list[Number] = []
-        barriers, outer = False, self.ahead
-        ahead = [Ahead(waits or frozenset()) for _ in children]
+        barriers, outer = False, self.prefetched
+        prefetched = [PrefetchedRamps(waits or frozenset()) for _ in children]
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
             own_share, first = shares.get(index, ({}, {}))
@@ -243,7 +244,7 @@ class _Fold:
             if shares:
                 firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
                 inside = replace(inside, shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
-            self.ahead = None if waits is None else ahead[index]
+            self.prefetched = None if waits is None else prefetched[index]
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
             barriers = barriers or cost.steps is not None
@@ -252,36 +253,43 @@ class _Fold:
                 own = disjoint is not None and depth_of(self.chip, resource) >= disjoint
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
-        self.ahead = outer
-        return Phases(times, busy, total(steps) if barriers else None, ahead)
+        self.prefetched = outer
+        return ChildPhases(times, busy, total(steps) if barriers else None, prefetched)
 
-    def _inside(self, node: Hold, scope: Scope) -> tuple[Cost, Ahead | None]:
-        """What is in a Hold, and what of its ramps runs on: none where the Hold ends phases."""
-        outer = self.ahead
-        self.ahead = ahead = None if outer is None or ends(node, self.lockstep) else Ahead(outer.waits)
+    def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
+        """The cost of a Hold's body, and the ramps of its prefetched Holds; None if the body is a phase of its own."""
+        outer = self.prefetched
+        self.prefetched = prefetched = (
+            None if outer is None or ends_prefetch(node, self.lockstep) else PrefetchedRamps(outer.waits)
+        )
         inner = self.visit(node.body, scope)
-        self.ahead = outer
-        return inner, ahead
+        self.prefetched = outer
+        return inner, prefetched
 
     def _ramps(
-        self, node: Hold, inner: Cost, ahead: Ahead | None, up: Callable[[Ramp], Ramp], down: Callable[[Ramp], Ramp]
+        self,
+        node: Hold,
+        inner: SubtreeCost,
+        prefetched: PrefetchedRamps | None,
+        up: Callable[[Ramp], Ramp],
+        down: Callable[[Ramp], Ramp],
     ) -> tuple[Ramp, Ramp]:
-        """The ramps of the phase around a Hold: those inside it, and its own, which ``up`` and ``down`` add. Where they run on
-        beside other children, those of the Hold and ``ahead`` inside it are left out."""
-        if self.ahead is None:
+        """The ramps of the phase around a Hold: those of its body, extended by its own with ``up`` and ``down``. Prefetched
+        ramps, of the Hold and of its body, are recorded in ``self.prefetched`` instead."""
+        if self.prefetched is None:
             return up(inner.up), down(inner.down)
-        first, last = (ahead.up, ahead.down) if ahead is not None else (EMPTY, EMPTY)
-        if not self.ahead.waits.isdisjoint(node.names):
-            self.ahead.up, self.ahead.down = first, last
+        first, last = (prefetched.up, prefetched.down) if prefetched is not None else (EMPTY, EMPTY)
+        if not self.prefetched.waits.isdisjoint(node.names):
+            self.prefetched.up, self.prefetched.down = first, last
             return up(inner.up), down(inner.down)
-        self.ahead.up, self.ahead.down = up(first), down(last)
+        self.prefetched.up, self.prefetched.down = up(first), down(last)
         return inner.up, inner.down
 
-    def _hold(self, node: Hold, scope: Scope) -> Cost:
+    def _hold(self, node: Hold, scope: CountingScope) -> SubtreeCost:
         depth = self.chip.depth(node.memory)
-        opened = {name: OpenHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
-        fills: dict[str, Transfer] = {}
-        drains: dict[str, Transfer] = {}
+        opened = {name: EnclosingHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
+        fills: dict[str, HoldTransfer] = {}
+        drains: dict[str, HoldTransfer] = {}
         for name, hold in opened.items():
             written = self.body.writer(node.body, name)
             if written is None:
@@ -289,7 +297,7 @@ class _Fold:
             else:
                 fills[name] = refill(self.counter, scope, hold, name, written[0], self.body)
                 drains[name] = drain(self.counter, scope, hold, name, written[0], self.body)
-        inner, ahead = self._inside(node, scope.inside(0).with_holds(opened))
+        inner, prefetched = self._inside(node, scope.inside(0).with_holds(opened))
         transfers = (*fills.values(), *drains.values())
         moved = self._record(event for transfer in transfers for event in transfer.events)
         if not self.counter.times:
@@ -297,51 +305,55 @@ class _Fold:
         busy = added(inner.busy, moved)
         entries = self.counter.entries(scope)
         if node.memory in self.lockstep and node.buffers > 1:
-            return self._lockstep(node, inner, ahead, busy, scope, fills.values(), drains.values())
+            return self._lockstep(node, inner, prefetched, busy, scope, fills.values(), drains.values())
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
         open_ = inner.phase(1 - single)
-        open_ahead = None if ahead is None else Ahead(ahead.waits, ahead.up.scaled(1 - single), ahead.down.scaled(1 - single))
+        open_prefetched = (
+            None
+            if prefetched is None
+            else PrefetchedRamps(prefetched.waits, prefetched.up.scaled(1 - single), prefetched.down.scaled(1 - single))
+        )
         up, down = self._ramps(
-            node, open_, open_ahead,
+            node, open_, open_prefetched,
             lambda ramp: ramp.after(fills, visit, several, self.ramps),
             lambda ramp: ramp.after(drains, visit, several, self.ramps),
         )  # fmt: skip
         fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
-        if self.ahead is not None and self.ahead.waits.isdisjoint(node.names):
+        if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
-            return Cost(inner.work, busy, up, down, inner.steps, inner.handing, visits, drained, fetches)
+            return SubtreeCost(inner.work, busy, up, down, inner.steps, inner.hand_over, visits, drained, fetches)
         serial = self.visits.serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
-            return Cost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
-        if ahead is not None:  # with one buffer, what is inside does not run on
-            inner = replace(inner, up=inner.up.joined(ahead.up), down=inner.down.joined(ahead.down))
+            return SubtreeCost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
+        if prefetched is not None:  # with one buffer, the body is not prefetched
+            inner = replace(inner, up=inner.up.joined(prefetched.up), down=inner.down.joined(prefetched.down))
         work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
-        return Cost(work, busy, up, down, handing=open_.handing, visits=visits, drains=drained, fetches=fetches)
+        return SubtreeCost(work, busy, up, down, hand_over=open_.hand_over, visits=visits, drains=drained, fetches=fetches)
 
     def _lockstep(
-        self, node: Hold, inner: Cost, ahead: Ahead | None, busy: Busy, scope: Scope,
-        fills: Iterable[Transfer], drains: Iterable[Transfer],
-    ) -> Cost:  # fmt: skip
-        """A double-buffered Hold whose buffers swap at a barrier: each transfer runs beside one step, which it may hold up. The
-        innermost such Hold makes the steps: what is inside is a phase of its own. The first fill and the last drain are ramps,
-        which hold up no step."""
+        self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, busy: Busy, scope: CountingScope,
+        fills: Iterable[HoldTransfer], drains: Iterable[HoldTransfer],
+    ) -> SubtreeCost:  # fmt: skip
+        """A double-buffered Hold whose buffers swap at a barrier: each transfer overlaps one step, which it may stall. The body
+        of the innermost such Hold is one step, a phase of its own. The first fill and the last drain are ramps, which stall no
+        step."""
         entries = self.counter.entries(scope)
         if inner.steps is None:
-            inner = Cost(inner.time(entries), inner.busy, steps=entries)
+            inner = SubtreeCost(inner.time(entries), inner.busy, steps=entries)
         up, down = (self.visits.serial(scope, transfers) / entries for transfers in (fills, drains))
         fill_stall = stall_time(up, inner.work, inner.steps)
         work = inner.work + entries * fill_stall
         drain_stall = stall_time(down, work, inner.steps)
         work = work + entries * drain_stall
         first, last = Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})
-        ramps = self._ramps(node, inner, ahead, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
-        return Cost(work, busy, *ramps, inner.steps, inner.handing)
+        ramps = self._ramps(node, inner, prefetched, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
+        return SubtreeCost(work, busy, *ramps, inner.steps, inner.hand_over)
 
-    def _compute(self, node: Compute, scope: Scope) -> Cost:
+    def _compute(self, node: Compute, scope: CountingScope) -> SubtreeCost:
         op = self.workload.op(node.op)
         common: tuple[Loop, ...] = ()
         if op.scaled_by:
@@ -354,51 +366,51 @@ class _Fold:
             self.joined[name] = frozenset()
             self._place(name, scope)
         time = total(event.time for event in events if isinstance(event, Work))
-        return Cost(time, self._record(events))
+        return SubtreeCost(time, self._record(events))
 
-    def _place(self, name: str, scope: Scope) -> None:
-        """How the members share out a tensor that was just computed."""
+    def _place(self, name: str, scope: CountingScope) -> None:
+        """Record how a computed tensor is sharded over the axes."""
         dims = self.workload.tensors[name].dims
         for axis in self.counter.axis_depth:
             loop = next((x for x in scope.loops if x.axis == axis and x.dim in dims), None)
-            self.shared[name, axis] = Split(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
+            self.shared[name, axis] = _Sharded(loop.dim, scope.loops[: scope.loops.index(loop) + 1]) if loop else None
 
-    def _dealt(self, dim: str, axis: AxisName, scope: Scope) -> Split:
-        """What a collective shares out evenly at a place."""
+    def _even_sharding(self, dim: str, axis: AxisName, scope: CountingScope) -> _Sharded:
+        """The even sharding of a dim by a collective in a scope."""
         whole = self.counter.reach(dim, tuple(loop.first for loop in scope.loops), self.counter.axis_depth[axis])
         share = Loop(dim, ceil_div(whole, self.counter.axis_size(axis, scope)), axis)
-        return Split(dim, (*scope.loops, share), even=True)
+        return _Sharded(dim, (*scope.loops, share), even=True)
 
-    def _shared(self, tensor: str, axis: AxisName, scope: Scope) -> Shared | None:
-        """How members share out a tensor at a place outside the split that did it."""
+    def _sharding_at(self, tensor: str, axis: AxisName, scope: CountingScope) -> Shared | None:
+        """How a tensor is sharded over an axis, in a scope outside the split: (dim, tile)."""
         found = self.shared.get((tensor, axis))
-        if not isinstance(found, Split):
+        if not isinstance(found, _Sharded):
             return found
         if found.even and all(loop in scope.loops for loop in found.loops[:-1] if loop.dim == found.dim):
             return (found.dim, None)
         loops = tuple(loop.first if loop in scope.loops else loop for loop in found.loops)
         return (found.dim, self.counter.reach(found.dim, loops, self.counter.axis_depth[axis]))
 
-    def _collective(self, node: Collective, scope: Scope) -> Cost:
+    def _collective(self, node: Collective, scope: CountingScope) -> SubtreeCost:
         axis = (node.level, node.axis)
         if self.counter.axis_size(axis, scope) == 1:
-            return Cost()
+            return SubtreeCost()
         name = node.tensors[0]
         joined = self.joined.get(name, frozenset())
-        events = exchange(self.counter, scope, node, name in self.stale, self._shared(name, axis, scope), joined)
+        events = exchange(self.counter, scope, node, name in self.stale, self._sharding_at(name, axis, scope), joined)
         self.joined.update(dict.fromkeys(node.tensors, joined | {axis}))
         self.stale.difference_update(node.tensors)
         self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.joined)
         for tensor in node.tensors:
             if node.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
                 self.shared[tensor, axis] = None
-            elif node.kind in SHARDING:
-                self.shared[tensor, axis] = self._dealt(node.dim, axis, scope)
+            elif node.kind in SHARDING_KINDS:
+                self.shared[tensor, axis] = self._even_sharding(node.dim, axis, scope)
             elif node.kind is not CollectiveKind.SHIFT:
                 self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))
-        moving = total(event.time for event in events if isinstance(event, Crossing))
-        return Cost(rescaling + moving, self._record(events))
+        moving = total(event.time for event in events if isinstance(event, LinkTraffic))
+        return SubtreeCost(rescaling + moving, self._record(events))
 
     def _record(self, events: Iterable[Event]) -> Busy:
         events = list(events)

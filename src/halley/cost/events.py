@@ -1,4 +1,4 @@
-"""What a mapping does, counted: bytes over memory ports, level ports and links, and operations on engines."""
+"""Counted events of a mapping: bytes at memories, level ports and links, and operations on engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halley.formulas.numbers import Number
 Path = tuple[int, ...]
 
 PIPELINE = "latency"
-"""Stands for the latency of an engine's pipeline among its functions."""
+"""In place of a function: the latency of an engine's pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """Bytes through the ports of a level's siblings: ``critical`` through sibling 0's."""
+class PortTraffic:
+    """Bytes through the ports of a level's siblings; ``critical``: through that of sibling 0."""
 
     path: Path
     level: str
@@ -38,8 +38,9 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """Bytes over the links of an axis, over all its instances; ``links`` keeps them apart where asked for."""
+class LinkTraffic:
+    """Bytes over the links of an axis, summed over all its instances; ``links``: bytes by link, empty for terms; ``time`` [s] of
+    the collective on the axis."""
 
     path: Path
     level: str
@@ -51,8 +52,8 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations on an engine over all members, and the critical member's time for them [s]. ``function`` is ``PIPELINE`` where
-    the time is that of the engine's pipeline, and there is no operation."""
+    """Operations on an engine, over all members, and the critical member's time for them [s]. With ``PIPELINE`` as ``function``,
+    the time is the latency of the engine's pipeline, and the count is 0."""
 
     path: Path
     engine: str
@@ -62,4 +63,4 @@ class Work:
     time: Number
 
 
-Event: TypeAlias = Access | Passage | Crossing | Work
+Event: TypeAlias = Access | PortTraffic | LinkTraffic | Work

@@ -1,7 +1,7 @@
-"""Bytes live per memory: the largest sum of open Holds in one instance (docs/model.md, "Footprint").
+"""Footprint: the peak bytes of open Holds in one instance of each memory (docs/model.md, "Footprint").
 
-Members differ only in what `Parallel` and `Pipeline` give them to do, and in how ragged their tiles are. So it is enough to
-look at the first member of each share: none that does the same has larger tiles.
+Members differ only in their child of `Parallel` and `Pipeline`, and in ragged tiles. So it is enough to compute the footprint of
+the first member of each share: no other member of the share has larger tiles.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import product
 
-from halley.cost.counting import AxisName, Counter, Scope
-from halley.cost.movement import Body, Part, as_loop
+from halley.cost.counting import AxisName, Counter, CountingScope
+from halley.cost.movement import Body, HeldPart, as_loop
 from halley.formulas.numbers import Number, maximum, positive
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 from halley.ir.workload import DTYPE_BYTES, OpKind
-from halley.rewrite.prefetch import ends, in_lockstep, running_on, shared
+from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep, prefetched_holds
 
 Footprint = dict[str, Number]
 Where = Mapping[AxisName, int]
-"""Position of the instance along the axes that are divided into shares; 0 on others."""
+"""Position of the instance along the axes that are partitioned into shares; 0 on others."""
 
 
 def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
@@ -28,11 +28,11 @@ def footprint(counter: Counter, tree: Node, body: Body) -> Footprint:
     for axis, start in _starts(tree, {}):
         starts.setdefault(axis, {0}).add(start)
     places = [dict(zip(starts, combination, strict=True)) for combination in product(*map(sorted, starts.values()))]
-    return _merge([_live(counter, tree, Scope(), body, where, False) for where in places], maximum)
+    return _merge([_live(counter, tree, CountingScope(), body, where, False) for where in places], maximum)
 
 
 def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
-    """Where shares begin, and where the last of a node ends."""
+    """First members of all shares, and the ends of the shares."""
     for index, child in enumerate(children(node)):
         inside = firsts
         if isinstance(node, Parallel | Pipeline):
@@ -44,15 +44,15 @@ def _starts(node: Node, firsts: Where) -> Iterator[tuple[AxisName, int]]:
         yield from _starts(child, inside)
 
 
-def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where, again: bool) -> Footprint:
-    """Peak bytes in the instance at that place of each memory, while the node runs; ``again``: a loop enters it anew in the same
-    phase."""
+def _live(counter: Counter, node: Node, scope: CountingScope, body: Body, where: Where, again: bool) -> Footprint:
+    """Peak bytes in the instance of each memory at position ``where``, while the node runs; ``again``: a loop repeats the node in
+    the same phase."""
     match node:
         case Temporal() | Spatial():
             again = again or isinstance(node, Temporal)
             return _live(counter, node.body, scope.with_loop(as_loop(node)), body, where, again)
         case Hold():
-            inner = _live(counter, node.body, scope, body, where, again and not ends(node, in_lockstep(counter.chip)))
+            inner = _live(counter, node.body, scope, body, where, again and not ends_prefetch(node, in_lockstep(counter.chip)))
             return {**inner, node.memory: inner.get(node.memory, 0) + _hold_bytes(counter, node, scope, body, where)}
         case Sequence():
             live = [_live(counter, child, scope, body, where, False) for child in node.children]
@@ -65,8 +65,8 @@ def _live(counter: Counter, node: Node, scope: Scope, body: Body, where: Where, 
             return {}
 
 
-def _shared(counter: Counter, node: Parallel | Pipeline, scope: Scope, body: Body, where: Where) -> Footprint:
-    """Children on members of their own: one instance sees one of them, a memory outside the axis' level all."""
+def _shared(counter: Counter, node: Parallel | Pipeline, scope: CountingScope, body: Body, where: Where) -> Footprint:
+    """Children on disjoint members: an instance inside the axis has one of them, a memory outside the axis' level all."""
     axis = (node.level, node.axis)
     outer = scope.with_loop(as_loop(node)) if isinstance(node, Pipeline) else scope
     parts: list[Footprint] = []
@@ -81,11 +81,10 @@ def _shared(counter: Counter, node: Parallel | Pipeline, scope: Scope, body: Bod
 
 
 def _beside(
-    live: list[Footprint], counter: Counter, node: Sequence, scope: Scope, body: Body, where: Where, again: bool
+    live: list[Footprint], counter: Counter, node: Sequence, scope: CountingScope, body: Body, where: Where, again: bool
 ) -> list[Footprint]:
-    """What is live beside each child: also what its neighbours bring in early or let go out late. In a loop, the last child is
-    followed by the first."""
-    waits, lockstep = shared(node, counter.workload), in_lockstep(counter.chip)
+    """Live bytes during each child, including prefetched Holds of its neighbours. In a loop, the first child follows the last."""
+    waits, lockstep = handed_over(node, counter.workload), in_lockstep(counter.chip)
     early = [_early(counter, child, waits, lockstep, scope, body, where) for child in node.children]
     count = len(live)
     found = []
@@ -97,11 +96,11 @@ def _beside(
 
 
 def _early(
-    counter: Counter, child: Node, waits: Set[str], lockstep: Set[str], scope: Scope, body: Body, where: Where
+    counter: Counter, child: Node, waits: Set[str], lockstep: Set[str], scope: CountingScope, body: Body, where: Where
 ) -> Footprint:
-    """Bytes of the Holds of a child that run on beside its neighbours."""
+    """Bytes of a child's prefetched Holds, which are also live while its neighbours run."""
     sizes: list[Footprint] = []
-    for *passed, hold in running_on(child, waits, lockstep):
+    for *passed, hold in prefetched_holds(child, waits, lockstep):
         inside = scope
         for node in passed:
             if isinstance(node, Temporal | Spatial):
@@ -111,8 +110,8 @@ def _early(
     return _merge(sizes, _add)
 
 
-def _hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body, where: Where) -> Number:
-    """Bytes that a Hold keeps in one instance of its memory: a group needs room for its largest tensor."""
+def _hold_bytes(counter: Counter, node: Hold, scope: CountingScope, body: Body, where: Where) -> Number:
+    """Bytes of a Hold in one instance of its memory: the largest tensor of each group."""
     result: Number = 0
     for group in node.tensors:
         box: Number = 0
@@ -122,8 +121,8 @@ def _hold_bytes(counter: Counter, node: Hold, scope: Scope, body: Body, where: W
     return result
 
 
-def _box(counter: Counter, name: str, node: Hold, scope: Scope, body: Body, where: Where) -> Number:
-    """Bytes of the tensor that the instance keeps in the Hold: its part of the region, once per distinct box of deeper splits."""
+def _box(counter: Counter, name: str, node: Hold, scope: CountingScope, body: Body, where: Where) -> Number:
+    """Bytes of a tensor in the instance of a Hold: its part of the region, once per distinct box of deeper splits."""
     depth = counter.chip.depth(node.memory)
     part = body.part(node, depth, name)
     if part is None or not _present(part, scope, where):
@@ -134,15 +133,15 @@ def _box(counter: Counter, name: str, node: Hold, scope: Scope, body: Body, wher
     index = {axis: position - firsts[axis] for axis, position in where.items() if axis in within}
     result: Number = _word(counter, node, name)
     for dim in tensor.dims:
-        result = result * counter.kept(dim, loops, within, index)
+        result = result * counter.resident(dim, loops, within, index)
     if any(index.values()) and not body.joined(node, name):  # a member whose range of another dim is empty is idle
         for dim in {loop.dim for loop in loops if loop.axis in index} - set(tensor.dims):
-            result = result * positive(counter.kept(dim, loops, within, index))
+            result = result * positive(counter.resident(dim, loops, within, index))
     return result
 
 
 def _word(counter: Counter, node: Hold, name: str) -> int:
-    """Bytes of an element in the Hold: that of an accumulator, where the matrix engine writes it and sums up in a wider type."""
+    """Bytes of an element in the Hold: those of the accumulator type, where the matrix engine accumulates into the Hold."""
     workload, engine = counter.workload, counter.chip.matrix
     word, op = workload.tensors[name].word, workload.producer(name)
     if engine is None or not engine.accumulators or op is None or op.kind is not OpKind.CONTRACT:
@@ -152,7 +151,7 @@ def _word(counter: Counter, node: Hold, name: str) -> int:
 
 
 def _summed_in(node: Node, op: str, name: str) -> bool:
-    """Whether the op is computed in the node, with no further Hold of the tensor around it there."""
+    """Whether the op is computed in the node without another Hold of the tensor around it."""
     match node:
         case Compute():
             return node.op == op
@@ -162,8 +161,8 @@ def _summed_in(node: Node, op: str, name: str) -> bool:
             return any(_summed_in(child, op, name) for child in children(node))
 
 
-def _present(part: Part, scope: Scope, where: Where) -> bool:
-    """Whether the instance is in the share that holds all touches of the tensor."""
+def _present(part: HeldPart, scope: CountingScope, where: Where) -> bool:
+    """Whether the instance is in the share that contains all accesses of the tensor."""
     begins = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in part.firsts.items()}
     return all(begins[axis] <= where[axis] < begins[axis] + size for axis, size in part.shares.items())
 

@@ -1,9 +1,9 @@
-"""Every combination of some choices per dim, costed by a program: mass costing.
+"""Evaluation of a program for all combinations of choices per dim.
 
-The grid is walked in row-major order, the last dim contiguous. What depends on fewer dims is not computed again for each
-combination of the others: the code is cut into levels, one per loop around what is computed at once. `Grid` runs it with NumPy,
-a box of trailing dims at a time, by broadcasting; `halley.cost.accelerator` runs it compiled, a piece of the last dim at a time.
-Both do the same operations in the same order for every combination.
+The grid is traversed in row-major order, the last dim contiguous. Values that depend on fewer dims are not computed again for
+each combination of the others: the code has levels, one per loop. `Grid` evaluates it with NumPy, a box of trailing dims at a
+time, by broadcasting; `halley.cost.accelerator` evaluates it compiled, a piece of the last dim at a time. Both do the same
+operations in the same order for every combination.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halley.cost.instructions import Array, Code, Place, Step, allocated, apply
+from halley.cost.instructions import Array, Code, Instruction, Place, allocated, apply
 from halley.formulas.terms import Operation
-from halley.optim.switch import Switch
+from halley.optim.switch import CompiledLoops
 
-BOX = 1 << 13
-"""Combinations that NumPy computes at once: enough to make its calls cheap, few enough to stay in a core's cache."""
+COMBINATIONS_PER_BOX = 1 << 13
+"""Combinations that NumPy computes at once: enough to amortise its calls, few enough to stay in a core's cache."""
 
-ORDERED_DIMS = 6
-"""Up to as many dims every order is compared."""
+DIMS_IN_ANY_ORDER = 6
+"""Largest number of dims for which all traversal orders are compared."""
 
-RATE = 5e7
-"""Combinations per second [1/s] that NumPy does, by and large: to see a long run coming."""
+NUMPY_COMBINATIONS_PER_SECOND = 5e7
+"""Approximate rate [1/s] of NumPy, to estimate the time of a run."""
 
-STEP = 32
-"""What it takes to start a step, in results of one that runs compiled."""
-
-
-SWITCH = Switch("halley.cost.accelerator")
-"""Whether programs run compiled, in this process."""
+INSTRUCTION_START_COST = 32
+"""Cost of starting a compiled instruction, in units of one result."""
 
 
-class Least(NamedTuple):
-    """The least value of an output among the combinations that fit, and which combination it is: inf and -1 if none fits."""
+SWITCH = CompiledLoops("halley.cost.accelerator")
+"""Whether programs run compiled in this process."""
+
+
+class GridMinimum(NamedTuple):
+    """The minimum of an output over the combinations that fit, and the number of the combination; inf and -1 if none fits."""
 
     value: float
     combination: int
@@ -48,10 +48,10 @@ class Least(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """``values``: the program's code, each value with a number of its own. ``kinds``: the dim of each factor. ``columns``: of
-    each factor, its value for each choice of its dim. ``counts``: of each dim in walking order, the number of choices."""
+    """``values``: the program's instructions, one per value. ``kinds``: the dim of each factor. ``columns``: the value of each
+    factor for each choice of its dim. ``counts``: by dim, in traversal order, the number of choices."""
 
-    values: Sequence[Step]
+    values: Sequence[Instruction]
     outputs: Sequence[Place]
     kinds: Sequence[str]
     columns: Sequence[Array]
@@ -64,18 +64,18 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Combinations."""
+        """Number of combinations."""
         return math.prod(self.counts.values())
 
     @cached_property
     def depends(self) -> list[frozenset[str]]:
-        """Of each value, the dims that it depends on."""
+        """The dims that each value depends on."""
         return dependences(self.values, self.kinds)
 
     def costs(self) -> Array:
         """Values of the outputs (outputs x combinations)."""
         result = np.empty((len(self.outputs), self.size))
-        kernels = SWITCH.kernels(self.size / RATE)
+        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
             kernels.grid_costs(self, result)
             return result
@@ -87,15 +87,15 @@ class Grid:
             done += rows
         return result
 
-    def least(self, capacities: Sequence[float]) -> list[Least]:
-        """Least value of each of the first outputs where the others, one for each of the ``capacities``, are within these. Among
-        equals the first combination counts. A value that is no number is never the least. Compiled, it does not stop half-way
-        for Ctrl-C: cut what takes minutes into several grids."""
+    def least(self, capacities: Sequence[float]) -> list[GridMinimum]:
+        """Minimum of each of the first outputs over the combinations for which the last outputs are within the ``capacities``. Of
+        equal values the first combination counts; NaN never counts. The compiled version cannot be interrupted with Ctrl-C:
+        divide runs of minutes into several grids."""
         width = len(self.outputs) - len(capacities)
-        kernels = SWITCH.kernels(self.size / RATE)
+        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
-            return [Least(value, place) for value, place in kernels.grid_least(self, capacities)]
-        best = [Least(math.inf, -1)] * width
+            return [GridMinimum(value, place) for value, place in kernels.grid_least(self, capacities)]
+        best = [GridMinimum(math.inf, -1)] * width
         done = 0
         for shape, found in self.boxes():
             over = np.zeros((), dtype=bool)
@@ -107,12 +107,12 @@ class Grid:
                     inside = np.where(better, value, np.inf)
                     flat = np.broadcast_to(inside, shape).ravel()
                     place = int(flat.argmin())
-                    best[row] = Least(float(flat[place]), done + place)
+                    best[row] = GridMinimum(float(flat[place]), done + place)
             done += math.prod(shape)
         return best
 
     def boxes(self) -> Iterator[tuple[tuple[int, ...], list[Array | float]]]:
-        """Boxes of the grid in its order: the shape, and the outputs in shapes that broadcast to it."""
+        """Boxes of the grid in order: (shape, outputs in shapes that broadcast to it)."""
         dims, counts = tuple(self.counts), tuple(self.counts.values())
         if not dims:
             counts, dims = (1,), ("",)
@@ -136,28 +136,29 @@ class Grid:
                 else:
                     x, y = (registers[place] if isinstance(place, int) else np.float64(place) for place in (a, b))
                     registers[target] = apply(operation, x, y)
-            SWITCH.spent += math.prod(sizes) * math.prod(counts[cut + 1 :]) / RATE
+            SWITCH.spent += math.prod(sizes) * math.prod(counts[cut + 1 :]) / NUMPY_COMBINATIONS_PER_SECOND
             yield (*sizes, *counts[cut + 1 :]), [registers[place] if isinstance(place, int) else place for place in code.outputs]
 
     def code(self, loops: Sequence[str]) -> Code:
-        """The code in levels: what depends on no dim of the loops, then what changes with each, outermost first."""
+        """The code in levels: values that depend on no dim of the loops, then values that change with each loop, outermost
+        first."""
         inside = {dim: 1 + at for at, dim in enumerate(loops)}
         levels = [max((inside.get(dim, 0) for dim in dims), default=0) for dims in self.depends]
         return allocated(self.values, self.outputs, levels)
 
 
 def _cut(counts: Sequence[int]) -> tuple[int, int]:
-    """The dim that boxes cut, and how many of its choices a box takes; of the dims after it, a box takes all."""
+    """The dim that boxes divide, and the number of its choices per box; a box has all choices of later dims."""
     inner = 1
     for at in range(len(counts) - 1, 0, -1):
-        if inner * counts[at] > BOX:
-            return at, max(1, BOX // inner)
+        if inner * counts[at] > COMBINATIONS_PER_BOX:
+            return at, max(1, COMBINATIONS_PER_BOX // inner)
         inner *= counts[at]
-    return 0, max(1, BOX // inner)
+    return 0, max(1, COMBINATIONS_PER_BOX // inner)
 
 
-def dependences(values: Sequence[Step], kinds: Sequence[str]) -> list[frozenset[str]]:
-    """Of each value, the dims that it depends on."""
+def dependences(values: Sequence[Instruction], kinds: Sequence[str]) -> list[frozenset[str]]:
+    """The dims that each value depends on."""
     found: list[frozenset[str]] = []
     for step in values:
         own = (kinds[int(step.a)],) if step.operation is Operation.OPEN else ()
@@ -165,10 +166,10 @@ def dependences(values: Sequence[Step], kinds: Sequence[str]) -> list[frozenset[
     return found
 
 
-def cheapest_order(values: Sequence[Step], kinds: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
-    """The walking order of the dims that computes least: as few steps as can be change with the innermost loops. Above
-    `ORDERED_DIMS` dims, by count, the most choices last."""
-    if len(counts) > ORDERED_DIMS:
+def cheapest_order(values: Sequence[Instruction], kinds: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
+    """The traversal order of the dims with the least work, in which few instructions depend on the innermost loops. With more
+    than `DIMS_IN_ANY_ORDER` dims: by number of choices, ascending."""
+    if len(counts) > DIMS_IN_ANY_ORDER:
         return tuple(sorted(counts, key=counts.__getitem__))
     steps = Counter(dependences(values, kinds))
 
@@ -177,7 +178,7 @@ def cheapest_order(values: Sequence[Step], kinds: Sequence[str], counts: Mapping
         for dims, number in steps.items():
             deepest = max((at for at, dim in enumerate(order[:-1]) if dim in dims), default=-1)
             times = math.prod(counts[dim] for dim in order[: deepest + 1])
-            total += number * times * (STEP + (counts[order[-1]] if order[-1] in dims else 0))
+            total += number * times * (INSTRUCTION_START_COST + (counts[order[-1]] if order[-1] in dims else 0))
         return total
 
     return min(permutations(counts), key=work)

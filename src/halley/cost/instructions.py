@@ -1,7 +1,8 @@
-"""Straight code: operations on numbered values, in an order, and the registers that hold them.
+"""Straight-line code: operations on numbered values, and their registers.
 
-Code is written once for each value (`Step`: its target is the value's number); `Code` gives it registers. Values that change with
-different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on changes.
+Code is written once for each value (`Instruction`: its target is the value's number); `Code` gives it registers. Values that
+change with different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on
+changes.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Place = int | float
 """A register as a whole number, or a constant as a float."""
 
 
-class Step(NamedTuple):
-    """One instruction: registers are whole numbers, constants floats. Where it is OPEN, ``a`` is the factor to load."""
+class Instruction(NamedTuple):
+    """One instruction: registers are whole numbers, constants floats. For OPEN, ``a`` is the number of the factor to load."""
 
     operation: Operation
     target: int
@@ -42,22 +43,22 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Steps by level, outermost first; where the outputs are in the end; how many registers that takes."""
+    """Instructions by level, outermost first; the places of the outputs; the number of registers."""
 
-    levels: tuple[tuple[Step, ...], ...]
+    levels: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[Place, ...]
     registers: int
 
 
-def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[int]) -> Code:
-    """Code with values in as few registers as live at once. ``level``: of each value.
+def allocated(values: Sequence[Instruction], outputs: Sequence[Place], level: Sequence[int]) -> Code:
+    """Register allocation: as many registers as values are live at once. ``level``: the level of each value.
 
-    A step never writes over what it reads, so that a compiled loop has no overlap to care for. A value that a deeper level uses
-    keeps its register, as that level runs again.
+    The target of an instruction is never one of its operands, so that compiled loops have no aliasing. A value that a deeper
+    level reads keeps its register, as that level runs repeatedly.
     """
     depth, size = max(level, default=0), len(values)
     moments = [current * size + number for number, current in enumerate(level)]
-    last = moments.copy()  # when each value is read for the last time
+    last = moments.copy()  # moment of the last read of each value
     reads = [step.used for step in values]
     for now, used in zip(moments, reads, strict=True):
         for value in used:
@@ -69,7 +70,7 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
     at: dict[int, int] = {}
     free: list[int] = []
     count = 0
-    levels: list[list[Step]] = [[] for _ in range(depth + 1)]
+    levels: list[list[Instruction]] = [[] for _ in range(depth + 1)]
     for number in sorted(range(size), key=level.__getitem__) if depth else range(size):
         operation, _, a, b = values[number]
         current, now = level[number], moments[number]
@@ -81,13 +82,13 @@ def allocated(values: Sequence[Step], outputs: Sequence[Place], level: Sequence[
         if operation is not Operation.OPEN:
             a = at[a] if isinstance(a, int) else a
             b = at[b] if isinstance(b, int) else b
-        levels[current].append(Step(operation, target, a, b))
-        if last[number] == now:  # read by nothing
+        levels[current].append(Instruction(operation, target, a, b))
+        if last[number] == now:  # never read
             free.append(target)
         for value in reads[number]:
             if last[value] == now and level[value] == current:
                 free.append(at[value])
-                last[value] = -1  # once, where both arguments are the same
+                last[value] = -1  # free it once, even if both operands are the same
     return Code(tuple(map(tuple, levels)), tuple(at[place] if isinstance(place, int) else place for place in outputs), count)
 
 
@@ -145,13 +146,13 @@ _IN_PLACE: dict[Operation, Callable[..., object]] = {
 
 
 Call = tuple[Callable[..., object] | None, int, int, int]
-"""A step that is ready to run: what writes the result of two places into a third; None: the factor of the first number is loaded
-there."""
+"""An instruction for NumPy: (function, first operand, second operand, target); with None as function, the factor with the number
+of the first operand is loaded."""
 
 
-class Ready(NamedTuple):
-    """Code for NumPy: steps of all levels as ``calls``, and the ``constants`` that stand behind the ``registers`` for them:
-    arrays without dims, as NumPy takes longer for a float."""
+class NumpyCode(NamedTuple):
+    """Code for NumPy: the instructions of all levels as ``calls``, and the ``constants``, which are placed after the
+    ``registers``; they are arrays without dims, as NumPy is slower for floats."""
 
     calls: tuple[Call, ...]
     constants: tuple[Array, ...]
@@ -159,8 +160,8 @@ class Ready(NamedTuple):
     registers: int
 
 
-def ready(code: Code) -> Ready:
-    """Code that is ready to run."""
+def numpy_code(code: Code) -> NumpyCode:
+    """The code as NumPy calls."""
     constants: dict[float, int] = {}
 
     def place(number: Place) -> int:
@@ -172,4 +173,4 @@ def ready(code: Code) -> Ready:
             calls.append((None, int(a), 0, target))
         else:
             calls.append((_IN_PLACE[operation], place(a), place(b), target))
-    return Ready(tuple(calls), tuple(np.array(number) for number in constants), code.outputs, code.registers)
+    return NumpyCode(tuple(calls), tuple(np.array(number) for number in constants), code.outputs, code.registers)

@@ -1,4 +1,4 @@
-"""Bytes that a Hold moves: fills, refills and drains (docs/model.md, "Hold" and "Bytes")."""
+"""Fills, refills and drains of Holds (docs/model.md, "Hold" and "Bytes")."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from halley.cost.counting import Axes, AxisName, Counter, Loop, OpenHold, Scope
+from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
 from halley.cost.estimate import Resource
-from halley.cost.events import Access, Event, Passage
+from halley.cost.events import Access, Event, PortTraffic
 from halley.cost.resources import added
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Term
@@ -17,17 +17,17 @@ from halley.formulas.timing import total, transfer_time
 from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
 from halley.ir.workload import Op
 
-SHARDING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
-ROOTED = (CollectiveKind.REDUCE, CollectiveKind.GATHER)
+SHARDING_KINDS = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
+ROOTED_KINDS = (CollectiveKind.REDUCE, CollectiveKind.GATHER)
 
 
 Share = tuple[AxisName, int, int, int]
-"""(axis, members, first member, id of the node) of a child of `Parallel` or `Pipeline`, which has an axis' members to itself."""
+"""(axis, number of members, first member, id of the child) of a child of `Parallel` or `Pipeline`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """An op or collective in a Hold's body that touches tensors, with the loops between and the shares of axes."""
+    """An access in a Hold's body: its op or collective, the loops between the Hold and it, and the shares of axes."""
 
     node: Compute | Collective
     loops: tuple[Loop, ...] = ()
@@ -35,9 +35,9 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Which part of its region a distributed Hold keeps in each instance: loops that narrow it, and how many members take part,
-    from which on."""
+class HeldPart:
+    """The part of its region that each instance of a distributed Hold holds: the loops that narrow it, and by axis the number of
+    members that take part (``shares``) and the first of them (``firsts``)."""
 
     loops: tuple[Loop, ...]
     shares: Mapping[AxisName, int]
@@ -45,17 +45,17 @@ class Part:
 
 
 class Body:
-    """What each subtree touches, found once per tree."""
+    """The accesses of each subtree, cached."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self._by_name = {op.name: op for op in counter.workload.ops}
         self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
         self._by_tensor: dict[int, dict[str, list[Touch]]] = {}
-        self._parts: dict[tuple[int, int, str], tuple[Hold, Part | None]] = {}
+        self._parts: dict[tuple[int, int, str], tuple[Hold, HeldPart | None]] = {}
 
     def touches(self, node: Node) -> tuple[Touch, ...]:
-        """All touches in execution order. Loops are made here, so they carry no cached sums of their own."""
+        """All accesses in execution order. Their loops are new objects, so caches by id do not apply to them."""
         known = self._kept.get(id(node))
         if known is None:
             known = self._kept[id(node)] = node, self._find(node)
@@ -81,18 +81,18 @@ class Body:
                 return tuple([touch for child in children(node) for touch in self.touches(child)])
 
     def names(self, node: Node) -> frozenset[str]:
-        """The tensors that are touched there."""
+        """The tensors that are accessed in a subtree."""
         return frozenset(name for touch in self.touches(node) for name in self._touched(touch))
 
     def writer(self, node: Node, tensor: str) -> tuple[Op, Touch] | None:
-        """The first op that makes a tensor there."""
+        """The first op in a subtree that computes a tensor, and its access."""
         for touch in self.touching(node, tensor):
             if isinstance(touch.node, Compute) and tensor in self._by_name[touch.node.op].outputs:
                 return self._by_name[touch.node.op], touch
         return None
 
     def touching(self, node: Node, tensor: str) -> Sequence[Touch]:
-        """The touches of one tensor."""
+        """The accesses of one tensor in a subtree."""
         if id(node) not in self._by_tensor:
             found: dict[str, list[Touch]] = {}
             for touch in self.touches(node):
@@ -102,21 +102,21 @@ class Body:
         return self._by_tensor[id(node)].get(tensor, ())
 
     def _touched(self, touch: Touch) -> Iterable[str]:
-        """The tensors of a touch, each once."""
+        """The tensors of an access, each once."""
         if isinstance(touch.node, Collective):
             return dict.fromkeys(touch.node.tensors)
         op = self._by_name[touch.node.op]
         return dict.fromkeys((*op.inputs, *op.outputs, op.scaled_by))
 
-    def part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
-        """What each instance of a Hold keeps of a tensor: the splits of its own level or further out that all touches inside
-        have in common narrow the region; None where nothing touches it."""
+    def part(self, hold: Hold, depth: int, tensor: str) -> HeldPart | None:
+        """The part of a tensor that each instance of a Hold holds: splits of the Hold's level or outer levels that all accesses
+        inside have in common narrow the region. None if there are no accesses."""
         key = (id(hold), depth, tensor)
         if key not in self._parts:
             self._parts[key] = (hold, self._find_part(hold, depth, tensor))
         return self._parts[key][1]
 
-    def _find_part(self, hold: Hold, depth: int, tensor: str) -> Part | None:
+    def _find_part(self, hold: Hold, depth: int, tensor: str) -> HeldPart | None:
         touches = self.touching(hold.body, tensor)
         if not touches:
             return None
@@ -129,10 +129,10 @@ class Body:
             axis, members, begin, _ = share
             if axis in own and all(share in touch.shares for touch in touches):
                 shares[axis], firsts[axis] = members, firsts.get(axis, 0) + begin
-        return Part(loops, shares, firsts)
+        return HeldPart(loops, shares, firsts)
 
     def _narrowing(self, touches: Sequence[Touch], own: Axes, tensor: str) -> tuple[Loop, ...]:
-        """The loops that narrow what an instance keeps of a tensor."""
+        """The loops that narrow an instance's part of a tensor."""
         dims = self._counter.workload.selectors(tensor)
         loops: list[Loop] = []
         blocked: set[str] = set()
@@ -141,18 +141,18 @@ class Body:
                 loops.append(loop)
             elif loop.dim in dims:
                 blocked.add(loop.dim)
-            else:  # which members are at work shows in the first iteration
+            else:  # the first iteration determines which members are active
                 loops.append(Loop(loop.dim, loop.tile, None, True, loop.path))
         return tuple(loops) if any(loop.axis for loop in loops) else ()
 
     def joined(self, hold: Hold, tensor: str) -> bool:
-        """Whether a collective inside may leave some of what is written there with idle members."""
+        """Whether a collective inside may move parts of a computed tensor to idle members."""
         moved = any(isinstance(touch.node, Collective) for touch in self.touching(hold.body, tensor))
         return moved and self.writer(hold.body, tensor) is not None
 
 
 def _shared_split(first: Touch, index: int, other: Touch) -> bool:
-    """Whether another touch lies inside the same split, with the same loops over its dim outside it."""
+    """Whether another access is inside the same split, with the same loops over its dim outside the split."""
     split = first.loops[index]
     mine = [loop for loop in first.loops[: index + 1] if loop.dim == split.dim]
     place = next((i for i, loop in enumerate(other.loops) if loop.axis == split.axis and loop.dim == split.dim), -1)
@@ -170,9 +170,9 @@ def as_loop(node: Temporal | Spatial | Pipeline) -> Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
-    """One tensor's fill or drain at one Hold: its events, how long its first round keeps each resource busy (``round`` [s]), its
-    latency [s]; which resources it uses (1; 0 where an open number of buffers leaves it out)."""
+class HoldTransfer:
+    """Fill or drain of one tensor at one Hold: its events, the busy time of each resource in the first iteration (``round`` [s]),
+    its latency [s], and the resources that it uses (1; 0 if an open number of buffers omits the Hold)."""
 
     events: tuple[Event, ...] = ()
     round: Mapping[Resource, Number] = field(default_factory=dict)
@@ -181,19 +181,19 @@ class Transfer:
 
     @property
     def once(self) -> Number:
-        """How long one round takes [s]."""
+        """Time [s] of one transfer."""
         return transfer_time(self.latency, *self.round.values())
 
 
-def _within(scope: Scope, part: Part) -> Scope:
-    """The scope with the part's shares of axes."""
+def _within(scope: CountingScope, part: HeldPart) -> CountingScope:
+    """The scope with the shares of axes of a held part."""
     return replace(scope, shares={**scope.shares, **part.shares}) if part.shares else scope
 
 
-def parents(hold: OpenHold) -> list[tuple[OpenHold, Number]]:
-    """The Holds that a tensor comes from and goes to, each with 1 where it is that one, else 0: of Holds whose number of buffers
-    is open, those with none are not there. All are 0 where the Hold itself is not."""
-    found: list[tuple[OpenHold, Number]] = []
+def parents(hold: EnclosingHold) -> list[tuple[EnclosingHold, Number]]:
+    """The possible parents of a Hold, each with 1 if it is the parent, else 0: a Hold with an open number of buffers is omitted
+    if that number is 0. All are 0 if the Hold itself is omitted."""
+    found: list[tuple[EnclosingHold, Number]] = []
     left, parent = _present(hold), hold.parent
     while parent is not None:
         there = _present(parent)
@@ -204,76 +204,78 @@ def parents(hold: OpenHold) -> list[tuple[OpenHold, Number]]:
     return found
 
 
-def _present(hold: OpenHold) -> Number:
+def _present(hold: EnclosingHold) -> Number:
     return 1 if type(hold.node.buffers) is int else minimum(hold.node.buffers, 1)
 
 
-def _joined(transfers: Iterable[Transfer]) -> Transfer:
-    """The transfers from or to one parent or another as one."""
+def _joined(transfers: Iterable[HoldTransfer]) -> HoldTransfer:
+    """The transfers from or to the possible parents, merged."""
     found = list(transfers)
     if len(found) == 1:
         return found[0]
     events = tuple(event for transfer in found for event in transfer.events)
-    return Transfer(events, added(*(x.round for x in found)), total(x.latency for x in found), added(*(x.uses for x in found)))
+    return HoldTransfer(
+        events, added(*(x.round for x in found)), total(x.latency for x in found), added(*(x.uses for x in found))
+    )
 
 
-def fill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Transfer:
-    """Fill from the parent on every entry, in each instance with the part that it keeps."""
+def fill(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, body: Body) -> HoldTransfer:
+    """Fill from the parent on every entry: each instance gets its part."""
     part = body.part(hold.node, hold.depth, tensor)
     if part is None:
-        return Transfer()
+        return HoldTransfer()
     loops = scope.loops + part.loops if part.loops else scope.loops
     within = _within(scope, part)
 
-    def come(parent: OpenHold, there: Number) -> Transfer:
+    def come(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, within, hold, parent, tensor)
         each = counter.upto(hold.depth), counter.asking(parent.depth, hold.depth)
         events, round = ends.events("fill", loops, *each, there, ()), ends.round("fill", loops, *each, there)
-        return Transfer(events, round, there * ends.latency, ends.uses(events, there))
+        return HoldTransfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
 
-def refill(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
-    """Partial sums that come back on every visit but the first, to member 0 of axes that split a reduced dim."""
+def refill(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, op: Op, body: Body) -> HoldTransfer:
+    """Refill of partial sums on every visit except for the first; along axes that split a reduced dim, only to member 0."""
     reduced = counter.workload.reduced(op)
     partial = any(loop.dim in reduced and loop.axis is None for loop in scope.loops)
     if hold.parent is None or counter.once or not partial:
-        return Transfer()
+        return HoldTransfer()
     part = body.part(hold.node, hold.depth, tensor)
     scope = _within(scope, part) if part else scope
     times = refills(counter, scope.loops, reduced)
     splitting: Axes = frozenset(loop.axis for loop in scope.loops if loop.axis and loop.dim in reduced)
     child = counter.upto(hold.depth) - splitting
-    # no latency on first visits: serial time multiplies by all entries
+    # share of visits with a refill: first visits have no latency, but serial time multiplies it by all entries
     again = counter.boxes((), scope, scope.loops, frozenset(), skip=reduced) * times / counter.entries(scope)
 
-    def come(parent: OpenHold, there: Number) -> Transfer:
+    def come(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, scope, hold, parent, tensor)
         asking = counter.asking(parent.depth, hold.depth) - splitting
         events = ends.events("fill", scope.loops, child, asking, times * there, reduced)
-        return Transfer(events, {}, there * ends.latency * again, ends.uses(events, there))
+        return HoldTransfer(events, {}, there * ends.latency * again, ends.uses(events, there))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
 
 def _first_visits(loops: tuple[Loop, ...], selectors: Sequence[str]) -> tuple[Loop, ...]:
-    """The loops, those in time over dims that do not select what is moved with their first tile alone."""
+    """The loops, with loops in time over dims that do not select the tensor restricted to their first tile."""
     return tuple([loop.first if loop.axis is None and loop.dim not in selectors else loop for loop in loops])
 
 
 def refills(counter: Counter, loops: tuple[Loop, ...], reduced: Sequence[str]) -> Number:
-    """Visits after the first that member 0 makes to one element of an accumulator."""
+    """Number of visits of member 0 to one element of an accumulator, after the first."""
     result: Number = 1
     for dim in reduced:
         result = result * counter.visits(dim, loops, frozenset())
     return result - 1
 
 
-def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, body: Body) -> Transfer:
-    """Every exit writes the region back to the parent; of equal copies only member 0's."""
+def drain(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, op: Op, body: Body) -> HoldTransfer:
+    """Drain to the parent on every exit; of equal copies only that of member 0."""
     if hold.parent is None:
-        return Transfer()
+        return HoldTransfer()
     touches = body.touching(hold.node.body, tensor)
     reduced = counter.workload.reduced(op)
     writing = next(t.loops for t in touches if isinstance(t.node, Compute) and t.node.op == op.name)
@@ -281,29 +283,29 @@ def drain(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, op: Op, b
     adding = frozenset(loop.axis for loop in around if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
     adding -= {(t.node.level, t.node.axis) for t in touches if isinstance(t.node, Collective)}
     left = _at_exit(counter, scope, hold, tensor, body)
-    # what leaves at once is all that the Hold keeps: loops in time inside it do not narrow that
+    # a drain moves the whole held region: loops in time inside the Hold do not narrow it
     outside = len(scope.loops)
     kept = (*left.loops[:outside], *(loop for loop in left.loops[outside:] if loop.axis is not None))
 
-    def leave(parent: OpenHold, there: Number) -> Transfer:
+    def leave(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
         parent_each = counter.upto(parent.depth)
-        child_each = parent_each | (adding & counter.upto(hold.depth))  # a buffer that the parts share has one copy of each box
+        child_each = parent_each | (adding & counter.upto(hold.depth))  # partial sums in one shared buffer have one copy per box
         events = ends.events("drain", left.loops, child_each, parent_each, there, ())
         round = ends.round("drain", kept, child_each, parent_each, there)
-        return Transfer(events, round, there * ends.latency, ends.uses(events, there))
+        return HoldTransfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(leave(parent, there) for parent, there in parents(hold))
 
 
-def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: Body) -> Part:
-    """What the members hold of the tensor when the body ends, as its writer and collectives leave it. The loops are all
-    from the root on."""
+def _at_exit(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: str, body: Body) -> HeldPart:
+    """The part of the tensor that members hold at the end of the body, after its writer and collectives. The loops are those from
+    the root."""
     dims = counter.workload.tensors[tensor].dims
     present: tuple[Loop, ...] = ()
     narrowed: list[Loop] = []
     shares: dict[AxisName, int] = {}
-    moved: set[AxisName] = set()  # where the collective, not the split, says what lies where
+    moved: set[AxisName] = set()  # axes whose sharding is that of a collective instead of the split
     for touch in body.touching(hold.node.body, tensor):
         if isinstance(touch.node, Compute):
             if tensor in counter.workload.op(touch.node.op).outputs:
@@ -317,20 +319,20 @@ def _at_exit(counter: Counter, scope: Scope, hold: OpenHold, tensor: str, body: 
         size = {share[0]: share[1] for share in touch.shares}.get(axis, counter.axis_size(axis, scope))
         if size == 1 or touch.node.kind is CollectiveKind.SHIFT:
             continue
-        around = {id(loop) for loop in touch.loops}  # loops in time around the collective: it deals out each tile
+        around = {id(loop) for loop in touch.loops}  # inside loops in time, the collective distributes each tile
         narrowed = [loop for loop in narrowed if (loop.axis and loop.axis != axis) or (not loop.axis and id(loop) in around)]
         shares[axis] = size
         moved.add(axis)
-        if touch.node.kind in SHARDING:
+        if touch.node.kind in SHARDING_KINDS:
             extent = counter.first_tile(dim, (*scope.loops, *touch.loops))
             narrowed.append(Loop(dim, ceil_div(extent, size), axis))
-        elif touch.node.kind in ROOTED and dims:  # all lies on member 0
+        elif touch.node.kind in ROOTED_KINDS and dims:  # member 0 has all
             narrowed.append(Loop(dims[0], counter.first_tile(dims[0], scope.loops), axis))
 
     def outside(loop: Loop) -> Loop:
         return Loop(loop.dim, loop.tile, None, True, loop.path) if loop.axis in moved and loop.dim not in dims else loop
 
-    return Part((*(outside(loop) for loop in scope.loops), *narrowed, *(outside(loop) for loop in present)), shares)
+    return HeldPart((*(outside(loop) for loop in scope.loops), *narrowed, *(outside(loop) for loop in present)), shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,15 +340,15 @@ class _Ends:
     """The two Holds between which a tensor moves."""
 
     counter: Counter
-    scope: Scope
-    child: OpenHold
-    parent: OpenHold
+    scope: CountingScope
+    child: EnclosingHold
+    parent: EnclosingHold
     tensor: str
 
     def events(
         self, cause: str, loops: tuple[Loop, ...], child_each: Axes, parent_each: Axes, times: Number, skip: tuple[str, ...]
     ) -> tuple[Event, ...]:
-        """Accesses at both ends and passages between: ``each`` axes count member by member (see `Counter.boxes`)."""
+        """Accesses at both ends, and port traffic in between. ``child_each``, ``parent_each``: as ``each`` of `Counter.boxes`."""
         counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
         is_fill = cause == "fill"
         moving = _first_visits(loops, counter.workload.selectors(self.tensor)) if counter.once else loops
@@ -368,20 +370,20 @@ class _Ends:
             level = counter.chip.levels[depth]
             if level.network and level.network.port:
                 each = counter.upto(depth) & child_each
-                result.append(Passage(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
+                result.append(PortTraffic(path, level.name, is_fill, count(each, depth, False), count(each, depth, True)))
         return tuple(result)
 
     def round(
         self, cause: str, loops: tuple[Loop, ...], child_each: Axes, parent_each: Axes, times: Number
     ) -> dict[Resource, Number]:
-        """How long each resource is busy [s] in the first iteration of the loops in time."""
+        """Busy time [s] of each resource in the first iteration of the loops in time."""
         if not self.counter.times:
             return {}
         first = tuple(loop if loop.axis else loop.first for loop in loops)
         return self.counter.resources.busy(self.events(cause, first, child_each, parent_each, times, ()))
 
     def uses(self, events: Iterable[Event], there: Number) -> dict[Resource, Number]:
-        """The resources of some events, with ``there``."""
+        """The resources of events, each with ``there``."""
         return {self.counter.resources.of(event)[0]: there for event in events} if self.counter.times else {}
 
     @property

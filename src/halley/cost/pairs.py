@@ -1,7 +1,7 @@
-"""How many pairs of a tile of rows and a tile of keys a mask lets through, by the sizes of both.
+"""Number of visible pairs of a tile of rows and a tile of keys under a mask, by the sizes of both.
 
-Tiles of rows are listed one by one, for all sizes of the tiles of keys at once. With open tile sizes the numbers are open ones,
-of a kind of their own: a search looks them up for each combination (`halley.search.visible`).
+Tiles of rows are enumerated, for all sizes of the tiles of keys at once. With open tile sizes the numbers are open numbers of a
+separate kind, which a search looks up for each combination (`halley.mapping.space.masked_tiles`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PAIRS = "(pairs)"
 Counts = NDArray[np.float64]
 
 
-class How(Enum):
-    """What of the tiles of a cut counts: each one, the first, the one that has most to do; or, of those at work on the same keys
-    at the same time, one, as large as the largest."""
+class TileSelection(Enum):
+    """Which tiles of a cut count: each one; the first; the one with most work; or, of those that process the same keys at the
+    same time, one of the largest size."""
 
     EACH = 0
     FIRST = 1
@@ -36,31 +36,31 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=True)
-class Cut:
-    """A loop or split of the rows around the loop over the keys."""
+class RowCut:
+    """A loop or split of the rows outside the loop over the keys."""
 
     tile: Number
-    how: How = How.EACH
+    how: TileSelection = TileSelection.EACH
 
 
-Cuts = tuple[Cut, ...]
+RowCuts = tuple[RowCut, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Which pairs: the mask, the extents [points] of rows and keys, the cuts of the rows, outermost first, the tile of the
+class MaskedPairs:
+    """A set of pairs: the mask, the extents [points] of rows and keys, the cuts of the rows (outermost first), the tile of
     keys."""
 
     mask: Mask
     rows: int
     keys: int
-    cuts: Cuts
+    cuts: RowCuts
     tile: Number
 
 
-def pairs(seen: Seen) -> Callable[[int, int], Number]:
-    """The number of pairs, by the bits of the rows' size (`halley.cost.masking.sizes_of`) and 0 for whole tiles of keys, 1 for
-    the ragged one."""
+def pairs(seen: MaskedPairs) -> Callable[[int, int], Number]:
+    """The number of pairs as a function of the bits of the rows' size (`halley.cost.masking.sizes_of`) and of the keys' bit: 0
+    for full tiles of keys, 1 for the ragged one."""
     tiles = [*(cut.tile for cut in seen.cuts), seen.tile]
     first = next((tile for tile in tiles if isinstance(tile, Term)), None)
     if first is not None:
@@ -68,7 +68,7 @@ def pairs(seen: Seen) -> Callable[[int, int], Number]:
     shape = np.broadcast_shapes(*(np.shape(tile) for tile in tiles))
     hows = tuple(cut.how for cut in seen.cuts)
     columns = [np.broadcast_to(np.asarray(tile), shape).ravel() for tile in tiles]
-    found = numbers(seen.mask, seen.rows, seen.keys, hows, np.stack(columns, axis=1))
+    found = pair_counts(seen.mask, seen.rows, seen.keys, hows, np.stack(columns, axis=1))
 
     def number(rows: int, keys: int) -> Number:
         own = found[2 * rows + keys]
@@ -78,12 +78,12 @@ def pairs(seen: Seen) -> Callable[[int, int], Number]:
 
 
 class _Open(str):
-    """The name of an open number, and what it counts."""
+    """The name of an open number of pairs, with the pairs that it counts."""
 
-    seen: Seen
+    seen: MaskedPairs
     bits: tuple[int, int]
 
-    def __new__(cls, seen: Seen, rows: int, keys: int) -> _Open:
+    def __new__(cls, seen: MaskedPairs, rows: int, keys: int) -> _Open:
         own = [tile.index if isinstance(tile, Term) else tile for tile in (*(cut.tile for cut in seen.cuts), seen.tile)]
         hows = "".join(cut.how.name[0] for cut in seen.cuts)
         kinds = "".join("t" if isinstance(tile, Term) else "n" for tile in (*(cut.tile for cut in seen.cuts), seen.tile))
@@ -92,21 +92,21 @@ class _Open(str):
         return made
 
 
-def of_open(name: str) -> tuple[Seen, tuple[int, int]]:
-    """What an open number of pairs counts, by its name."""
+def of_open(name: str) -> tuple[MaskedPairs, tuple[int, int]]:
+    """The pairs that an open number counts, from its name."""
     assert isinstance(name, _Open)
     return name.seen, name.bits
 
 
-def numbers(mask: Mask, rows: int, keys: int, hows: tuple[How, ...], tiles: NDArray[Any]) -> Counts:
-    """Numbers of pairs (sizes x combinations), of each combination of tiles (a row: those of the cuts, then that of the keys).
-    Sizes are in the order of 2 x bits of the rows + that of the keys."""
+def pair_counts(mask: Mask, rows: int, keys: int, hows: tuple[TileSelection, ...], tiles: NDArray[Any]) -> Counts:
+    """Numbers of pairs (sizes x combinations) for each combination of tiles (a row: tiles of the cuts, then of the keys). The
+    index of a size is 2 x (bits of the rows) + (bit of the keys)."""
     tiles = np.ascontiguousarray(tiles, dtype=np.int64)
-    return _numbers(mask, rows, keys, hows, tiles.shape[1], tiles.tobytes())
+    return _pair_counts(mask, rows, keys, hows, tiles.shape[1], tiles.tobytes())
 
 
 @lru_cache(maxsize=1 << 7)
-def _numbers(mask: Mask, rows: int, keys: int, hows: tuple[How, ...], width: int, data: bytes) -> Counts:
+def _pair_counts(mask: Mask, rows: int, keys: int, hows: tuple[TileSelection, ...], width: int, data: bytes) -> Counts:
     tiles = np.frombuffer(data, dtype=np.int64).reshape(-1, width)
     result = np.zeros((2 << (width - 1), len(tiles)))
     distinct, where = np.unique(tiles, axis=0, return_inverse=True)
@@ -114,35 +114,35 @@ def _numbers(mask: Mask, rows: int, keys: int, hows: tuple[How, ...], width: int
     starts = np.flatnonzero(np.append(True, (distinct[1:, :-1] != distinct[:-1, :-1]).any(axis=1)))
     found = np.zeros((len(result), len(distinct)))
     for start, stop in zip(starts, [*starts[1:], len(distinct)], strict=True):
-        listed = _Listed(mask, rows, tuple(distinct[start, :-1].tolist()), hows)
+        listed = _RowTiles(mask, rows, tuple(distinct[start, :-1].tolist()), hows)
         found[:, start:stop] = listed.pairs(keys, distinct[start:stop, -1])
     result[:] = found[:, where]
     result.setflags(write=False)
     return result
 
 
-class _Listed:
-    """The tiles of rows, one by one: their size and its bits, the first and last key that they see, which ones count together."""
+class _RowTiles:
+    """All tiles of rows: their size and its bits, the first and last key that they see, and which ones count together."""
 
-    def __init__(self, mask: Mask, rows: int, tiles: Sequence[int], hows: Sequence[How]) -> None:
+    def __init__(self, mask: Mask, rows: int, tiles: Sequence[int], hows: Sequence[TileSelection]) -> None:
         start, size, bits = (np.array([value], dtype=np.int64) for value in (0, rows, 0))
         groups, members = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         for tile, how in zip(tiles, hows, strict=True):
-            parts = np.ones_like(size) if how is How.FIRST else -(-size // tile)
+            parts = np.ones_like(size) if how is TileSelection.FIRST else -(-size // tile)
             index = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
             start, size, bits, groups, members = (np.repeat(own, parts) for own in (start, size, bits, groups, members))
             start, size = start + index * tile, np.minimum(tile, size - index * tile)
             bits = 2 * bits + (size < tile)
             most = int(index.max(initial=0)) + 1
-            groups = groups * most + (0 if how is How.ANY else index)
-            members = members * most + (index if how is How.BUSIEST else 0)
+            groups = groups * most + (0 if how is TileSelection.ANY else index)
+            members = members * most + (index if how is TileSelection.BUSIEST else 0)
         whole = start // mask.queries < (start + size - 1) // mask.queries  # rows of several heads: all queries
         first = np.where(whole, 0, start % mask.queries) + mask.offset
         self.last = np.where(whole, mask.queries - 1, (start + size - 1) % mask.queries) + mask.offset
         self.first = np.zeros_like(first) if mask.window is None else np.maximum(first - mask.window + 1, 0)
         self.size, self.bits, self.groups = size, bits, groups
         self.members = np.unique(members, return_inverse=True)[1].ravel()
-        self.shared = How.ANY in hows
+        self.shared = TileSelection.ANY in hows
         self.kinds = 1 << len(hows)
 
     def pairs(self, keys: int, tiles: NDArray[np.int64]) -> Counts:
@@ -161,7 +161,7 @@ class _Listed:
         return found
 
     def _busiest(self, begin: Any, end: Any, whole: Any, keys: int, tiles: Any) -> NDArray[np.int64]:
-        """The member with most points to compute, for each tile of keys; the first of several."""
+        """The member with most points to compute, for each tile of keys; the first of equal ones."""
         count = int(self.members.max(initial=0)) + 1
         if count == 1:
             return np.zeros(len(tiles), dtype=np.int64)
@@ -170,7 +170,7 @@ class _Listed:
         return np.asarray(work.argmax(axis=0))
 
     def _in_common(self, begin: Any, end: Any) -> Any:
-        """Of tiles in a group, how many tiles of keys each walks that none of the larger ones and of those before it walks."""
+        """For each tile in a group, the number of its tiles of keys that no larger tile and no tile before it has."""
         order = np.lexsort((self.first, self.groups))
         result = np.zeros_like(begin)
         before = np.zeros((1, begin.shape[1]), dtype=np.int64)

@@ -1,13 +1,13 @@
-"""Cost formulas as straight programs: lower bounds of many mappings at once.
+"""Cost formulas as straight-line programs: lower bounds of sets of mappings.
 
-`evaluate` runs once on symbolic tile sizes; what it returns are terms. A term in the tile sizes of one dim alone is a *factor*:
-a table over the choices for that dim. What remains, the arithmetic on factors of several dims, is brought to a normal form: sums
-of products with one factor per dim, and maxima of such sums. That makes it short, and joins in one factor what depends on one
-dim. `Program` computes it. Given for each factor its least (where it is subtracted: its greatest) value over a set of choices,
-the result is a lower bound of the costs of all of them; where every set has one choice, it is the cost itself but for rounding.
+`evaluate` runs once on symbolic tile sizes and returns terms. A term in the tile sizes of one dim only is a *factor*: a table
+over the choices for that dim. The remaining arithmetic, on factors of several dims, is converted to a normal form: sums of
+products with one factor per dim, and maxima of such sums. The normal form is short, and merges all terms of one dim into one
+factor. `Program` evaluates it. With the minimum (where a factor is subtracted: the maximum) of each factor over a set of choices,
+the result is a lower bound of the costs of all of them; for sets of one choice it is the cost, except for rounding.
 
-Terms are taken as non-negative, which sizes, counts, bytes, times and energies are; a sum that is not (a part beyond the edge) is
-cut off at zero, as the formulas then do themselves.
+Terms are assumed to be non-negative, as sizes, counts, bytes, times and energies are. A sum that may be negative (a range beyond
+the extent) is clipped at zero, as in the formulas.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ import numpy as np
 
 from halley.cost.grid import SWITCH, Grid, cheapest_order
 from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Code, Place, Ready, Step, allocated, apply, ready
+from halley.cost.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, numpy_code
 from halley.cost.instructions import Indices as Indices
 from halley.formulas.numbers import Number
-from halley.formulas.terms import Operation, Term, Terms
+from halley.formulas.terms import Operation, Term, TermFactory
 
-CALL_TIME, VALUE_TIME = 1e-6, 1e-9
-"""About what NumPy takes for a call, and for each value of it [s]."""
+NUMPY_CALL_TIME, NUMPY_VALUE_TIME = 1e-6, 1e-9
+"""Approximate time [s] of a NumPy call, and of each of its values."""
 
-BLOCK = 1 << 14
-"""Rows computed at once: three registers, which is what a step works on, stay in a core's cache; fewer rows would take longer to
-ask NumPy for than to compute."""
+ROWS_PER_BLOCK = 1 << 14
+"""Rows computed at once: the three registers of an instruction fit in a core's cache; with fewer rows the call overhead of NumPy
+dominates."""
 
-KNOWN = 1 << 17
-"""Normal forms that are kept: a long search makes millions, and those of a shape are asked for while it is compiled."""
+CACHED_FORMS_LIMIT = 1 << 17
+"""Largest number of cached normal forms: a long search makes millions, but needs those of a shape only while compiling it."""
 
 Product = tuple[int, ...]
-"""Places in the basis of what is multiplied, ascending; at most one factor of each dim."""
+"""Basis indices of the multiplied items, ascending; at most one factor of each dim."""
 
 Sum = dict[Product, float]
-"""Products by coefficient."""
+"""Coefficients by product."""
 
 Key = tuple[tuple[Product, float], ...]
-"""A sum as a value, by which equal ones are known."""
+"""A sum as a hashable value."""
 
 
 class Factor(NamedTuple):
-    """A factor's table to load: the dim, the term, and whether the greatest value of the set is wanted."""
+    """A table to load for a factor: its dim, its term, and whether the maximum over the set is needed instead of the minimum."""
 
     kind: str
     term: Term
@@ -54,24 +54,24 @@ class Factor(NamedTuple):
 
 
 class Opaque(NamedTuple):
-    """A part that is no sum of products: an operation on sums."""
+    """An operation on sums that cannot be expressed as a sum of products."""
 
     operation: Operation
     arguments: tuple[Key, ...]
 
 
-class Normal:
-    """Normal forms of terms, each found once.
+class NormalForms:
+    """Normal forms of terms, cached.
 
-    All that is taken as non-negative must be: whoever tabulates the factors of a program checks it (`Program.sound`). With
-    ``differences`` a factor may be a difference, such as visits less the first one: tighter, but where one turns out negative the
-    form without must serve."""
+    Factors are assumed to be non-negative; the code that tabulates them must check it. With ``differences`` a factor may be a
+    difference, such as visits minus the first one. Bounds are then tighter, but if a difference is negative for some choice, the
+    form without differences must be used."""
 
-    def __init__(self, terms: Terms, differences: bool = True) -> None:
+    def __init__(self, terms: TermFactory, differences: bool = True) -> None:
         self.terms = terms
         self.differences = differences
         self.basis: list[Term | Opaque] = []
-        self._kind: list[str] = []  # of each place of the basis, the dim of a factor; none of what is no factor
+        self._kind: list[str] = []  # for each item of the basis, the dim of a factor; empty for other items
         self._place: dict[object, int] = {}
         self._sums: dict[int, Sum] = {}
         self._products: dict[tuple[Product, Product], tuple[Product, float]] = {}
@@ -82,10 +82,10 @@ class Normal:
         """The normal form of a term or number."""
         if not isinstance(number, Term):
             return (((), float(number)),)
-        if len(self._sums) > KNOWN:  # of the terms of shapes long since compiled, mostly; places of the basis stay
+        if len(self._sums) > CACHED_FORMS_LIMIT:  # mostly of shapes that are already compiled; the basis is kept
             self._sums, self._products, self._merged = {}, {}, {}
         left = [number]
-        while left:  # arguments first, without recursion: sums can be long
+        while left:  # operands first, without recursion, as sums can be long
             term = left[-1]
             parts = (term.a, term.b) if len(term.kinds) > 1 else ()
             waiting = [part for part in parts if type(part) is Term and part.index not in self._sums]
@@ -117,7 +117,7 @@ class Normal:
                 return self._opaque(Opaque(term.operation, tuple(self._merge(s) for s in sums)))
 
     def _factor(self, term: Term) -> Sum:
-        """A factor, its constant coefficient taken out."""
+        """A factor, with its constant coefficient separated."""
         coefficient = 1.0
         while True:
             if term.operation is Operation.CONSTANT:
@@ -150,7 +150,7 @@ class Normal:
         return result
 
     def _product(self, first: Product, second: Product) -> tuple[Product, float]:
-        """Two products as one: factors of the same dim become one factor."""
+        """The product of two products: factors of the same dim are merged."""
         if not first:
             return second, 1.0
         if not second:
@@ -174,7 +174,7 @@ class Normal:
         return found
 
     def _divided(self, a: Sum, divisor: Product, coefficient: float, term: Term) -> Sum:
-        """A sum over one product: over each of its factors."""
+        """A sum divided by one product: multiplied by the inverse of each of its factors."""
         items = [self.basis[place] for place in divisor]
         if not all(isinstance(item, Term) for item in items):
             return self._opaque(Opaque(term.operation, (self._merge(a), ((divisor, coefficient),))))
@@ -184,7 +184,7 @@ class Normal:
         return self._multiplied(a, inverse)
 
     def _extreme(self, operation: Operation, sums: tuple[Sum, Sum]) -> Sum:
-        """Of nested maxima (or minima) one; what cannot be the largest is left out."""
+        """Nested maxima (or minima) flattened; alternatives that cannot be the maximum are dropped."""
         first, second = (list(self._alternatives(operation, item)) for item in sums)
         if operation is Operation.MAXIMUM:  # each side's own were compared before
             first = [key for key in first if not any(_below(key, other) for other in second)]
@@ -193,7 +193,7 @@ class Normal:
         return dict(kept[0]) if len(kept) == 1 else self._opaque(Opaque(operation, kept))
 
     def _alternatives(self, operation: Operation, item: Sum) -> tuple[Key, ...]:
-        """What a nested maximum is taken of; of anything else, itself."""
+        """The arguments of a nested maximum (or minimum); for other sums, the sum itself."""
         if len(item) == 1:
             ((product, coefficient),) = item.items()
             part = self.basis[product[0]] if len(product) == 1 and coefficient == 1.0 else None
@@ -202,7 +202,7 @@ class Normal:
         return (self._merge(item),)
 
     def _merge(self, item: Sum) -> Key:
-        """The sum with products that differ in the factor of one dim alone as one, their factors added up."""
+        """The sum with products merged that differ only in the factor of one dim: these factors are added."""
         key = tuple(sorted((product, c) for product, c in item.items() if c != 0.0))
         if len(key) < 2:
             return key
@@ -244,8 +244,8 @@ class Normal:
         return tuple(sorted((product, c) for product, c in products.items() if c != 0.0))
 
     def _parted(self, products: Sum, kind: str) -> Sum:
-        """Products with a factor of open numbers of few values: what that factor is at least is a product without it, with which
-        others can be joined that are subtracted."""
+        """Split products that have a factor with few possible values into (minimum of the factor) x rest and a non-negative
+        remainder, so that subtracted products can be merged with the former."""
         result: Sum = {}
         for product, coefficient in products.items():
             own = next((place for place in product if self._kind[place] == kind), -1)
@@ -262,7 +262,7 @@ class Normal:
         return result
 
     def _at_least(self, place: int) -> float:
-        """The least value of a factor, where its open numbers have few; else 0."""
+        """The minimum of a factor if all its open numbers have finite ranges; else 0."""
         if place not in self._least:
             term = cast(Term, self.basis[place])
             opened = [part for part in made_of([term]) if part.operation is Operation.OPEN]
@@ -282,7 +282,7 @@ def _added(a: Sum, b: Sum, sign: float) -> Sum:
 
 
 def _below(a: Key, b: Key) -> bool:
-    """Whether a is at most b whatever its (non-negative) products are."""
+    """Whether a <= b for all values of the (non-negative) products."""
     other = dict(b)
     for product, c in a:
         if c > other.pop(product, 0.0):
@@ -291,16 +291,16 @@ def _below(a: Key, b: Key) -> bool:
 
 
 class Program:
-    """Lower bounds of ``outputs`` (terms or numbers), in their order."""
+    """Computes lower bounds of ``outputs`` (terms or numbers), in their order."""
 
-    def __init__(self, normal: Normal | None, outputs: Sequence[Number]) -> None:
-        """Without ``normal``, the terms as they are: for sets of one choice alone. That is as long as the formulas are, where a
-        normal form can be much longer."""
+    def __init__(self, normal: NormalForms | None, outputs: Sequence[Number]) -> None:
+        """Without ``normal``, the program has the terms as they are, valid only for sets of one choice. It is as long as the
+        formulas, while a normal form can be much longer."""
         writer = _Writer(normal) if normal is not None else _Copier()
         self.outputs = tuple(writer.output(output) for output in outputs)
         self.factors = writer.factors
         self.values = writer.code
-        self._ready: Ready | None = None
+        self._ready: NumpyCode | None = None
         self._prepared: tuple[Sequence[Array], Any] | None = None
 
     def __len__(self) -> int:
@@ -308,26 +308,26 @@ class Program:
 
     @property
     def code(self) -> Code:
-        """The values in registers, on one level. It is not kept: a search has thousands of programs."""
+        """The code with allocated registers, on one level. It is not cached, as a search has thousands of programs."""
         return allocated(self.values, self.outputs, [0] * len(self.values))
 
     def __call__(self, tables: Sequence[Array], choices: Mapping[str, Indices], rows: int) -> Array:
-        """Lower bounds, one row per output. ``tables``: of each factor, by node; ``choices``: of each dim, a node per row.
+        """Lower bounds, outputs x rows. ``tables``: for each factor, its value by node; ``choices``: by dim, a node per row.
 
-        The last tables are kept, prepared for the accelerator: they must not be changed in place."""
+        The accelerator caches the last tables: they must not be changed in place."""
         kernels = SWITCH.kernels()
         if kernels is not None:
             if self._prepared is None or self._prepared[0] is not tables:
-                self._prepared, self._ready = (tables, kernels.Rows(self.code, self.factors, tables)), None
+                self._prepared, self._ready = (tables, kernels.CompiledProgram(self.code, self.factors, tables)), None
             return cast(Array, self._prepared[1](choices, rows))
         loads = [(tables[at].take, factor.kind) for at, factor in enumerate(self.factors)]
         if self._ready is None:
-            self._ready = ready(self.code)
+            self._ready = numpy_code(self.code)
         calls, constants, outputs, needed = self._ready
         result = np.empty((len(outputs), rows))
-        held = np.empty((needed, min(rows, BLOCK)))
-        for start in range(0, rows, BLOCK):
-            stop = min(rows, start + BLOCK)
+        held = np.empty((needed, min(rows, ROWS_PER_BLOCK)))
+        for start in range(0, rows, ROWS_PER_BLOCK):
+            stop = min(rows, start + ROWS_PER_BLOCK)
             registers = [*held[:, : stop - start], *constants]
             nodes = {kind: own[start:stop] for kind, own in choices.items()}
             for function, a, b, target in calls:
@@ -338,13 +338,15 @@ class Program:
                     function(registers[a], registers[b], out=registers[target])
             for row, place in enumerate(outputs):
                 result[row, start:stop] = registers[place] if isinstance(place, int) else place
-        SWITCH.spent += len(calls) * (math.ceil(rows / BLOCK) * CALL_TIME + rows * VALUE_TIME)
+        SWITCH.spent += len(calls) * (math.ceil(rows / ROWS_PER_BLOCK) * NUMPY_CALL_TIME + rows * NUMPY_VALUE_TIME)
         return result
 
     def grid(self, tables: Sequence[Array], choices: Mapping[str, Indices]) -> Grid:
-        """All combinations of the ``choices`` (of each dim, nodes), to be costed in the order of dims there, the last contiguous.
+        """The grid of all combinations of the ``choices`` (nodes by dim), traversed in the order of its dims, the last
+        contiguous.
 
-        `order` says which order is fastest. Every dim of the factors must be there; a dim without factors only multiplies."""
+        `order` gives the fastest order. All dims of the factors must be present; a dim without factors only multiplies the
+        size."""
         kinds = [factor.kind for factor in self.factors]
         if empty := sorted(dim for dim in {*kinds, *choices} if not len(choices.get(dim, ()))):
             raise ValueError(f"grid: expected choices for every dim; got none for {', '.join(empty)}")
@@ -352,17 +354,17 @@ class Program:
         return Grid(self.values, self.outputs, kinds, columns, {dim: len(nodes) for dim, nodes in choices.items()})
 
     def order(self, counts: Mapping[str, int]) -> tuple[str, ...]:
-        """The order of the dims in which a grid with so many choices of each takes the least work."""
+        """The order of the dims with the least work for a grid with these numbers of choices."""
         return cheapest_order(self.values, [factor.kind for factor in self.factors], counts)
 
 
 class _Writer:
-    """Writes the instructions for sums; every value has a number of its own, constants stay floats."""
+    """Generates the instructions for normal forms; every value has its own number, constants are floats."""
 
-    def __init__(self, normal: Normal) -> None:
+    def __init__(self, normal: NormalForms) -> None:
         self.normal = normal
         self.factors: list[Factor] = []
-        self.code: list[Step] = []
+        self.code: list[Instruction] = []
         self._known: dict[object, Place] = {}
 
     def output(self, number: Number) -> Place:
@@ -372,7 +374,7 @@ class _Writer:
         key = (operation, a, b, type(a), type(b))
         if key not in self._known:
             self._known[key] = len(self.code)
-            self.code.append(Step(operation, len(self.code), a, b))
+            self.code.append(Instruction(operation, len(self.code), a, b))
         return int(self._known[key])
 
     def sum(self, key: Key, upper: bool) -> Place:
@@ -414,7 +416,7 @@ class _Writer:
         key = ("load", term.index, upper)
         if key not in self._known:
             self._known[key] = len(self.code)
-            self.code.append(Step(Operation.OPEN, len(self.code), len(self.factors), 0.0))
+            self.code.append(Instruction(Operation.OPEN, len(self.code), len(self.factors), 0.0))
             self.factors.append(Factor(next(iter(term.kinds)), term, upper))
         return int(self._known[key])
 
@@ -436,19 +438,19 @@ class _Writer:
 
 
 class _Copier:
-    """Writes the instructions for terms as they stand, factors of one dim apart."""
+    """Generates the instructions for terms as they are; terms of one dim are loaded as factors."""
 
     def __init__(self) -> None:
         self.factors: list[Factor] = []
-        self.code: list[Step] = []
+        self.code: list[Instruction] = []
         self._places: dict[int, Place] = {}
 
     def output(self, number: Number) -> Place:
-        """Where a number is."""
+        """The place of a number's value."""
         if not isinstance(number, Term):
             return float(number)
         left = [number]
-        while left:  # arguments first, without recursion
+        while left:  # operands first, without recursion
             term = left[-1]
             parts = [part for part in (term.a, term.b) if isinstance(part, Term)] if len(term.kinds) > 1 else []
             waiting = [part for part in parts if part.index not in self._places]
@@ -465,16 +467,16 @@ class _Copier:
             return float(term.a)
         target = len(self.code)
         if len(term.kinds) <= 1:
-            self.code.append(Step(Operation.OPEN, target, len(self.factors), 0.0))
+            self.code.append(Instruction(Operation.OPEN, target, len(self.factors), 0.0))
             self.factors.append(Factor(next(iter(term.kinds)), term, False))
         else:
             b = 0.0 if term.b is None else self._places[term.b.index]
-            self.code.append(Step(term.operation, target, self._places[term.a.index], b))
+            self.code.append(Instruction(term.operation, target, self._places[term.a.index], b))
         return target
 
 
 def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]:
-    """Values of terms for each row of the open numbers' columns."""
+    """Values of terms for each row of the columns of open numbers."""
     known: dict[int, Any] = {}
     rows = len(next(iter(columns.values())))
     for term in made_of(terms):
@@ -490,7 +492,7 @@ def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]
 
 
 def made_of(terms: Sequence[Term]) -> list[Term]:
-    """All terms that some terms are made of, arguments first."""
+    """All subterms of some terms, operands first."""
     found: dict[int, Term] = {}
     left = list(terms)
     while left:

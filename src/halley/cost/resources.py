@@ -1,11 +1,11 @@
-"""What events ask of a chip's resources: which one each keeps busy and for how long, and what it costs in energy."""
+"""Busy time of resources, and energy, of events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from halley.cost.estimate import Resource
-from halley.cost.events import Access, Crossing, Event, Passage, Work
+from halley.cost.events import Access, Event, LinkTraffic, PortTraffic, Work
 from halley.formulas.energy import action_energy
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
@@ -25,7 +25,7 @@ class Resources:
         self._ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
 
     def busy(self, events: Iterable[Event]) -> Busy:
-        """How long events keep each resource busy."""
+        """Busy time [s] of each resource."""
         result: Busy = {}
         for event in events:
             resource, time = self.of(event)
@@ -33,17 +33,17 @@ class Resources:
         return result
 
     def of(self, event: Event) -> tuple[Resource, Number]:
-        """The resource that an event keeps busy, and for how long [s] in the critical instance."""
+        """The resource of an event, and its busy time [s] in the critical instance."""
         match event:
             case Access():
                 memory = self._memories[event.memory]
                 bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
                 way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
                 return (way, event.memory), busy_time(event.critical, bandwidth)
-            case Passage():
+            case PortTraffic():
                 port = self._ports[event.level]
                 return ("port", event.level, "down" if event.down else "up"), busy_time(event.critical, port.bandwidth)
-            case Crossing():
+            case LinkTraffic():
                 return ("axis", event.level, event.axis), event.time
             case Work():
                 return ("engine", event.engine), event.time
@@ -57,7 +57,7 @@ def engine_of(chip: Chip, op: Op) -> Resource:
 
 
 def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resource, list[int]]:
-    """The engines that compute ops of several children, with the numbers of these."""
+    """The engines that compute ops of several children, with the indices of these children."""
     users: dict[Resource, list[int]] = {}
     for number, ops in enumerate(children):
         for engine in dict.fromkeys(engine_of(chip, op) for op in ops):
@@ -66,7 +66,7 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:
-    """The level that a resource belongs to, 0 the outermost."""
+    """Index of the level of a resource; 0 is the outermost."""
     match resource[0]:
         case "read" | "write" | "bus":
             return chip.depth(resource[1])
@@ -77,7 +77,7 @@ def depth_of(chip: Chip, resource: Resource) -> int:
 
 
 def added(*parts: Mapping[Resource, Number]) -> Busy:
-    """Busy times together."""
+    """The sum of busy times by resource."""
     result: Busy = {}
     for part in parts:
         for resource, time in part.items():
@@ -91,11 +91,11 @@ def energy_of(chip: Chip, event: Event) -> tuple[str, Number]:
         case Access():
             memory = chip.memory(event.memory)
             return event.memory, action_energy(event.total, memory.read_energy if event.is_read else memory.write_energy)
-        case Passage():
+        case PortTraffic():
             network = chip.level(event.level).network
             port = network.port if network else None
             return f"{event.level} port", action_energy(event.total, port.energy if port else 0.0)
-        case Crossing():
+        case LinkTraffic():
             return f"{event.level} network", action_energy(event.total, chip.axis(event.level, event.axis).link.energy)
         case Work():
             if chip.matrix is not None and event.engine == chip.matrix.name:

@@ -1,4 +1,4 @@
-"""How long the visits of Holds take at least: what their buffers, ports and partial sums wait for (docs/model.md, "Time")."""
+"""Least times of the visits of Holds, from waits for buffers, ports and partial sums (docs/model.md, "Time")."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from halley.cost.counting import Counter, Scope
+from halley.cost.counting import Counter, CountingScope
 from halley.cost.estimate import Moving
-from halley.cost.movement import Transfer
-from halley.cost.phases import Cost, Fetch, Returns, Visits
+from halley.cost.movement import HoldTransfer
+from halley.cost.phases import AccumulatorVisits, HoldFills, HoldVisits, SubtreeCost
 from halley.cost.resources import Busy, added
 from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term
@@ -19,7 +19,7 @@ from halley.ir.mapping import Hold
 
 
 def is_none(number: Number) -> bool:
-    """Whether a number that is none of several is 0."""
+    """Whether a number is a scalar 0, not an array or a term."""
     return isinstance(number, int | float) and not number
 
 
@@ -29,40 +29,40 @@ def single_buffer(buffers: Number) -> Number:
 
 
 def several_buffers(buffers: Number) -> Number:
-    """1 for a Hold of two buffers or more, else 0: for none, which leaves the Hold out, and for one."""
+    """1 for a Hold of two or more buffers; 0 for one buffer, and for none, which omits the Hold."""
     return minimum(maximum(buffers - 1, 0), 1)
 
 
-def _waits(transfer: Transfer) -> bool:
-    """Whether there may be a latency."""
+def _waits(transfer: HoldTransfer) -> bool:
+    """Whether a transfer may have a latency."""
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
-def _not_ahead(visits: Visits, entries: Number) -> Number:
-    """How long visits take at least [s] inside so many visits of a Hold that wait for each other: in each, as many have begun
-    before as there are buffers."""
+def _queued_time(visits: HoldVisits, entries: Number) -> Number:
+    """Least time [s] of visits inside ``entries`` dependent visits of an outer Hold: each starts with as many inner visits in
+    flight as there are buffers, and the remaining ones follow."""
     turns = ceil_div(visits.entries / entries, visits.buffers) - 1
     return entries * turns * visits.series / visits.entries
 
 
 class VisitTimes:
-    """The visits of the Holds of one tree. Without ``ramps``, first fills and last drains take only their latency; ``rough``:
-    lower bounds, of fewer terms."""
+    """Computes the visits of the Holds of one tree. Without ``ramps``, first fills and last drains take only their latency;
+    ``rough``: weaker lower bounds with fewer terms."""
 
     def __init__(self, counter: Counter, ramps: bool, rough: bool) -> None:
         self.counter, self.workload, self.ramps, self.rough = counter, counter.workload, ramps, rough
 
     def of(
-        self, node: Hold, inner: Cost, scope: Scope,
-        fills: Mapping[str, Transfer], drains: Mapping[str, Transfer], fetches: tuple[Fetch, ...],
-    ) -> tuple[tuple[Visits | Returns, ...], tuple[Moving, ...]]:  # fmt: skip
-        """How long the visits of a Hold and of those inside it take at least. A buffer of a group of tensors is in use from the
-        begin of their fill to the end of the work inside, or of their drain. Rough bounds leave out a single transfer without
-        latency: it is no longer than what its ports are busy for, and the work beside it no longer than the whole."""
+        self, node: Hold, inner: SubtreeCost, scope: CountingScope,
+        fills: Mapping[str, HoldTransfer], drains: Mapping[str, HoldTransfer], fetches: tuple[HoldFills, ...],
+    ) -> tuple[tuple[HoldVisits | AccumulatorVisits, ...], tuple[Moving, ...]]:  # fmt: skip
+        """Visits of a Hold and of its inner Holds, and transfer times of its groups. A buffer of a group is in use from the start
+        of the fill to the end of the work inside, or of the drain. Rough bounds omit a single transfer without latency, as its
+        ports' busy time and the work already bound it."""
         if self.counter.once or (type(node.buffers) is int and node.buffers < 2):
             return (), ()
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
-        found: list[Visits | Returns] = []
+        found: list[HoldVisits | AccumulatorVisits] = []
         for visits in inner.visits:
             further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
             within = visits.scaled(1 - single)
@@ -76,7 +76,7 @@ class VisitTimes:
             if not transfers or (self.rough and len(transfers) < 2 and not any(map(_waits, transfers))):
                 continue
             fetching, storing = self.serial(scope, coming), self.serial(scope, going)
-            in_turn = fetching + storing
+            sequential = fetching + storing
             moved = [total(map(self._carrying, side)) for side in (coming, going)]
             steps, larger = (0, 0) if self.rough else self._ragged(scope, group)
             if not is_none(larger):
@@ -86,45 +86,47 @@ class VisitTimes:
                 fetching = maximum(fetching, positive(moved[0]) * self._together(scope, fetches, node.buffers))
             own = fetching + storing
             moving.append((group, own))
-            inside = inner.steady if inner.handing is None else inner.handing.passing(group)
-            before = None if self.rough else (fetching if inner.handing else fetching + inside - inner.work) / entries
-            visits = Visits(group, own + inside, inside, entries, slots, before=before)
+            inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
+            before = None if self.rough else (fetching if inner.hand_over else fetching + inside - inner.work) / entries
+            visits = HoldVisits(group, own + inside, inside, entries, slots, before=before)
             if not is_none(larger):
                 full = (1 + larger) / entries
-                each = in_turn / entries + (larger * total(moved) + (1 + larger) * inside) / entries
+                each = sequential / entries + (larger * total(moved) + (1 + larger) * inside) / entries
                 period = ragged_time(steps, slots, each, full * longest((*moved, inside)))
                 visits = replace(visits, run=maximum(steps, 1), period=positive(larger) * period)
             found.append(visits.scaled(several))
             if going and any(name in drains and fills[name].events for name in group):
-                if not self.rough and not inner.handing:
-                    inside = maximum(inside, longest(_not_ahead(own, entries) for own in inner.visits if isinstance(own, Visits)))
+                if not self.rough and not inner.hand_over:
+                    inside = maximum(
+                        inside, longest(_queued_time(own, entries) for own in inner.visits if isinstance(own, HoldVisits))
+                    )
                     before = (fetching + inside - inner.work) / entries
                 for again, beside in self._returning(scope, group):
-                    waits = () if inner.handing or self.rough else (own, inner.work)
-                    returns = Returns(group, own + inside, entries, again, beside, 0, before, *waits)
+                    waits = () if inner.hand_over or self.rough else (own, inner.work)
+                    returns = AccumulatorVisits(group, own + inside, entries, again, beside, 0, before, *waits)
                     found.append(returns.scaled(several))
         return tuple(found), tuple(moving)
 
-    def fetches(self, node: Hold, fills: Iterable[Transfer], several: Number) -> Iterator[Fetch]:
-        """The fills of a Hold, where it has several buffers."""
+    def fetches(self, node: Hold, fills: Iterable[HoldTransfer], several: Number) -> Iterator[HoldFills]:
+        """The fills of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return
         for transfer in fills:
             if transfer.events:
                 busy = self.counter.resources.busy(transfer.events)
-                yield Fetch(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
+                yield HoldFills(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
 
-    def drained(self, drains: Iterable[Transfer], several: Number) -> Busy:
-        """How long drains keep each resource busy [s], where there are several buffers."""
+    def drained(self, drains: Iterable[HoldTransfer], several: Number) -> Busy:
+        """Busy time [s] of each resource by the drains of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return {}
         found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
         return {name: several * time for name, time in found.items()}
 
-    def _together(self, scope: Scope, fetches: tuple[Fetch, ...], buffers: Number) -> Number:
-        """How long fills take [s] that begin together on each visit of a Hold with so many buffers: those that come by the same
-        port do so one after the other. Of a Hold with more buffers they may have come before."""
-        latency: Number = 0  # the least of those that are there
+    def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
+        """Time [s] of fills that start together on each visit of a Hold with ``buffers`` buffers: fills through the same port are
+        sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
+        latency: Number = 0  # the minimum over the fills that count
         seen: Number = 0
         busy: Busy = {}
         for fetch in fetches:
@@ -137,9 +139,8 @@ class VisitTimes:
             busy = added(busy, {name: there * time for name, time in fetch.busy.items()})
         return self.counter.entries(scope) * latency + longest(busy.values())
 
-    def _returning(self, scope: Scope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
-        """Of each loop over a dim that is summed up, how often a sum comes again in it, and how many tiles other loops inside it
-        walk."""
+    def _returning(self, scope: CountingScope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
+        """For each loop over a reduced dim: (visits to each sum, number of tiles of the other loops inside it)."""
         summed = {dim for name in group if (op := self.workload.producer(name)) for dim in self.workload.reduced(op)}
         again: Number = 1
         beside: Number = 1
@@ -153,14 +154,14 @@ class VisitTimes:
             else:
                 beside = beside * self.trips(scope, at)
 
-    def trips(self, scope: Scope, at: int) -> Number:
-        """How often the loop at a place runs on each entry of it."""
+    def trips(self, scope: CountingScope, at: int) -> Number:
+        """Iterations per entry of the loop at an index of the scope's loops."""
         inside, outside = (self.counter.entries(replace(scope, loops=scope.loops[:stop])) for stop in (at + 1, at))
         return inside / outside
 
-    def _ragged(self, scope: Scope, group: tuple[str, ...]) -> tuple[Number, Number]:
-        """How many steps the innermost loop around a Hold has that has several, and by what share its full tiles are larger than
-        its tiles on average; 0 and 0 where all tiles of the group are alike in it."""
+    def _ragged(self, scope: CountingScope, group: tuple[str, ...]) -> tuple[Number, Number]:
+        """(number of steps of the innermost loop around a Hold with more than one step, relative excess of its full tile over its
+        average tile); (0, 0) if all its tiles of the group are equal."""
         steps: Number = 0
         larger: Number = 0
         innermost: Number = 1
@@ -182,12 +183,12 @@ class VisitTimes:
                 break
         return steps, larger
 
-    def _carrying(self, transfer: Transfer) -> Number:
-        """Time of a transfer at its slowest port [s], all rounds one after the other, without latencies."""
+    def _carrying(self, transfer: HoldTransfer) -> Number:
+        """Time [s] of a transfer at its slowest port, summed over all visits, without latencies."""
         return longest(self.counter.resources.busy(transfer.events).values())
 
-    def serial(self, scope: Scope, transfers: Iterable[Transfer]) -> Number:
-        """Time of transfers that nothing hides: one after the other, each at its slowest port."""
+    def serial(self, scope: CountingScope, transfers: Iterable[HoldTransfer]) -> Number:
+        """Time [s] of sequential transfers without overlap, each at the speed of its slowest port."""
         result: Number = 0
         for transfer in transfers:
             if transfer.events:

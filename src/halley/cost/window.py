@@ -1,14 +1,14 @@
-"""Counts over dims that are read at a sum of two others: the tiles of such a dim overlap (docs/model.md, "Windows").
+"""Counts over dims that are read at a sum of two others, whose tiles overlap (docs/model.md, "Windows").
 
-A loop over p or r narrows h, where tensors over h are read at p + r: the window of a tile of p and a tile of r has as many
-points as both have together, less one. Summed over tiles this is a product of sums over p and over r, not of sums over h.
+If a tensor over h is read at p + r, a loop over p or r narrows h: the window of a tile of a points of p and a tile of b points of
+r has a + b - 1 points. Summed over tiles this is a sum of products of sums over p and over r.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halley.cost.counting import Along, Axes, AxisName, Counter, Loop, Scope, Sums
+from halley.cost.counting import Axes, AxisName, Counter, CountingScope, DimFactor, Loop, Sums
 from halley.cost.masking import MaskCounter
 from halley.formulas.numbers import Number, positive
 from halley.formulas.tiling import Split, covered, steps, visits, windowed
@@ -17,26 +17,22 @@ from halley.ir.masks import masks
 from halley.ir.workload import Window, Workload
 
 
-def counter_of(
-    workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
-) -> Counter:
-    """The counter that the workload needs."""
+def counter_of(workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> Counter:
+    """The counter for a workload: with windows, with masks, or the basic one."""
     made = WindowCounter if workload.windows else MaskCounter if masks(workload) else Counter
     return made(workload, chip, totals, times, sums)
 
 
 class WindowCounter(Counter):
-    """A `Counter` that knows the dims whose tiles overlap. Such a dim is either cut by loops of its own, around whoever walks
-    it, or by those over the dims that add up to it, around whoever reads windows of it; never by both."""
+    """A `Counter` for dims that windows read, whose tiles overlap. Such a dim is tiled either by its own loops, around ops that
+    iterate it, or by loops over base and offset, around ops that read windows of it; never by both."""
 
-    def __init__(
-        self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None
-    ) -> None:
+    def __init__(self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> None:
         super().__init__(workload, chip, totals, times, sums)
         self._windows = workload.windows
 
     def _cut(self, dim: str, loops: tuple[Loop, ...]) -> Window | None:
-        """The sum that narrows a dim here."""
+        """The window whose base or offset narrows a dim in these loops, or None."""
         window = self._windows.get(dim)
         narrowed = window is not None and any(loop.dim in (window.base, window.offset) for loop in loops)
         return window if narrowed else None
@@ -44,14 +40,14 @@ class WindowCounter(Counter):
     def boxes(
         self,
         dims: tuple[str, ...],
-        scope: Scope,
+        scope: CountingScope,
         loops: tuple[Loop, ...],
         each: Axes,
         critical: Axes = frozenset(),
-        leaf: Mapping[str, Along] | None = None,
+        leaf: Mapping[str, DimFactor] | None = None,
         skip: tuple[str, ...] = (),
     ) -> Number:
-        """As of any `Counter`: tiles of p that differ have windows that differ, so that members that differ in p count."""
+        """As for `Counter`: members with different tiles of the base have different windows, so each of them counts."""
         windows = [window for window in (self._cut(dim, loops) for dim in dims) if window is not None]
         if not windows:
             return super().boxes(dims, scope, loops, each, critical, leaf, skip)
@@ -76,18 +72,19 @@ class WindowCounter(Counter):
             return super().first_tile(dim, loops)
         return super().first_tile(window.base, loops) + super().first_tile(window.offset, loops) - 1
 
-    def kept(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+    def resident(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         window = self._cut(dim, loops)
         if window is None:
-            return super().kept(dim, loops, within, index)
+            return super().resident(dim, loops, within, index)
         places = [
             (loop, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
             for loop in loops
         ]
-        return self._first(window, "kept", places) * positive(super().kept(dim, loops, within, index))
+        return self._first(window, "resident", places) * positive(super().resident(dim, loops, within, index))
 
     def _first(self, window: Window, name: str, places: list[tuple[Loop, bool, int]]) -> Number:
-        """Points of the windows that the chosen tiles have: (loop, whether all its tiles count, else which one)."""
+        """Points of the windows of selected tiles. ``places``: (loop, whether all its tiles count, otherwise the index of the
+        tile)."""
 
         def chosen(dim: str) -> list[Split]:
             return [Split(loop.tile, summed, place) for loop, summed, place in places if loop.dim == dim]

@@ -1,7 +1,7 @@
-"""Collectives over whole axes as DFModel has them (arXiv 2412.16432, published code): bandwidth alone, no latency.
+"""Collectives over whole axes as in DFModel (arXiv 2412.16432, published code): bandwidth only, no latency.
 
-A chip sends on all its links of an axis at once. Over several axes an all-gather goes axis by axis on what is left, an all-to-all
-axis by axis on all of it.
+A chip sends on all its links of an axis at once. Over several axes, an all-gather proceeds axis by axis on the remaining part,
+an all-to-all axis by axis on all of the data.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 
-INJECTION: dict[Topology, Callable[[Axis], float]] = {
+INJECTION_BANDWIDTH: dict[Topology, Callable[[Axis], float]] = {
     Topology.RING: lambda axis: 2 * axis.link.bandwidth,
-    # as the published code has it: the switch adds, so that each byte passes a chip's port once
+    # as in the published code: the switch reduces, so each byte passes a chip's port once
     Topology.SWITCH: lambda axis: 2 * axis.link.bandwidth,
     Topology.FULL: lambda axis: (axis.size - 1) * axis.link.bandwidth,
 }
@@ -30,29 +30,30 @@ def _ring_exchange(axis: Axis, size: float) -> float:
     return float(cut_bound(half * size / axis.size, 2 * axis.link.bandwidth))
 
 
-EXCHANGE: dict[Topology, Callable[[Axis, float], float]] = {
+ALL_TO_ALL_TIME: dict[Topology, Callable[[Axis, float], float]] = {
     Topology.RING: _ring_exchange,
     Topology.SWITCH: lambda axis, size: float(gather_bound(axis.size, size, axis.link.bandwidth)),
-    Topology.FULL: lambda axis, size: float(gather_bound(axis.size, size, INJECTION[Topology.FULL](axis))),
+    Topology.FULL: lambda axis, size: float(gather_bound(axis.size, size, INJECTION_BANDWIDTH[Topology.FULL](axis))),
 }
-"""Time of an all-to-all [s] in which each chip sends ``size`` bytes: a ring is cut in halves, a switch has a port per chip."""
+"""Time of an all-to-all [s] in which each chip sends ``size`` bytes: limited by the bisection of a ring, by the port of a
+switch."""
 
-PASSES = {CollectiveKind.ALL_GATHER: 1, CollectiveKind.REDUCE_SCATTER: 1, CollectiveKind.ALL_REDUCE: 2}
-"""Gathers that a collective consists of."""
+GATHERS_PER_COLLECTIVE = {CollectiveKind.ALL_GATHER: 1, CollectiveKind.REDUCE_SCATTER: 1, CollectiveKind.ALL_REDUCE: 2}
+"""Number of all-gathers or reduce-scatters that a collective consists of."""
 
 
 def check_axes(axes: Iterable[Axis]) -> None:
-    """Raises BadInput: axes of topologies that DFModel has no times for, all at once."""
-    known = ", ".join(INJECTION)
-    unknown = [axis for axis in axes if axis.topology not in INJECTION]
+    """Raises BadInput: axes of topologies that DFModel does not model, all at once."""
+    known = ", ".join(INJECTION_BANDWIDTH)
+    unknown = [axis for axis in axes if axis.topology not in INJECTION_BANDWIDTH]
     faults = [Fault(f"axis {axis.name}", f"one of {known}", str(axis.topology)) for axis in unknown]
     if faults:
         raise BadInput(faults)
 
 
 def collective_time(kind: CollectiveKind, axes: tuple[Axis, ...], size: float) -> float:
-    """Time [s] of a collective over the product of axes; ``size`` [B] as `halley.network.time.collective.CONVENTIONS` counts it.
-    The axes are taken in the order that is fastest.
+    """Time [s] of a collective over the product of axes, in the fastest order of the axes; ``size`` [B] as in
+    `halley.network.time.collective.CONVENTIONS`.
 
     >>> from halley.ir.hardware import Link
     >>> ring = Axis("x", 8, Topology.RING, Link(25e9))
@@ -62,27 +63,29 @@ def collective_time(kind: CollectiveKind, axes: tuple[Axis, ...], size: float) -
     Raises BadInput: another kind of collective.
     """
     if kind is CollectiveKind.ALL_TO_ALL:
-        return float(total(EXCHANGE[axis.topology](axis, size) for axis in axes))
-    if kind not in PASSES:
-        raise BadInput(Fault("collective in the view of DFModel", f"{', '.join(PASSES)} or all-to-all", str(kind)))
-    return PASSES[kind] * min(_gather(order, size) for order in permutations(axes))
+        return float(total(ALL_TO_ALL_TIME[axis.topology](axis, size) for axis in axes))
+    if kind not in GATHERS_PER_COLLECTIVE:
+        raise BadInput(
+            Fault("collective in the view of DFModel", f"{', '.join(GATHERS_PER_COLLECTIVE)} or all-to-all", str(kind))
+        )
+    return GATHERS_PER_COLLECTIVE[kind] * min(_gather(order, size) for order in permutations(axes))
 
 
 def _gather(axes: tuple[Axis, ...], size: float) -> float:
     found, before = 0.0, 1
     for axis in axes:
-        found += float(dimension_time(axis.size, before, size, INJECTION[axis.topology](axis)))
+        found += float(dimension_time(axis.size, before, size, INJECTION_BANDWIDTH[axis.topology](axis)))
         before *= axis.size
     return found
 
 
 def transfer_time(axes: tuple[Axis, ...], size: float) -> float:
-    """Time [s] of a message to the next pipeline stage, over the slowest of the axes that hold the stages; 0 without any."""
+    """Time [s] of a message to the next pipeline stage, over the slowest of the axes of the stages; 0 without any."""
     return max((float(busy_time(size, axis.link.bandwidth)) for axis in axes), default=0.0)
 
 
 def mesh_time(system: System) -> Callable[[CollectiveKind, tuple[str, ...], int], float]:
-    """The times as `halley.sharding.layouts.CollectiveTime`, over the system's axes by name."""
+    """The times as a `halley.sharding.layouts.CollectiveTime`, over the system's axes by name."""
     named = {axis.name: axis for axis in system.axes}
     known: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = {}
 

@@ -1,12 +1,12 @@
-"""Training on a whole system in the view of DFModel (arXiv 2412.16432): the best use of each axis, proven.
+"""Training on a whole system in the view of DFModel (arXiv 2412.16432): the best role of each axis, proven.
 
-Every axis serves one purpose as a whole: data, pipeline or tensor parallelism. Compute, memory and network of what runs together
-overlap fully, no collective has a latency, nothing is computed twice, embedding and head are left out. Chips whose kernels stream
-into each other run in their best partitions (`halley.spatial.solve`), others kernel by kernel.
+Every axis has one role: data, pipeline or tensor parallelism. Compute, memory and network of concurrent kernels overlap fully,
+collectives have no latency, nothing is recomputed, embedding and head are omitted. On chips that stream between kernels, these
+run in the best partitions (`halley.spatial.solve`), on others one by one.
 
-Each partition works off a microbatch before the next partition begins, its weights loaded once for it; memory has to hold what
-all partitions pass on of it. The pipeline fills and drains once in an iteration. Gradients are summed over the data-parallel
-chips beside the work.
+Each partition processes a microbatch before the next partition starts, with its weights loaded once for it; memory has to hold
+the tensors that all partitions pass on. The pipeline fills and drains once per iteration. Gradients are reduced over the
+data-parallel chips in parallel with the work.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from halley.dfmodel.chip import LIMITS, Attempt, OneByOne, dfmodel_chip, floor_costs, one_by_one, singles, usable_tables
-from halley.dfmodel.layer import FORWARD, WORD, check_layer, layer_graph
+from halley.dfmodel.chip import (
+    LIMITING_RESOURCES,
+    TileSearch,
+    UnfusedCosts,
+    dfmodel_chip,
+    floor_costs,
+    single_kernel_groups,
+    unfused_costs,
+    usable_tables,
+)
+from halley.dfmodel.layer import BYTES_PER_ELEMENT, FORWARD, check_layer, layer_graph
 from halley.dfmodel.network import check_axes, collective_time, transfer_time
 from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.numbers import ceil_div
@@ -32,15 +41,15 @@ from halley.ir.system import System
 from halley.network.graph.bill import Bill, bill
 from halley.optim.downsets import Costs
 from halley.sharding.axes import Assignment, Role, assignment_text, assignments, degree, parts_of
-from halley.spatial.chip import DFMODEL, Graph, Problem, SpatialChip
-from halley.spatial.growth import Tables
-from halley.spatial.solve import AGREE, SpatialPlan, climb, plan, tiled_plan
+from halley.spatial.chip import DFMODEL, SpatialChip, SpatialGraph, SpatialProblem
+from halley.spatial.growth import GrowthTables
+from halley.spatial.solve import RELATIVE_ROUNDING, SpatialPlan, plan, search_rising_limits, tiled_plan
 from halley.workloads.transformer import Transformer, check_training
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which axes serve what, and how many sequences are processed in a row."""
+class AxisChoice:
+    """The role of each axis, and the number of sequences processed in a row."""
 
     assignment: Assignment
     microbatch: int
@@ -50,8 +59,8 @@ class Choice:
 class DFModelProblem:
     """A model, the system that trains it, the ``batch`` [sequences] of an iteration, each of ``sequence`` [tokens].
 
-    ``fused``: the chip runs kernels side by side that stream into each other (a dataflow chip); else one by one. ``degrees``:
-    ranks that a role must have.
+    ``fused``: the chip runs kernels concurrently that stream to each other (a dataflow chip); else one by one. ``degrees``:
+    required ranks by role.
 
     Raises BadInput: a layer other than GPT's, axes of topologies that DFModel lacks, sizes below 1.
     """
@@ -83,36 +92,36 @@ class DFModelProblem:
         return self.system.chips * self.chip.peak
 
     def axes(self, assignment: Assignment, role: Role) -> tuple[Axis, ...]:
-        """The system's axes that serve a role."""
+        """The system's axes with a role."""
         return tuple(self.system.axis(part.axis) for part in parts_of(assignment, role))
 
-    def stage(self, choice: Choice) -> Problem:
-        """A layer on one chip of a stage; layers are distributed in whole ones, so that the stage with most of them decides."""
+    def stage(self, choice: AxisChoice) -> SpatialProblem:
+        """A layer on one chip of a stage. Stages have whole layers, so the stage with most of them counts."""
         stages = degree(choice.assignment, Role.PIPELINE)
-        return Problem(
+        return SpatialProblem(
             _graph(self.shape, self.sequence, self.axes(choice.assignment, Role.MODEL)),
             self.chip,
             DFMODEL,
             int(ceil_div(self.shape.layers, stages)) * stages,
             stages,
-            transfer_time(self.axes(choice.assignment, Role.PIPELINE), self.shape.model * self.sequence * WORD),
+            transfer_time(self.axes(choice.assignment, Role.PIPELINE), self.shape.model * self.sequence * BYTES_PER_ELEMENT),
             self.fused,
             most=choice.microbatch,
             fewest=choice.microbatch,
         )
 
     def samples(self, assignment: Assignment) -> int:
-        """Samples of an iteration on each data-parallel replica: on the one that has most."""
+        """Samples of an iteration on the data-parallel replica with most."""
         return int(ceil_div(self.batch, degree(assignment, Role.DATA)))
 
-    def scale(self, choice: Choice, stage: Problem) -> float:
-        """Seconds of an iteration for each second of a layer and sample [1]."""
+    def scale(self, choice: AxisChoice, stage: SpatialProblem) -> float:
+        """Iteration time per layer time and sample [1]."""
         microbatches = self.samples(choice.assignment) // choice.microbatch
         passes = choice.microbatch * float(stage_time(1.0, stage.layers, stage.stages))
         return float(even_pipeline_time(stage.stages, 1, microbatches, passes, 0.0))
 
-    def reduction(self, choice: Choice, stage: Problem) -> float:
-        """Time of summing a stage's gradients over the replicas [s]."""
+    def reduction(self, choice: AxisChoice, stage: SpatialProblem) -> float:
+        """Time to reduce a stage's gradients over the replicas [s]."""
         data = self.axes(choice.assignment, Role.DATA)
         if not data:
             return 0.0
@@ -121,15 +130,15 @@ class DFModelProblem:
 
 
 @lru_cache(maxsize=256)
-def _graph(shape: Transformer, sequence: int, axes: tuple[Axis, ...]) -> Graph:
+def _graph(shape: Transformer, sequence: int, axes: tuple[Axis, ...]) -> SpatialGraph:
     chips = math.prod(axis.size for axis in axes)
     return layer_graph(shape, sequence, chips, lambda size: collective_time(CollectiveKind.ALL_REDUCE, axes, size))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An assignment with its best microbatch: ``time`` [s] of an iteration, exactly, or a lower bound of it that ruled it out;
-    infinite, with the ``reason``, where it does not work."""
+    """An assignment with its best microbatch. ``time`` [s] of an iteration: exact, or a lower bound that rules it out;
+    infinite, with the ``reason``, where it is impossible."""
 
     assignment: Assignment
     time: float
@@ -141,11 +150,12 @@ class Candidate:
 class DFModelResult:
     """The best plan: its axes and microbatch, its partitions (``layer``), ``time`` [s] of an iteration.
 
-    ``candidates``: every assignment of the space, the fastest first. ``choices``: assignments and microbatches. It is proven:
-    every choice was costed, or is no better by its lower bound."""
+    ``candidates``: every assignment of the space, the fastest first. ``choices``: number of assignments with microbatches. The
+    plan is proven optimal: every other choice was costed, or is no better by its lower bound.
+    """
 
     problem: DFModelProblem
-    choice: Choice
+    choice: AxisChoice
     layer: SpatialPlan
     time: float
     candidates: tuple[Candidate, ...]
@@ -170,12 +180,12 @@ class DFModelResult:
 
     @property
     def account(self) -> dict[str, float]:
-        """Where an iteration's time goes [s]: partitions by what limits them, loading of weights, waits for transfers to the next
-        stage, filling and draining of the pipeline, waits for gradients. Adds up to ``time``."""
+        """Breakdown of an iteration's time [s]: partitions by limiting resource, loading of weights, waits for transfers to the
+        next stage, filling and draining of the pipeline, waits for gradients. Adds up to ``time``."""
         stage, parts = self.layer.problem, self.layer.partitions
         whole = self.problem.scale(self.choice, stage)
         busy = float(stage_time(1.0, stage.layers, stage.stages)) * self.problem.samples(self.choice.assignment)
-        found = {name: total(part.steady for part in parts if part.bottleneck == name) for name in LIMITS}
+        found = {name: total(part.steady for part in parts if part.bottleneck == name) for name in LIMITING_RESOURCES}
         found["weights"] = amortised_time(0.0, total(part.once for part in parts), self.layer.samples)
         found["transfers"] = max(0.0, self.layer.layer - total(found.values()))
         account = {name: float(share) * busy for name, share in found.items()}
@@ -188,19 +198,19 @@ class DFModelResult:
 
 
 def best_training(problem: DFModelProblem) -> DFModelResult:
-    """The assignment of whole axes, the microbatch and the partitions on the chip that take least time, proven.
+    """The assignment of whole axes, the microbatch and the partitions on the chip with the least time, proven.
 
     Raises Infeasible: nothing fits; BadInput: degrees that no assignment has.
     """
     start = time.perf_counter()
     found: dict[Assignment, Candidate] = {}
-    open_: list[tuple[Choice, Problem]] = []
+    open_: list[tuple[AxisChoice, SpatialProblem]] = []
     for assignment in assignments(problem.system, problem.degrees, whole=True):
-        reason = _unfit(problem, assignment)
+        reason = _unusable(problem, assignment)
         found[assignment] = Candidate(assignment, math.inf, reason=reason or "memory does not hold a sample")
         if not reason:
             sizes = _divisors(problem.samples(assignment))
-            open_ += ((choice, problem.stage(choice)) for choice in (Choice(assignment, size) for size in sizes))
+            open_ += ((choice, problem.stage(choice)) for choice in (AxisChoice(assignment, size) for size in sizes))
     judge = _fused if problem.fused else _one_by_one
     best = judge(problem, open_, found)
     if best is None:
@@ -213,7 +223,7 @@ Named = tuple[Sequence[str], Sequence[str], int]
 """Names of the kernels of a partition, of those of them whose weights stream, and the points of a sequence tile."""
 
 
-def decided_dfmodel(problem: DFModelProblem, choice: Choice, chain: Sequence[Named]) -> tuple[SpatialPlan, float]:
+def decided_dfmodel(problem: DFModelProblem, choice: AxisChoice, chain: Sequence[Named]) -> tuple[SpatialPlan, float]:
     """The plan of these decisions, costed from scratch: its partitions, and the time of an iteration [s].
 
     Raises BadInput: axes that the system lacks or that are not whole, a microbatch that does not divide the samples of a replica,
@@ -222,7 +232,7 @@ def decided_dfmodel(problem: DFModelProblem, choice: Choice, chain: Sequence[Nam
     where = f"plan of {problem.shape.name} in DFModel's view"
     if choice.assignment not in assignments(problem.system, problem.degrees, whole=True):
         raise BadInput(Fault(f"{where}, axes", "whole axes of the system", assignment_text(choice.assignment)))
-    if reason := _unfit(problem, choice.assignment):
+    if reason := _unusable(problem, choice.assignment):
         raise Infeasible(Fault(f"{where}, axes", "an assignment that works", reason))
     if choice.microbatch not in _divisors(problem.samples(choice.assignment)):
         expected = f"a divisor of the {problem.samples(choice.assignment)} samples of a replica"
@@ -241,7 +251,7 @@ def decided_dfmodel(problem: DFModelProblem, choice: Choice, chain: Sequence[Nam
     return replace(layer, bound=layer.layer), time
 
 
-def _unfit(problem: DFModelProblem, assignment: Assignment) -> str:
+def _unusable(problem: DFModelProblem, assignment: Assignment) -> str:
     stages, replicas = degree(assignment, Role.PIPELINE), degree(assignment, Role.DATA)
     if stages > problem.shape.layers:
         return f"{stages} stages for {problem.shape.layers} layers"
@@ -250,22 +260,24 @@ def _unfit(problem: DFModelProblem, assignment: Assignment) -> str:
     return ""
 
 
-Open: TypeAlias = Sequence[tuple[Choice, Problem]]
-Found: TypeAlias = dict[Assignment, Candidate]
+OpenChoices: TypeAlias = Sequence[tuple[AxisChoice, SpatialProblem]]
+CandidatesByAssignment: TypeAlias = dict[Assignment, Candidate]
 
 
-def _note(found: Found, assignment: Assignment, time: float, exact: bool = True) -> None:
+def _note(found: CandidatesByAssignment, assignment: Assignment, time: float, exact: bool = True) -> None:
     if time < found[assignment].time:
         found[assignment] = Candidate(assignment, time, exact)
 
 
-def _one_by_one(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, SpatialPlan, float] | None:
+def _one_by_one(
+    problem: DFModelProblem, open_: OpenChoices, found: CandidatesByAssignment
+) -> tuple[AxisChoice, SpatialPlan, float] | None:
     """The best choice without fusion; all are costed."""
-    known: dict[int, OneByOne] = {}
-    best: tuple[float, Choice, Problem] | None = None
+    known: dict[int, UnfusedCosts] = {}
+    best: tuple[float, AxisChoice, SpatialProblem] | None = None
     for choice, stage in open_:
         if id(stage.graph) not in known:
-            known[id(stage.graph)] = one_by_one(stage)
+            known[id(stage.graph)] = unfused_costs(stage)
         costs = known[id(stage.graph)]
         layer = max(stage.value(costs.steady, costs.setup, costs.kept), stage.transfer)
         time = max(layer * problem.scale(choice, stage), problem.reduction(choice, stage))
@@ -275,14 +287,16 @@ def _one_by_one(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Cho
     if best is None:
         return None
     time, choice, stage = best
-    return choice, _agreeing(problem, choice, plan(stage, stage.graph.sequence, singles(stage.graph)), time), time
+    return choice, _recosted(problem, choice, plan(stage, stage.graph.sequence, single_kernel_groups(stage.graph)), time), time
 
 
-def _fused(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, SpatialPlan, float] | None:
+def _fused(
+    problem: DFModelProblem, open_: OpenChoices, found: CandidatesByAssignment
+) -> tuple[AxisChoice, SpatialPlan, float] | None:
     """The best choice with fusion. Searches of all choices and sequence tiles share one limit, which rises from the lowest
     bound."""
-    known: dict[int, list[tuple[Tables, Costs]]] = {}
-    attempts: list[Attempt[Choice]] = []
+    known: dict[int, list[tuple[GrowthTables, Costs]]] = {}
+    attempts: list[TileSearch[AxisChoice]] = []
     for choice, stage in open_:
         if id(stage.graph) not in known:
             known[id(stage.graph)] = [(made, floor_costs(made)) for made in usable_tables(stage)]
@@ -291,7 +305,7 @@ def _fused(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, 
         scale = problem.scale(choice, stage)
         least = max(problem.reduction(choice, stage), stage.transfer * scale)
         for made, floor in known[id(stage.graph)]:
-            attempts.append(Attempt(choice, replace(made, problem=stage), floor, scale, least))
+            attempts.append(TileSearch(choice, replace(made, problem=stage), floor, scale, least))
     attempts = sorted((each for each in attempts if math.isfinite(each.root)), key=lambda each: each.root)
     value, best = math.inf, None
     for attempt in attempts:
@@ -300,7 +314,7 @@ def _fused(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, 
         groups, value = attempt.consecutive(value)
         best = (groups, value, attempt) if groups else best
     if attempts:
-        best = climb(attempts, value) or best
+        best = search_rising_limits(attempts, value) or best
     for attempt in attempts:
         _note(found, attempt.choice.assignment, attempt.root, exact=False)
     if best is None:
@@ -309,14 +323,14 @@ def _fused(problem: DFModelProblem, open_: Open, found: Found) -> tuple[Choice, 
     choice = winner.choice
     found[choice.assignment] = Candidate(choice.assignment, time)
     layer = tiled_plan(winner.made.problem, groups)
-    return choice, _agreeing(problem, choice, layer, time), time
+    return choice, _recosted(problem, choice, layer, time), time
 
 
-def _agreeing(problem: DFModelProblem, choice: Choice, layer: SpatialPlan, time: float) -> SpatialPlan:
+def _recosted(problem: DFModelProblem, choice: AxisChoice, layer: SpatialPlan, time: float) -> SpatialPlan:
     """The plan, costed from scratch. Raises InternalError: the search had found another time."""
     stage = layer.problem
     costed = max(layer.layer * problem.scale(choice, stage), problem.reduction(choice, stage))
-    if not math.isclose(costed, time, rel_tol=AGREE):
+    if not math.isclose(costed, time, rel_tol=RELATIVE_ROUNDING):
         raise InternalError(Fault("plan in DFModel's view", f"{costed!r} s, costed from scratch", f"{time!r} s from the search"))
     return replace(layer, bound=layer.layer)
 

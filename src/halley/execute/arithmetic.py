@@ -1,4 +1,4 @@
-"""What one op computes on a tile, and how often the engines touch the tile's elements while they do."""
+"""Evaluation of one op on a tile with NumPy, and how often the engines read and write the tile's elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halley.execute.functions import (
     DEFINITIONS,
     MONOID_DEFINITIONS,
     Array,
-    Site,
+    FunctionSite,
     State,
     causal_windows,
     scan,
@@ -25,8 +25,8 @@ from halley.ir.workload import Op, OpKind, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A tile of each output, and how many points of the reduction each of its elements has seen."""
+class TileResult:
+    """A tile of each output, and the number of points of the reduction that each of its elements contains."""
 
     state: State
     points: int
@@ -43,14 +43,14 @@ def align(array: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
     return turned.reshape([turned.shape[kept.index(dim)] if dim in kept else 1 for dim in target])
 
 
-def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges, operands: Sequence[Array]) -> Result:
-    """Run an op on the operands that the ranges select; each output comes in the order of its tensor's dims."""
+def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges, operands: Sequence[Array]) -> TileResult:
+    """Run an op on the operands that the ranges select; each output has the order of its tensor's dims."""
     dims = [workload.tensors[name].dims for name in op.inputs]
     shape = tuple(ranges[dim][1] - ranges[dim][0] for dim in op.dims)
     points = int(np.prod([ranges[dim][1] - ranges[dim][0] for dim in reduced], dtype=int))
-    site = Site(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
+    site = FunctionSite(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
     for dim in workload.whole(op):
-        _whole(workload, op, dim, ranges)
+        _check_untiled(workload, op, dim, ranges)
     aligned = [align(array, own, op.dims) for array, own in zip(operands, dims, strict=True)] if _aligns(op) else []
     target = workload.tensors[op.outputs[0]].dims
     with np.errstate(all="ignore"):
@@ -58,33 +58,33 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
             case OpKind.CONTRACT:
                 letters = {dim: index for index, dim in enumerate(op.dims)}
                 terms = [x for array, own in zip(operands, dims, strict=True) for x in (array, [letters[d] for d in own])]
-                return Result((np.asarray(np.einsum(*terms, [letters[d] for d in target])),), points)
+                return TileResult((np.asarray(np.einsum(*terms, [letters[d] for d in target])),), points)
             case OpKind.REDUCE:
                 value = np.broadcast_to(DEFINITIONS[op.function](site, *aligned), shape)
                 axes = tuple(op.dims.index(dim) for dim in reduced)
                 state = MONOID_DEFINITIONS[op.monoid].reduce(site, value, axes)
                 kept = [dim for dim in op.dims if dim not in reduced]
                 outputs = [workload.tensors[name].dims for name in op.outputs]
-                return Result(tuple(align(part, kept, own) for part, own in zip(state, outputs, strict=True)), points)
+                return TileResult(tuple(align(part, kept, own) for part, own in zip(state, outputs, strict=True)), points)
             case OpKind.MAP:
                 value = np.broadcast_to(DEFINITIONS[op.function](site, *aligned), shape)
             case OpKind.PERMUTE:
-                return Result((_copied(op, operands[0], dims[0], target),), points)
+                return TileResult((_copied(op, operands[0], dims[0], target),), points)
             case OpKind.SCAN:
                 if len(aligned) == 1:  # the inputs of a linear scan play different roles; a function of one value does not apply
                     aligned = [DEFINITIONS[op.function](site, *aligned)]
                 reverse = dict(op.constants).get("reverse", 0.0) == 1.0
                 value = np.broadcast_to(scan(op.monoid, aligned, [op.dims.index(dim) for dim in op.sequence], reverse), shape)
             case OpKind.FFT:
-                return Result(_transformed(workload, op, operands, dims[0], target), points)
+                return TileResult(_transformed(workload, op, operands, dims[0], target), points)
             case OpKind.WINDOW:
-                return Result((_windows(workload, op, operands[0], dims[0], target, ranges),), points)
+                return TileResult((_windows(workload, op, operands[0], dims[0], target, ranges),), points)
             case OpKind.GATHER:
-                return Result((_gather(workload, op, ranges, operands),), points)
+                return TileResult((_gather(workload, op, ranges, operands),), points)
             case OpKind.SCATTER:
                 scattered = _scatter if len(op.inputs) == 2 else _overlapped
-                return Result((scattered(workload, op, ranges, operands),), points)
-    return Result((align(value, op.dims, target),), points)
+                return TileResult((scattered(workload, op, ranges, operands),), points)
+    return TileResult((align(value, op.dims, target),), points)
 
 
 def _aligns(op: Op) -> bool:
@@ -92,7 +92,7 @@ def _aligns(op: Op) -> bool:
 
 
 def _copied(op: Op, source: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
-    """Dims that the result lacks take, in order, the names that the source lacks."""
+    """A copy; dims that the result lacks are renamed, in order, to those that the source lacks."""
     named = dict(zip((d for d in dims if d not in target), (d for d in target if d not in dims), strict=True))
     return align(source, [named.get(dim, dim) for dim in dims], target)
 
@@ -100,8 +100,8 @@ def _copied(op: Op, source: Array, dims: Sequence[str], target: Sequence[str]) -
 def _transformed(
     workload: Workload, op: Op, operands: Sequence[Array], dims: Sequence[str], target: Sequence[str]
 ) -> tuple[Array, ...]:
-    """Planar: rows (real, or two planes) that zeros fill up, to two planes or to the real one alone, cut to the result's extent.
-    A single complex tensor makes another."""
+    """Planar transform: rows (real, or two planes), padded with zeros, to two planes or the real plane only, truncated to the
+    result's extent. A single complex tensor is transformed to a complex tensor."""
     if len(operands) == len(op.outputs) == 1:
         return (np.fft.fft(operands[0], axis=dims.index(op.along)),)
     entry = next((dim for dim in dims if dim not in op.dims), op.along)
@@ -113,10 +113,8 @@ def _transformed(
     return tuple(align(plane, [end if dim == op.along else dim for dim in left], target) for plane in cut)
 
 
-def _windows(
-    workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges
-) -> Array:
-    """out[base, offset] = source[base + offset]; along a sequence, the elements up to each place, zeros before the first."""
+def _windows(workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges) -> Array:
+    """out[base, offset] = source[base + offset]; along a sequence, the causal windows, with zeros before the first element."""
     if op.along:
         (offset,) = (dim for dim in target if dim not in dims)
         found = causal_windows(source, [dims.index(dim) for dim in op.sequence], workload.dims[offset])
@@ -135,8 +133,8 @@ def _windows(
 
 
 def _overlapped(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """Windows added back to where they were read: out[base + offset] += source[base, offset]; along a sequence, what would lie
-    before the first is dropped."""
+    """Windows added to where they were read: out[base + offset] += source[base, offset]; along a sequence, indices before the
+    first element are dropped."""
     source, names = operands[0], list(workload.tensors[op.inputs[0]].dims)
     target = workload.tensors[op.outputs[0]].dims
     for window in op.windows:
@@ -157,7 +155,7 @@ def _overlapped(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[A
 
 
 def _folded(source: Array, base: int, offset: int) -> Array:
-    """The sums along anti-diagonals of two axes, in the place of the first."""
+    """The sums along the anti-diagonals of two axes, as the first axis."""
     moved = np.moveaxis(source, (base, offset), (0, 1))
     total = np.zeros((moved.shape[0] + moved.shape[1] - 1, *moved.shape[2:]), source.dtype)
     for shift in range(moved.shape[1]):
@@ -165,7 +163,7 @@ def _folded(source: Array, base: int, offset: int) -> Array:
     return np.moveaxis(total, 0, base - (offset < base))
 
 
-def _whole(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
+def _check_untiled(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
     if ranges[dim] != (0, workload.dims[dim]):
         start, stop = ranges[dim]
         raise IllegalMapping(
@@ -179,7 +177,7 @@ def _whole(workload: Workload, op: Op, dim: str, ranges: Ranges) -> None:
 
 
 def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str], ranges: Ranges) -> str:
-    """The dim that the index selects: the table's only dim that the other side lacks. It must be whole."""
+    """The dim that the index selects: the only dim of the table that the other side lacks. It must be untiled."""
     found = [dim for dim in table if dim not in other]
     if len(found) != 1:
         raise IllegalMapping(
@@ -190,7 +188,7 @@ def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str]
                 "give the table one dim of rows",
             )
         )
-    _whole(workload, op, found[0], ranges)
+    _check_untiled(workload, op, found[0], ranges)
     return found[0]
 
 
@@ -203,7 +201,7 @@ def _selected(workload: Workload, op: Op, operands: Sequence[Array]) -> tuple[Ar
 
 
 def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """A dim of the table that the index has too is read at the output's own position: out[x, c] = table[index[x, c], x]."""
+    """A dim of both table and index is read at the output's own position: out[x, c] = table[index[x, c], x]."""
     index, dims, table, table_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
     row = _rows(workload, op, table_dims, target, ranges)
@@ -215,7 +213,7 @@ def _gather(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array
 
 
 def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """A dim of the result that the index has too is written at the source's own position: out[x, index[x, c]] += source[x, c]."""
+    """A dim of both result and index is written at the source's own position: out[x, index[x, c]] += source[x, c]."""
     index, dims, source, source_dims = _selected(workload, op, operands)
     target = workload.tensors[op.outputs[0]].dims
     row = _rows(workload, op, target, source_dims, ranges)
@@ -231,15 +229,15 @@ def _scatter(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Arra
 def passes(
     workload: Workload, op: Op, ranges: Ranges, engine: MatrixEngine | None, array: tuple[tuple[str, ...], ...] = ()
 ) -> tuple[tuple[int, ...], int]:
-    """How many elements of each input the engine reads for one tile, and how many of each output it writes, as multiples
-    of the tile's elements: an array that is smaller than the tile takes it in folds. ``array``: dims that lie on its sides."""
+    """How often the engine reads each element of each input of one tile, and writes each element of the output: an array smaller
+    than the tile processes it in folds. ``array``: dims mapped to its sides."""
     if op.kind is not OpKind.CONTRACT or engine is None:
         return (1,) * len(op.inputs), 1
     extent = {dim: ranges[dim][1] - ranges[dim][0] for dim in op.dims}
     named = [dim for side in array for dim in side]
 
     def cuts(dims: list[str], part: int) -> list[int]:
-        # some dims lie on the array together (the last, if none is named), the others are walked index by index
+        # the named dims (by default the last) are mapped to the array together; the others are iterated index by index
         here = [dim for dim in dims if dim in named] or dims[-1:]
         walked = math.prod(extent[dim] for dim in dims if dim not in here)
         return _cuts(math.prod(extent[dim] for dim in here), part) * walked
@@ -248,7 +246,7 @@ def passes(
     m, n, k = (math.prod(extent[dim] for dim in dims) for dims in (all_m, all_n, all_k))
     reads = {"input": 0, "weight": 0, "output": 0}
     match engine.dataflow:
-        case Dataflow.WEIGHT:  # a fold keeps rows x cols weights and streams all M past them
+        case Dataflow.WEIGHT:  # a fold has rows x cols stationary weights and streams all M past them
             folds = [(m, cols, rows) for rows in cuts(all_k, engine.rows) for cols in cuts(all_n, engine.cols)]
         case Dataflow.INPUT:
             folds = [(cols, n, rows) for rows in cuts(all_k, engine.rows) for cols in cuts(all_m, engine.cols)]
@@ -264,7 +262,7 @@ def passes(
 
 
 def dims_by_role(workload: Workload, op: Op) -> tuple[list[str], list[str], list[str]]:
-    """The dims of a contraction that the first input and the output have, the second input and the output, and no output."""
+    """The dims of a contraction (M, N, K): in the first input and the output, in the second and the output, not in the output."""
     first, second, out = (workload.tensors[name].dims for name in (*op.inputs, op.outputs[0]))
 
     def along(*which: bool) -> list[str]:

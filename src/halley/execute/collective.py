@@ -1,4 +1,4 @@
-"""Collectives, step by step: every transfer of the algorithm's step table reads, crosses links and writes."""
+"""Collectives on arrays, step by step: every transfer of the algorithm's step table is executed and counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from halley.errors import Fault, IllegalMapping
 from halley.execute.compute import Journal, rescale
 from halley.execute.functions import Array, merge
-from halley.execute.members import Box, Instance, Ranges, Scope, region, size, slices
+from halley.execute.members import Box, ExecutionScope, Instance, Ranges, region, size, slices
 from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Topology
 from halley.ir.mapping import Collective, CollectiveKind
@@ -32,12 +32,12 @@ NEEDS: dict[CollectiveKind, tuple[type[Placement], ...]] = {
     Kind.SCATTER: (Single,),
     Kind.SHIFT: (Shard, Replicate, Single),
 }
-"""The placement along the axis that each kind starts from."""
+"""By kind, the placements along the axis that it accepts."""
 
 
 @dataclass(slots=True)
 class Payload:
-    """What one member brings: per tensor the region, flattened in C order, with the notes of `Buffer`."""
+    """Payload of one member: per tensor the region, flattened in C order, with the per-element state of `Buffer`."""
 
     value: dict[str, Array]
     count: dict[str, Array]
@@ -54,16 +54,16 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The instances along the axis that take part together, and the boxes of their common payload."""
+class AxisGroup:
+    """The instances along the axis that run one collective together, with the ranges and the box of their common payload."""
 
     instances: tuple[Instance, ...]
     ranges: Ranges
     box: Box
 
 
-def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -> None:
-    """Move or combine the tensors along one axis, on every line of that axis."""
+def collective(store: Store, journal: Journal, node: Collective, scope: ExecutionScope) -> None:
+    """Move or combine the tensors along one axis, in every group of instances along that axis."""
     key = (node.level, node.axis)
     first, count, topology = scope.axis(key)
     position = scope.siblings.position(key)
@@ -76,7 +76,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     if count == 1:
         return
     _check(store, node, scope, holds, depth)
-    lines = [line for line in _lines(store, node, scope, position, depth) if size(line.box)]
+    lines = [line for line in _axis_groups(store, node, scope, position, depth) if size(line.box)]
     for name in node.tensors:
         parts = ((holds[name].buffer(name, instance), line.box) for line in lines for instance in line.instances)
         if lines and not any(buffer.held(store.numbers[name], box).any() for buffer, box in parts):
@@ -84,7 +84,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
     for line in lines:
         for name in node.tensors:
             if store.scaled_by(name):
-                _settle(store, node, name, holds[name], scope, line)
+                _rescale_to_maximum(store, node, name, holds[name], scope, line)
         payloads = [_payload(store, node, holds, instance, line.box) for instance in line.instances]
         _check_blocks(store, node, holds, line, payloads)
         chunks = _chunks(store, node, line, payloads)
@@ -103,7 +103,7 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Scope) -
 
 
 def _reached(node: Collective) -> Placement:
-    """The placement that a kind leaves (a shift leaves it as it was)."""
+    """The placement after a collective other than a shift, which does not change it."""
     match node.kind:
         case Kind.ALL_REDUCE | Kind.ALL_GATHER | Kind.BROADCAST:
             return Replicate()
@@ -117,7 +117,7 @@ def _text(node: Collective) -> str:
     return f"{node.kind} {' '.join(node.tensors)} over {node.level}.{node.axis}"
 
 
-def _hold(store: Store, node: Collective, name: str, scope: Scope, depth: int) -> OpenHold:
+def _hold(store: Store, node: Collective, name: str, scope: ExecutionScope, depth: int) -> OpenHold:
     if name not in store.workload.tensors:
         raise IllegalMapping(Fault(_text(node), "tensors of the workload", repr(name)))
     found = [hold for hold in scope.holds.get(name, ()) if hold.depth == depth]
@@ -133,15 +133,15 @@ def _hold(store: Store, node: Collective, name: str, scope: Scope, depth: int) -
     return found[-1]
 
 
-def _check_share(node: Collective, name: str, hold: OpenHold, scope: Scope) -> None:
-    """In a share, a collective takes along every member that keeps some of the tensor."""
+def _check_share(node: Collective, name: str, hold: OpenHold, scope: ExecutionScope) -> None:
+    """A collective inside a share of an axis must include every member that holds a part of the tensor."""
     if hold.reaches_beyond(name, scope):
         expected, got = f"all members that keep {name} in {hold.node.memory} in its share", "others outside it"
         raise IllegalMapping(Fault(_text(node), expected, got, f"move it out of that share, or hold {name} inside it"))
 
 
 def _check_network(store: Store, node: Collective, table: Steps) -> None:
-    """Only a network that copies and adds carries transfers together."""
+    """Transfers that the network merges need a network that copies, or adds."""
     axis = store.chip.axis(node.level, node.axis)
     shared = [transfer for step in table for transfer in step if transfer.shared]
     for needed, there, what in (
@@ -152,7 +152,7 @@ def _check_network(store: Store, node: Collective, table: Steps) -> None:
             raise IllegalMapping(Fault(_text(node), f"a network that {what}", "one that does not", "use another algorithm"))
 
 
-def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, OpenHold], depth: int) -> None:
+def _check(store: Store, node: Collective, scope: ExecutionScope, holds: Mapping[str, OpenHold], depth: int) -> None:
     where, key = _text(node), (node.level, node.axis)
     for other in scope.split:
         if scope.siblings.depths[scope.siblings.position(other)] > depth:
@@ -193,8 +193,10 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
                     "hold it outside the spread",
                 )
             )
-        lying = holds[name].placements[name].items() if node.kind in SHARDING else ()
-        doubled = [axis for axis, lies in lying if axis != key and axis not in scope.split and lies == Shard(node.dim)]
+        sharded = holds[name].placements[name].items() if node.kind in SHARDING else ()
+        doubled = [
+            axis for axis, placement in sharded if axis != key and axis not in scope.split and placement == Shard(node.dim)
+        ]
         if doubled:
             got = f"{node.dim}, which {doubled[0][0]}.{doubled[0][1]} shards already"
             raise IllegalMapping(Fault(where, "a dim that no other axis shards", got, "choose another dim"))
@@ -219,8 +221,9 @@ def _check(store: Store, node: Collective, scope: Scope, holds: Mapping[str, Ope
             )
 
 
-def _lines(store: Store, node: Collective, scope: Scope, position: int, depth: int) -> list[Line]:
-    """The payload is what the ranges of the first member on the axis select, for idle ones too."""
+def _axis_groups(store: Store, node: Collective, scope: ExecutionScope, position: int, depth: int) -> list[AxisGroup]:
+    """The groups of instances along the axis. The payload is selected by the ranges of the first member, also for idle
+    members."""
     width = scope.siblings.width(depth)
     first: dict[Instance, Ranges] = {}
     for member in sorted(scope.ranges):
@@ -229,11 +232,13 @@ def _lines(store: Store, node: Collective, scope: Scope, position: int, depth: i
     for instance in first:
         lines.setdefault(instance[:position] + instance[position + 1 :], []).append(instance)
     tensor = store.workload.tensors[node.tensors[0]]
-    return [Line(tuple(line), first[line[0]], region(tensor, first[line[0]])) for line in lines.values()]
+    return [AxisGroup(tuple(line), first[line[0]], region(tensor, first[line[0]])) for line in lines.values()]
 
 
-def _settle(store: Store, node: Collective, name: str, hold: OpenHold, scope: Scope, line: Line) -> None:
-    """Parts relative to a running maximum can be added only once all are relative to the same one."""
+def _rescale_to_maximum(
+    store: Store, node: Collective, name: str, hold: OpenHold, scope: ExecutionScope, line: AxisGroup
+) -> None:
+    """Rescale partial results to the current running maximum: they can be added only if they are relative to the same one."""
     largest = store.scaled_by(name)
     around = scope.holds.get(largest)
     found = around[-1].placements[largest].get((node.level, node.axis), Replicate()) if around else None
@@ -260,7 +265,7 @@ def _payload(store: Store, node: Collective, holds: Mapping[str, OpenHold], inst
     return payload
 
 
-def _chunks(store: Store, node: Collective, line: Line, payloads: Sequence[Payload]) -> list[Array]:
+def _chunks(store: Store, node: Collective, line: AxisGroup, payloads: Sequence[Payload]) -> list[Array]:
     """Indices into the flattened payload, per chunk of the step table."""
     count, elements = len(payloads), size(line.box)
     match node.kind:
@@ -285,7 +290,7 @@ def _shards(store: Store, node: Collective, box: Box, count: int) -> list[Array]
 
 
 def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
-    """What each member holds."""
+    """Indices of the elements that each member holds."""
     blocks = [np.nonzero(payload.count[node.tensors[0]])[0] for payload in payloads]
     for name in node.tensors[1:]:
         if any((np.nonzero(p.count[name])[0] != b).any() for p, b in zip(payloads, blocks, strict=True) if len(b)):
@@ -295,8 +300,10 @@ def _blocks(node: Collective, payloads: Sequence[Payload]) -> list[Array]:
     return blocks
 
 
-def _check_blocks(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
-    """Before a kind that moves what members hold, that must be tiles of one dim in order, all of it, or all on the first."""
+def _check_blocks(
+    store: Store, node: Collective, holds: Mapping[str, OpenHold], line: AxisGroup, payloads: Sequence[Payload]
+) -> None:
+    """Before a kind that moves what members hold: member i must hold the i-th tile of one dim, or each all, or the first all."""
     for name in node.tensors:
         found = holds[name].placements[name].get((node.level, node.axis), Replicate())
         held = [(payload.count[name] > 0).reshape([stop - start for start, stop in line.box]) for payload in payloads]
@@ -327,7 +334,7 @@ def _step(
     payloads: list[Payload],
     chunks: Sequence[Array],
 ) -> None:
-    """All transfers of a step leave before any arrives."""
+    """Execute one step: all messages are read before any is written."""
     messages = [payloads[transfer.source].part(chunks[transfer.chunk]) for transfer in step]
     for transfer, message in zip(step, messages, strict=True):
         mine, chunk = payloads[transfer.target], chunks[transfer.chunk]
@@ -375,7 +382,7 @@ def _count(
     seen: set[tuple[str, int, object]] = set()
 
     def again(what: str, transfer: Transfer, place: object) -> bool:
-        """Whether the network has carried this chunk here already, together with others of the step."""
+        """Whether a merged transfer of this step has already carried this chunk here."""
         key = (what, transfer.chunk, place)
         known = key in seen
         if transfer.shared:
@@ -404,8 +411,10 @@ def _count(
                 tally.do(MONOIDS[op.monoid or "sum"].work, elements)
 
 
-def _put_back(store: Store, node: Collective, holds: Mapping[str, OpenHold], line: Line, payloads: Sequence[Payload]) -> None:
-    """Each member keeps what the kind promises it; whatever else stood there is no longer held."""
+def _put_back(
+    store: Store, node: Collective, holds: Mapping[str, OpenHold], line: AxisGroup, payloads: Sequence[Payload]
+) -> None:
+    """Write the result of the kind to each member; other elements of the payload are dropped."""
     whole = np.arange(size(line.box))
     shards = _shards(store, node, line.box, len(payloads)) if node.kind in SHARDING else []
     for index, (instance, payload) in enumerate(zip(line.instances, payloads, strict=True)):

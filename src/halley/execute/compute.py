@@ -1,4 +1,4 @@
-"""One `Compute` on all members in lockstep: read, run, join, write, and count each of these."""
+"""One `Compute` on all members in lockstep: read, evaluate, accumulate, write, and count the accesses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
-from halley.execute.arithmetic import Result, align, dims_by_role, evaluate, passes
-from halley.execute.counters import Move
+from halley.execute.arithmetic import TileResult, align, dims_by_role, evaluate, passes
+from halley.execute.counters import CountedMove
 from halley.execute.functions import Array, exp_difference, merge
 from halley.execute.holds import first_holders
-from halley.execute.members import AxisKey, Box, Instance, Member, Ranges, Scope, box_text, idle, region, size, slices
+from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, Ranges, box_text, idle, region, size, slices
 from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.hardware import Dataflow, MatrixEngine
 from halley.ir.mapping import Compute
@@ -22,26 +22,26 @@ from halley.ir.workload import Op, OpKind, work_per_point
 
 @dataclass(slots=True)
 class Journal:
-    """Which points of each op a member has run, and how often a running maximum was computed or combined."""
+    """Points of each op that a member has run, and the number of updates of running maxima so far."""
 
     done: dict[str, dict[Member, Array]] = field(default_factory=dict)
     visit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """An op at its place in the tree, with the innermost Hold of each tensor that it touches."""
+class ComputeSite:
+    """An op with its scope and the innermost Hold of each tensor that it accesses."""
 
     op: Op
-    scope: Scope
+    scope: ExecutionScope
     holds: Mapping[str, OpenHold]
 
 
-def compute(store: Store, journal: Journal, node: Compute, scope: Scope) -> None:
+def compute(store: Store, journal: Journal, node: Compute, scope: ExecutionScope) -> None:
     """Run an op over the ranges of every member that is not idle."""
     op = store.workload.op(node.op)
     touched = (*op.inputs, *op.outputs, *((op.scaled_by,) if op.scaled_by else ()))
-    site = Site(op, scope, {name: _innermost(op, name, scope) for name in touched})
+    site = ComputeSite(op, scope, {name: _innermost(op, name, scope) for name in touched})
     _check_loops(store, site)
     _check_engine(store, site)
     _check_array(store, site, node.array)
@@ -62,12 +62,12 @@ def compute(store: Store, journal: Journal, node: Compute, scope: Scope) -> None
         if name in op.inputs[:index] and op.kind is not OpKind.CONTRACT:
             continue  # lanes read a tensor once, however often the function names it
         boxes = {member: region(store.workload.tensors[name], scope.ranges[member]) for member in active}
-        moves = [Move(member, box, size(box) * times[member][0][index]) for member, box in boxes.items()]
+        moves = [CountedMove(member, box, size(box) * times[member][0][index]) for member, box in boxes.items()]
         store.read(site.holds[name], name, "operand", moves)
     _write(store, journal, site, results, {member: each[1] for member, each in times.items()})
 
 
-def _innermost(op: Op, name: str, scope: Scope) -> OpenHold:
+def _innermost(op: Op, name: str, scope: ExecutionScope) -> OpenHold:
     around = scope.holds.get(name)
     if not around:
         raise IllegalMapping(
@@ -76,7 +76,7 @@ def _innermost(op: Op, name: str, scope: Scope) -> OpenHold:
     return around[-1]
 
 
-def _check_loops(store: Store, site: Site) -> None:
+def _check_loops(store: Store, site: ComputeSite) -> None:
     op, scope, holds = site.op, site.scope, site.holds
     where = f"compute {op.name}"
     for dim, _ in scope.loops:
@@ -121,9 +121,9 @@ def _check_loops(store: Store, site: Site) -> None:
                 raise IllegalMapping(Fault(where, expected, "one", f"hold {name} outside that loop, or inside the share"))
 
 
-def _check_windows(op: Op, scope: Scope, where: str) -> None:
-    """Splits that would leave parts of windows: those of a window's own dim or its offsets around who reads it, those of what
-    adds up to a dim around who walks it."""
+def _check_windows(op: Op, scope: ExecutionScope, where: str) -> None:
+    """Splits that would distribute windows: of a window's dim or offset around an op that reads it, of base or offset around an
+    op that iterates the window's dim."""
     for window in scope.windows:
         barred = {window.dim, window.offset} if window in op.windows else {window.base, window.offset}
         if window not in op.windows and window.dim not in op.dims:
@@ -135,8 +135,8 @@ def _check_windows(op: Op, scope: Scope, where: str) -> None:
                 raise IllegalMapping(Fault(where, expected, got, "spread another dim, or move it out"))
 
 
-def _check_engine(store: Store, site: Site) -> None:
-    """The engine for the op's kind exists and is wired to the memories that hold its operands."""
+def _check_engine(store: Store, site: ComputeSite) -> None:
+    """The engine for the op's kind must exist and read from the memories that hold its operands."""
     op, holds = site.op, site.holds
     contract = op.kind is OpKind.CONTRACT
     engine = store.chip.matrix if contract else store.chip.vector
@@ -164,8 +164,8 @@ def _check_engine(store: Store, site: Site) -> None:
             )
 
 
-def _check_array(store: Store, site: Site, array: tuple[tuple[str, ...], ...]) -> None:
-    """What is named of the array can lie there."""
+def _check_array(store: Store, site: ComputeSite, array: tuple[tuple[str, ...], ...]) -> None:
+    """The dims named for the array must be allowed there."""
     op, engine, where = site.op, store.chip.matrix, f"compute {site.op.name}"
     if not array:
         return
@@ -195,8 +195,8 @@ def _mark(store: Store, journal: Journal, op: Op, member: Member, ranges: Ranges
     done[part] = True
 
 
-def _operand(store: Store, site: Site, name: str, member: Member) -> Array:
-    """The member's region of an input, after the checks that it is there and complete."""
+def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Array:
+    """The member's region of an input, after checks that it is present and complete."""
     op, scope, hold = site.op, site.scope, site.holds[name]
     box = region(store.workload.tensors[name], scope.ranges[member])
     buffer = hold.buffer(name, member)
@@ -237,7 +237,7 @@ def _operand(store: Store, site: Site, name: str, member: Member) -> Array:
     return np.asarray(buffer.value[slices(box)])
 
 
-def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: Scope) -> None:
+def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: ExecutionScope) -> None:
     for key, placement in hold.placements[name].items():
         if isinstance(placement, Partial) and not (name in op.running and _splits_with(store, name, key, scope)):
             axis = f"{key[0]}.{key[1]}"
@@ -251,14 +251,14 @@ def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: Sco
             )
 
 
-def _splits_with(store: Store, name: str, key: AxisKey, scope: Scope) -> bool:
-    """The reader runs on the same split of the reduced dim as the writer: each member follows its own running value."""
+def _splits_with(store: Store, name: str, key: AxisKey, scope: ExecutionScope) -> bool:
+    """Whether the reader has the same split of the reduced dim as the writer, so each member reads its own running value."""
     producer = store.producers.get(name)
     return producer is not None and scope.split.get(key) in store.reduced(producer)
 
 
-def _check_relative(store: Store, site: Site, name: str, buffer: Buffer, box: Box, member: Member) -> None:
-    """A value relative to a running maximum is used with that same visit of the maximum."""
+def _check_relative(store: Store, site: ComputeSite, name: str, buffer: Buffer, box: Box, member: Member) -> None:
+    """A value relative to a running maximum must be read with the same version of the maximum."""
     producer, op = store.producers.get(name), site.op
     if producer is None:
         return
@@ -278,7 +278,7 @@ def _check_relative(store: Store, site: Site, name: str, buffer: Buffer, box: Bo
 
 
 def maximum_at(store: Store, maximum: str, hold: OpenHold, member: Instance, ranges: Ranges, name: str) -> tuple[Array, Array]:
-    """(visit, value) of a running maximum on a member's ranges, aligned to the dims of the tensor ``name``."""
+    """(version, value) of a running maximum on a member's ranges, aligned to the dims of the tensor ``name``."""
     tensor = store.workload.tensors[maximum]
     box, buffer = region(tensor, ranges), hold.buffer(maximum, member)
     if not buffer.held(store.numbers[maximum], box).all():
@@ -296,13 +296,13 @@ def maximum_at(store: Store, maximum: str, hold: OpenHold, member: Instance, ran
     return align(buffer.stamp[part], tensor.dims, dims), align(buffer.value[part], tensor.dims, dims)
 
 
-def _placements(store: Store, site: Site) -> Placements:
-    """Where the op's outputs lie along each split axis once they are written."""
+def _placements(store: Store, site: ComputeSite) -> Placements:
+    """The placement of the op's outputs along each split axis after the write."""
     found: Placements = {}
     kept = store.workload.tensors[site.op.outputs[0]].dims
     for key, dim in site.scope.split.items():
         if site.scope.axis(key)[1] == 1:
-            continue  # alone on its axis, a member has the whole
+            continue  # an axis of one member splits nothing
         if dim in store.reduced(site.op):
             found[key] = Partial(site.op.monoid or "sum")
         elif dim in kept:
@@ -312,8 +312,10 @@ def _placements(store: Store, site: Site) -> Placements:
     return found
 
 
-def _write(store: Store, journal: Journal, site: Site, results: Mapping[Member, Result], times: Mapping[Member, int]) -> None:
-    """Join each member's result with what stands in the innermost Hold, and count the engine's accesses."""
+def _write(
+    store: Store, journal: Journal, site: ComputeSite, results: Mapping[Member, TileResult], times: Mapping[Member, int]
+) -> None:
+    """Accumulate each member's result into the innermost Hold, and count the engine's accesses."""
     op, siblings = site.op, site.scope.siblings
     hold = site.holds[op.outputs[0]]
     placements = _placements(store, site)
@@ -326,8 +328,8 @@ def _write(store: Store, journal: Journal, site: Site, results: Mapping[Member, 
     for member in sorted(writers):
         box = region(store.workload.tensors[op.outputs[0]], site.scope.ranges[member])
         groups.setdefault((member[: siblings.width(hold.depth)], box), []).append(member)
-    outgoing = [Move(member, box, size(box) * times[member]) for (_, box), group in groups.items() for member in group]
-    again: dict[str, list[Move]] = {name: [] for name in op.outputs}
+    outgoing = [CountedMove(member, box, size(box) * times[member]) for (_, box), group in groups.items() for member in group]
+    again: dict[str, list[CountedMove]] = {name: [] for name in op.outputs}
     for (_, box), group in groups.items():
         if op.scaled_by:
             name = op.outputs[0]
@@ -342,7 +344,7 @@ def _write(store: Store, journal: Journal, site: Site, results: Mapping[Member, 
         for name in op.outputs:
             fresh = int((site.holds[name].buffer(name, group[0]).held(store.numbers[name], box) == 0).sum())
             reads = size(box) * max(times[member] for member in group) - fresh
-            again[name].append(Move(group[0], box, reads))
+            again[name].append(CountedMove(group[0], box, reads))
         for member in group:
             _join(store, journal, site, member, box, results[member])
     for name in op.outputs:
@@ -353,7 +355,7 @@ def _write(store: Store, journal: Journal, site: Site, results: Mapping[Member, 
         site.holds[name].placements[name] = {key: value for key, value in placements.items() if key in deep}
 
 
-def _check_outputs(store: Store, site: Site, placements: Placements, crossed: list[AxisKey]) -> None:
+def _check_outputs(store: Store, site: ComputeSite, placements: Placements, crossed: list[AxisKey]) -> None:
     op, siblings = site.op, site.scope.siblings
     if len({site.holds[name].depth for name in op.outputs}) > 1:
         names = " and ".join(op.outputs)
@@ -372,7 +374,7 @@ def _check_outputs(store: Store, site: Site, placements: Placements, crossed: li
             )
 
 
-def _join(store: Store, journal: Journal, site: Site, member: Member, box: Box, result: Result) -> None:
+def _join(store: Store, journal: Journal, site: ComputeSite, member: Member, box: Box, result: TileResult) -> None:
     op, part = site.op, slices(box)
     buffers = [site.holds[name].buffer(name, member) for name in op.outputs]
     count = buffers[0].held(store.numbers[op.outputs[0]], box)
@@ -387,8 +389,8 @@ def _join(store: Store, journal: Journal, site: Site, member: Member, box: Box, 
         _stamp(store, journal, site, name, buffer, member, box)
 
 
-def _stamp(store: Store, journal: Journal, site: Site, name: str, buffer: Buffer, member: Member, box: Box) -> None:
-    """Note which visit of the running maximum the value is, or is relative to."""
+def _stamp(store: Store, journal: Journal, site: ComputeSite, name: str, buffer: Buffer, member: Member, box: Box) -> None:
+    """Record the version of the running maximum that the value is, or is relative to."""
     maximum = site.op.scaled_by or next((t for t in site.op.running if t in store.maxima), "")
     if name in store.maxima:
         buffer.stamp[slices(box)] = journal.visit
@@ -401,7 +403,7 @@ def _stamp(store: Store, journal: Journal, site: Site, name: str, buffer: Buffer
 def rescale(
     store: Store, name: str, hold: OpenHold, maximum: OpenHold, places: list[tuple[Instance, Box, Ranges]], to: int
 ) -> None:
-    """Bring the elements of an accumulator that are relative to an earlier visit of the running maximum to the present one."""
+    """Rescale the elements of an accumulator that are relative to an earlier version of the running maximum."""
     largest = store.producers[name].scaled_by
     dims = store.workload.tensors[name].dims
     scaled, rows_read = [], []
@@ -417,8 +419,8 @@ def rescale(
         buffer.relative[part] = np.where(stale, value, buffer.relative[part])
         buffer.stamp[part] = np.where(stale, stamp, buffer.stamp[part])
         rows = stale.any(axis=tuple(i for i, dim in enumerate(dims) if dim not in store.workload.tensors[largest].dims))
-        scaled.append(Move(who, box, int(stale.sum())))
-        rows_read.append(Move(who, region(store.workload.tensors[largest], ranges), int(rows.sum())))
+        scaled.append(CountedMove(who, box, int(stale.sum())))
+        rows_read.append(CountedMove(who, region(store.workload.tensors[largest], ranges), int(rows.sum())))
     elements, rows_seen = sum(move.elements for move in scaled), sum(move.elements for move in rows_read)
     store.tally.do({"mul": 1}, elements)
     store.tally.do({"add": 1, "exp": 1}, rows_seen)

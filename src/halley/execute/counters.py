@@ -1,4 +1,4 @@
-"""Counters on every memory port, link, network port and engine of the simulated chip."""
+"""Counters of memory accesses, link and port traffic, and work of an execution."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Traffic: TypeAlias = dict[tuple[str, str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What one execution did. Bytes, totals over all instances; entries that stayed 0 are absent.
+    """Counts of one execution. Bytes, totals over all instances; entries with 0 are absent.
 
     ``reads``, ``writes``: by (memory, tensor, cause). ``links``: by (level, axis, source, target), the directed link between
     two positions of the axis. ``ports``: by (level, "down" or "up"). ``work``: elementary functions of the
-    vector engine, and "mac". ``footprint``: by memory, the most bytes live in one instance.
+    vector engine, and "mac". ``footprint``: by memory, the peak bytes live in one instance.
     ``steps``: by op, how often member 0 of every axis ran it.
     """
 
@@ -32,8 +32,8 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """``elements`` of the box go to, or come from, the party ``who`` (a member, or an instance of a memory)."""
+class CountedMove:
+    """``elements`` of the box move to, or from, ``who`` (a member, or an instance of a memory)."""
 
     who: Instance
     box: Box
@@ -41,7 +41,7 @@ class Move:
 
 
 class Tally:
-    """The counters while they count."""
+    """Accumulates the counters during an execution."""
 
     def __init__(self, siblings: Siblings) -> None:
         self.siblings = siblings
@@ -54,11 +54,11 @@ class Tally:
         self.live: dict[tuple[str, Instance], int] = defaultdict(int)
         self.peak: dict[tuple[str, Instance], int] = defaultdict(int)
 
-    def read(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[Move]) -> None:
-        """Moves that happen at once, out of a memory at ``depths[0]`` into parties at ``depths[1]``.
+    def read(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[CountedMove]) -> None:
+        """Count concurrent moves out of a memory at depth ``depths[0]`` to members or instances at depth ``depths[1]``.
 
-        Multicast: along an axis of a multicasting network those who want the same box share one read.
-        Ports: once per distinct box wanted in each sibling.
+        Along an axis of a multicast network, requests for the same box share one read. Each port carries every distinct box of
+        its sibling once.
         """
         shared: dict[tuple[object, ...], int] = {}
         ports: dict[tuple[object, ...], int] = {}
@@ -70,9 +70,9 @@ class Tally:
         _add(self.reads, key, sum(shared.values()) * word)
         self._through(ports, "down", word)
 
-    def write(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[Move]) -> None:
-        """Moves that happen at once, into a memory at ``depths[0]`` from parties at ``depths[1]``. Equal boxes
-        for one instance are parts that the network adds on the way up: one write."""
+    def write(self, key: tuple[str, str, str], word: int, depths: tuple[int, int], moves: Iterable[CountedMove]) -> None:
+        """Count concurrent moves into a memory at depth ``depths[0]`` from members or instances at depth ``depths[1]``. Equal
+        boxes for one instance are partial results that the network adds on the way: one write."""
         merged: dict[tuple[object, ...], int] = {}
         ports: dict[tuple[object, ...], int] = {}
         for move in moves:
@@ -92,7 +92,7 @@ class Tally:
                 self.work[name] += count * points
 
     def allocate(self, memory: str, instance: Instance, size: int) -> None:
-        """Make ``size`` bytes live (negative: free them)."""
+        """Allocate ``size`` bytes (negative: free them)."""
         key = (memory, instance)
         self.live[key] += size
         self.peak[key] = max(self.peak[key], self.live[key])
@@ -107,7 +107,7 @@ class Tally:
 
 
 def _largest(table: dict[tuple[object, ...], int], key: tuple[object, ...], elements: int) -> None:
-    # those who share a box may stream it a different number of times; the one who needs it most often decides
+    # members that share a box may read it a different number of times; the largest number counts
     table[key] = max(table.get(key, 0), elements)
 
 

@@ -1,7 +1,7 @@
-"""What the elementwise functions, the monoids and the scans of `halley.ir.workload` compute, in NumPy.
+"""The elementwise functions, monoids and scans of `halley.ir.workload` in NumPy.
 
-Arrays arrive aligned to the dims of the op (missing dims have extent 1), so that NumPy broadcasts them.
-A row that is masked so far has the maximum -inf; it has contributed nothing, hence its exponentials are 0.
+Arrays are aligned to the dims of the op (missing dims have extent 1), so that NumPy broadcasts them. A row that is fully masked
+so far has the maximum -inf; its exponentials are 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State: TypeAlias = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FunctionSite:
     """Where a function is applied: the op's name and constants, and the first index of the tile per dim."""
 
     op: str
@@ -34,7 +34,7 @@ class Site:
 
 
 def exp_difference(x: Array, y: Array) -> Array:
-    """exp(x - y), and 0 where y is -inf, for then x is -inf too.
+    """exp(x - y), and 0 where y is -inf, as x is -inf there too.
 
     >>> exp_difference(np.array([1.0, -np.inf]), np.array([1.0, -np.inf])).tolist()
     [1.0, 0.0]
@@ -43,25 +43,25 @@ def exp_difference(x: Array, y: Array) -> Array:
     return np.where(unseen, 0.0, np.exp(x - np.where(unseen, 0.0, y)))
 
 
-def _scale_mask(site: Site, x: Array, hidden: float = -np.inf) -> Array:
+def _scale_mask(site: FunctionSite, x: Array, hidden: float = -np.inf) -> Array:
     scaled = x * site.constant("scale")
     if not site.constant("causal"):
         return scaled
-    # rows of all query heads of a group are stacked: row r is the query r mod queries
+    # rows of all query heads of a group are stacked: row r is query r mod queries
     rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
     keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
     return np.where(keys <= rows % int(site.constant("queries")) + site.constant("offset"), scaled, hidden)
 
 
-def _scale_window(site: Site, x: Array, hidden: float = -np.inf) -> Array:
+def _scale_window(site: FunctionSite, x: Array, hidden: float = -np.inf) -> Array:
     rows = np.arange(x.shape[-2])[:, None] + site.starts[-2]
     keys = np.arange(x.shape[-1])[None, :] + site.starts[-1]
     last = rows % int(site.constant("queries")) + site.constant("offset")
     return np.where((keys <= last) & (keys > last - site.constant("window")), x * site.constant("scale"), hidden)
 
 
-def _decay_mask(site: Site, x: Array, y: Array, z: Array) -> Array:
-    """The last two dims are target and source; what lies in the future is 0, however large its exponential."""
+def _decay_mask(site: FunctionSite, x: Array, y: Array, z: Array) -> Array:
+    """The last two dims are target and source; elements with source > target are 0, even if their exponential overflows."""
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
     target = np.arange(shape[-2])[:, None] + site.starts[-2]
     source = np.arange(shape[-1])[None, :] + site.starts[-1]
@@ -154,20 +154,20 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "silu_mul_gradient": lambda site, x, y, z: _silu_gradient(x * z, y),
     "gelu_gradient": lambda site, x, y: _gelu_gradient(x, y),
 }
-"""The elementwise functions of `FUNCTIONS`, by name; the first argument is the `Site`."""
+"""The elementwise functions of `FUNCTIONS`, by name; the first argument is the `FunctionSite`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Monoid:
-    """``reduce`` folds an array along axes to a state; ``merge`` joins two states, given how many points each has seen
-    (none of them 0). ``adds``: joining is plain addition, which the wires of a network can do."""
+    """``reduce`` reduces an array along axes to a state; ``merge`` combines two states, given the number of points in each (not
+    0). ``adds``: merging is plain addition, which a network can do."""
 
-    reduce: Callable[[Site, Array, tuple[int, ...]], State]
+    reduce: Callable[[FunctionSite, Array, tuple[int, ...]], State]
     merge: Callable[[State, Array, State, Array], State]
     adds: bool = False
 
 
-def _softmax_reduce(site: Site, x: Array, axes: tuple[int, ...]) -> State:
+def _softmax_reduce(site: FunctionSite, x: Array, axes: tuple[int, ...]) -> State:
     largest = x.max(axis=axes, keepdims=True)
     return np.squeeze(largest, axes), exp_difference(x, largest).sum(axis=axes)
 
@@ -177,13 +177,13 @@ def _softmax_merge(a: State, count_a: Array, b: State, count_b: Array) -> State:
     return largest, a[1] * exp_difference(a[0], largest) + b[1] * exp_difference(b[0], largest)
 
 
-def _welford_reduce(site: Site, x: Array, axes: tuple[int, ...]) -> State:
+def _welford_reduce(site: FunctionSite, x: Array, axes: tuple[int, ...]) -> State:
     mean = x.mean(axis=axes, keepdims=True)
     return np.squeeze(mean, axes), ((x - mean) ** 2).sum(axis=axes)
 
 
 def _welford_merge(a: State, count_a: Array, b: State, count_b: Array) -> State:
-    # Chan, Golub, LeVeque 1979: the deviations of two samples joined by their counts and means
+    # Chan, Golub, LeVeque 1979: squared deviations of two samples merged from their counts and means
     count = count_a + count_b
     delta = b[0] - a[0]
     return a[0] + delta * count_b / count, a[1] + b[1] + delta**2 * count_a * count_b / count
@@ -204,13 +204,13 @@ MONOID_DEFINITIONS: dict[str, Monoid] = {
 
 
 def merge(monoid: Monoid, a: State, count_a: Array, b: State, count_b: Array) -> tuple[State, Array]:
-    """Join two states per element, where a count of 0 is the neutral element.
+    """Merge two states per element; a count of 0 is the neutral element.
 
     >>> add = MONOID_DEFINITIONS["sum"]
     >>> merge(add, (np.array([2.0, 9.0]),), np.array([1, 0]), (np.array([3.0, 4.0]),), np.array([2, 1]))
     ((array([5., 4.]),), array([3, 1]))
     """
-    with np.errstate(all="ignore"):  # elements nobody has written hold NaN; they are replaced below
+    with np.errstate(all="ignore"):  # elements that were never written hold NaN; they are replaced below
         both = monoid.merge(a, np.maximum(count_a, 1), b, np.maximum(count_b, 1))
     joined = tuple(np.where(count_a == 0, y, np.where(count_b == 0, x, z)) for x, y, z in zip(a, b, both, strict=True))
     return joined, count_a + count_b
@@ -228,7 +228,7 @@ def _linear(values: Sequence[Array], axis: int) -> Array:
 
 def _linear_lagged(values: Sequence[Array], axis: int) -> Array:
     factor, x = np.broadcast_arrays(*values)
-    return _linear((np.roll(factor, 1, axis), x), axis)  # what rolls round to the front meets a state of 0
+    return _linear((np.roll(factor, 1, axis), x), axis)  # the factor that wraps to the front multiplies a state of 0
 
 
 def _linear_before(values: Sequence[Array], axis: int) -> Array:
@@ -248,7 +248,7 @@ SCANS: dict[str, Callable[[Sequence[Array], int], Array]] = {
 
 
 def scan(monoid: str, values: Sequence[Array], axes: Sequence[int], reverse: bool = False) -> Array:
-    """A scan along axes that form one sequence, the last the fastest, from its end if ``reverse``; the values broadcast together.
+    """A scan along axes that form one sequence, the last axis fastest, from its end if ``reverse``; the values are broadcast.
 
     >>> scan("sum", [np.ones((2, 3, 2))], [0, 2])[:, 0].tolist()
     [[1.0, 2.0], [3.0, 4.0]]
@@ -262,8 +262,8 @@ def scan(monoid: str, values: Sequence[Array], axes: Sequence[int], reverse: boo
 
 
 def transform(values: Sequence[Array], axis: int, points: int, inverse: bool) -> tuple[Array, Array]:
-    """(real, imaginary) of the discrete Fourier transform of rows (real, or a pair of planes) that zeros fill up to ``points``;
-    the inverse divides by the points.
+    """(real, imaginary) of the discrete Fourier transform of rows (real, or a pair of planes) padded with zeros to ``points``;
+    the inverse divides by ``points``.
 
     >>> transform([np.array([1.0, 1.0])], 0, 4, False)[0].tolist()
     [2.0, 1.0, 0.0, 1.0]
@@ -274,8 +274,8 @@ def transform(values: Sequence[Array], axis: int, points: int, inverse: bool) ->
 
 
 def causal_windows(values: Array, axes: Sequence[int], size: int) -> Array:
-    """The ``size`` elements that end at each place of a sequence along axes (the last fastest), along a new last axis; zeros
-    before the first.
+    """The ``size`` elements that end at each position of a sequence along axes (the last fastest), as a new last axis; zeros
+    before the first element.
 
     >>> causal_windows(np.array([1.0, 2.0, 3.0]), [0], 2).tolist()
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]

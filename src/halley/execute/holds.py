@@ -1,4 +1,4 @@
-"""Open and close Holds: what is filled, what is drained, by whom."""
+"""Entry and exit of Holds: fills, refills and drains."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TypeAlias, assert_never
 import numpy as np
 
 from halley.errors import Fault, IllegalMapping
-from halley.execute.counters import Move
+from halley.execute.counters import CountedMove
 from halley.execute.functions import Array, merge
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, box_text, idle, narrowed, region, size, slices
+from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, box_text, idle, narrowed, region, size, slices
 from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.mapping import (
     Collective,
@@ -33,7 +33,7 @@ from halley.ir.workload import DTYPE_BYTES, Op, OpKind
 
 
 def written(store: Store, body: Node) -> dict[str, Op]:
-    """Tensors that ops in the body write, with the op."""
+    """Tensors that ops in the body write, each with its op."""
     ops = [store.workload.op(node.op) for _, node in walk(body) if isinstance(node, Compute)]
     return {name: op for op in ops for name in op.outputs}
 
@@ -50,12 +50,12 @@ def read(store: Store, body: Node) -> set[str]:
     return found
 
 
-Step: TypeAlias = tuple[Temporal | Spatial | Parallel | Pipeline, int]
-"""A node on the way to a leaf, and which of its children comes next."""
+TreeStep: TypeAlias = tuple[Temporal | Spatial | Parallel | Pipeline, int]
+"""A node on the path to a leaf, and the index of the next child on the path."""
 
 
-def ways(store: Store, node: Node, tensor: str) -> Iterator[tuple[Step, ...]]:
-    """The way to each compute and collective inside a node that touches the tensor: the loops, splits and shares passed."""
+def touch_paths(store: Store, node: Node, tensor: str) -> Iterator[tuple[TreeStep, ...]]:
+    """The path to each compute and collective inside a node that accesses the tensor: the loops, splits and shares on it."""
     match node:
         case Compute():
             op = store.workload.op(node.op)
@@ -65,21 +65,21 @@ def ways(store: Store, node: Node, tensor: str) -> Iterator[tuple[Step, ...]]:
             if tensor in node.tensors:
                 yield ()
         case Hold():
-            yield from ways(store, node.body, tensor)
+            yield from touch_paths(store, node.body, tensor)
         case Temporal() | Spatial():
-            yield from (((node, 0), *way) for way in ways(store, node.body, tensor))
+            yield from (((node, 0), *way) for way in touch_paths(store, node.body, tensor))
         case Series() | Overlap():
             for child in node.children:
-                yield from ways(store, child, tensor)
+                yield from touch_paths(store, child, tensor)
         case Parallel() | Pipeline():
             for index, child in enumerate(node.children):
-                yield from (((node, index), *way) for way in ways(store, child, tensor))
+                yield from (((node, index), *way) for way in touch_paths(store, child, tensor))
         case _:
             assert_never(node)
 
 
-def _cuts(way: Sequence[Step], split: Spatial) -> list[tuple[int, str]]:
-    """The loops and splits over the split's dim on a way, up to that split or one like it; none where there is none."""
+def _cuts(way: Sequence[TreeStep], split: Spatial) -> list[tuple[int, str]]:
+    """The loops and splits over the split's dim on a path, up to that split or an equal one; empty if there is none."""
     found: list[tuple[int, str]] = []
     for node, _ in way:
         if not isinstance(node, Parallel) and node.dim == split.dim:
@@ -89,16 +89,16 @@ def _cuts(way: Sequence[Step], split: Spatial) -> list[tuple[int, str]]:
     return []
 
 
-def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> Iterator[tuple[Member, Box]]:
-    """What each member has a share of in the Hold: its region, narrowed by the splits over axes of the Hold's own level
-    or further out that all touches inside have in common; nothing for members that are idle there."""
-    found = list(ways(store, node.body, tensor))
+def _held_regions(store: Store, node: Hold, tensor: str, scope: ExecutionScope, depth: int) -> Iterator[tuple[Member, Box]]:
+    """The region that each member holds: its own region, narrowed by splits over axes of the Hold's level or outer levels that
+    all accesses inside have in common; nothing for idle members."""
+    found = list(touch_paths(store, node.body, tensor))
     if not found:
         return
     item, width, position, start = store.workload.tensors[tensor], scope.siblings.width(depth), 0, 0
     selecting = store.workload.selectors(tensor)
     first, others = found[0], found[1:]
-    # idle members take part in collectives, and may end up with a share of the result
+    # idle members take part in collectives, and may receive a part of the result
     leaves = (inner for _, inner in walk(node.body) if isinstance(inner, Collective))
     joined = tensor in written(store, node.body) and any(tensor in leaf.tensors for leaf in leaves)
     for member, own in scope.ranges.items():
@@ -127,18 +127,18 @@ def _kept(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> It
             yield member, box
 
 
-def _boxes(store: Store, node: Hold, tensor: str, scope: Scope, depth: int) -> dict[Instance, tuple[Box, ...]]:
-    """The distinct boxes that each instance of the memory keeps: one, unless splits of a deeper level lie around the Hold."""
+def _boxes(store: Store, node: Hold, tensor: str, scope: ExecutionScope, depth: int) -> dict[Instance, tuple[Box, ...]]:
+    """The distinct boxes that each instance of the memory holds: one, unless splits of a deeper level are outside the Hold."""
     width = scope.siblings.width(depth)
     boxes: dict[Instance, tuple[Box, ...]] = {}
-    for member, box in sorted(_kept(store, node, tensor, scope, depth)):
+    for member, box in sorted(_held_regions(store, node, tensor, scope, depth)):
         if box not in boxes.get(member[:width], ()):
             boxes[member[:width]] = (*boxes.get(member[:width], ()), box)
     return boxes
 
 
 def _width(store: Store, node: Hold, tensor: str) -> int:
-    """Bytes of an element in a Hold: in the innermost one around the product that makes it, sums may be wider than results."""
+    """Bytes of an element in a Hold: that of the accumulator type, in the innermost Hold around the contraction."""
     own, made, engine = store.workload.tensors[tensor].word, store.producers.get(tensor), store.chip.matrix
     if made is None or made.kind is not OpKind.CONTRACT or engine is None:
         return own
@@ -154,8 +154,8 @@ def _elements(boxes: Iterable[Box]) -> int:
     return sum(size(box) for box in boxes)
 
 
-def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
-    """Open a Hold: make its buffers and fill what has to be filled."""
+def enter(store: Store, node: Hold, scope: ExecutionScope) -> OpenHold:
+    """Open a Hold: allocate its buffers and run its fills."""
     depth = store.chip.depth(node.memory)
     hold = OpenHold(node, depth, scope)
     _check_position(store, hold)
@@ -184,7 +184,7 @@ def enter(store: Store, node: Hold, scope: Scope) -> OpenHold:
 
 
 def leave(store: Store, hold: OpenHold) -> None:
-    """Close a Hold: drain what its body wrote, free its buffers."""
+    """Close a Hold: drain the tensors that its body wrote, and free its buffers."""
     for name in written(store, hold.node.body):
         if name in hold.node.names:
             _drain(store, hold, name)
@@ -238,7 +238,7 @@ def _check_group(store: Store, node: Hold, group: Sequence[str]) -> None:
             )
 
 
-def _revisited(reduced: tuple[str, ...], scope: Scope) -> bool:
+def _revisited(reduced: tuple[str, ...], scope: ExecutionScope) -> bool:
     return any(dim in reduced and index for dim, index in scope.loops)
 
 
@@ -248,7 +248,7 @@ def _parent(hold: OpenHold, tensor: str) -> OpenHold | None:
 
 
 def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -> None:
-    """Copy each instance's box from the parent; ``skip`` are reduced dims: along an axis that splits one, only the first
+    """Copy each instance's box from the parent. ``skip``: reduced dims; along an axis that splits one of them, only the first
     member is filled."""
     parent = _parent(hold, name)
     siblings, number = hold.scope.siblings, store.numbers[name]
@@ -272,14 +272,14 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
                 )
             )
         hold.buffers[name][instance].take(source, number, slices(box))
-        moves.append(Move(instance, box, size(box)))
+        moves.append(CountedMove(instance, box, size(box)))
     hold.placements[name] = dict(parent.placements[name])
     store.read(parent, name, "fill", moves, hold.depth)
     store.write(hold, name, "fill", moves, hold.depth)
 
 
 def _load(store: Store, hold: OpenHold, name: str, where: str) -> None:
-    """The outermost Hold of an input finds it in its memory: nothing moves."""
+    """The outermost Hold of an input: the data is already in its memory, so nothing moves."""
     if name in store.producers:
         raise IllegalMapping(
             Fault(
@@ -294,7 +294,7 @@ def _load(store: Store, hold: OpenHold, name: str, where: str) -> None:
 
 
 def _drain(store: Store, hold: OpenHold, name: str) -> None:
-    """Copy what each instance has to the parent (or, from the outermost Hold of an output, to the world outside)."""
+    """Copy the data of each instance to the parent or, from the outermost Hold of an output, to the outputs."""
     parent = _parent(hold, name)
     if parent is None and name not in store.workload.outputs:
         return
@@ -304,7 +304,7 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
     added = _added(store, hold, name, [siblings.keys[i] for i in crossed])
     parts = [(instance, where) for instance, where in _parts(store, hold, name) if where.any()]
     senders = first_holders(siblings.keys, crossed, placements, [instance for instance, _ in parts])
-    moves: list[Move] = []
+    moves: list[CountedMove] = []
     done: dict[Instance, Array] = {}
     for instance, where in parts:
         if instance not in senders:
@@ -313,12 +313,12 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
         target = instance[: siblings.width(depth)]
         before = done.setdefault(target, np.zeros(where.shape, bool))
         if not added:
-            where = where & ~before  # a shift leaves copies with the neighbour; the first that has an element drains it
+            where = where & ~before  # a shift leaves copies on the next member; only the first owner drains an element
         if parent is None:
             _deliver(store, name, buffer, where)
         elif where.any():
             _merge_into(store, name, parent.buffers[name][target], buffer, where & ~before, where & before)
-            moves.append(Move(instance, _bounds(where), int(where.sum())))
+            moves.append(CountedMove(instance, _bounds(where), int(where.sum())))
         before |= where
     if parent is not None:
         outer = set(siblings.keys[: siblings.width(parent.depth)])
@@ -347,7 +347,7 @@ def _parts(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, 
 def first_holders(
     keys: Sequence[AxisKey], crossed: Iterable[int], placements: Placements, instances: Sequence[Instance]
 ) -> set[Instance]:
-    """Of the instances that hold the same bytes along the crossed axes, the first; elsewhere all."""
+    """The instances that drain: the first one along crossed axes with equal copies, all along the others."""
     same = [i for i in crossed if not isinstance(placements.get(keys[i], Replicate()), Shard | Partial)]
     chosen: dict[Instance, Instance] = {}
     for instance in sorted(instances):
@@ -356,7 +356,7 @@ def first_holders(
 
 
 def _added(store: Store, hold: OpenHold, name: str, crossed: Iterable[AxisKey]) -> bool:
-    """Whether the members have parts that the network adds on the way up."""
+    """Whether the members have partial results that the network adds on the way to the parent."""
     siblings, found = hold.scope.siblings, False
     for key in crossed:
         partial = hold.placements[name].get(key)
@@ -378,7 +378,7 @@ def _added(store: Store, hold: OpenHold, name: str, crossed: Iterable[AxisKey]) 
 
 
 def _merge_into(store: Store, name: str, target: Buffer, source: Buffer, fresh: Array, again: Array) -> None:
-    """Overwrite where the drain comes first, add where parts of other members came before."""
+    """Overwrite elements that this drain writes first, and add to elements that other members drained before."""
     number = store.numbers[name]
     target.take(source, number, fresh)
     if again.any():

@@ -1,7 +1,7 @@
-"""The interpreter: it executes a mapping tree on real arrays, with simulated members and counters.
+"""The interpreter: it executes a mapping tree on arrays, with simulated members and counters.
 
-It is the oracle of the cost formulas and shares no code with them: whatever it reports it has counted
-while doing it. The rules are those of docs/model.md; a rule that a tree breaks raises `IllegalMapping`.
+It is the oracle of the cost formulas and shares no code with them: it counts every access as it executes it. The rules are those
+of docs/model.md; a tree that breaks a rule raises `IllegalMapping`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, assert_never
 import numpy as np
 
 from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
-from halley.execute.ahead import Early, early_holds, prefetch_faults
 from halley.execute.collective import collective
 from halley.execute.compute import Journal, compute
 from halley.execute.counters import Counters, Tally
 from halley.execute.functions import Array
 from halley.execute.holds import enter, leave
 from halley.execute.masking import visible_keys
-from halley.execute.members import Scope, Siblings, shares
+from halley.execute.members import ExecutionScope, Siblings, shares
+from halley.execute.prefetch import PrefetchedHolds, prefetch_faults, prefetched_holds
 from halley.execute.rounds import round_faults
 from halley.execute.store import OpenHold, Store
 from halley.ir.hardware import Chip
@@ -42,7 +42,7 @@ from halley.ir.workload import OpKind, Workload
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """``outputs``: the workload's outputs, indexed in the order of `Tensor.dims`. ``counters``: what it took."""
+    """``outputs``: the workload's outputs, indexed in the order of `Tensor.dims`. ``counters``: counts of the execution."""
 
     outputs: dict[str, Array]
     counters: Counters
@@ -63,13 +63,13 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
     machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally, early)
     whole = {dim: (0, extent) for dim, extent in workload.dims.items()}
     windows = tuple(workload.windows.values())
-    machine.node(tree, Scope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
+    machine.node(tree, ExecutionScope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
     machine.check_complete()
     return Execution(machine.store.outputs, tally.counters())
 
 
 def random_inputs(workload: Workload, seed: int) -> dict[str, Array]:
-    """Standard normal arrays for the workload's inputs; an index tensor gets rows of the table that it selects from."""
+    """Standard normal arrays for the workload's inputs; an index tensor gets random row numbers of its table."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, Array] = {}
     for name in workload.inputs:
@@ -96,11 +96,11 @@ class _Machine:
     store: Store
     journal: Journal
     tally: Tally
-    early: Mapping[int, Early]
+    early: Mapping[int, PrefetchedHolds]
     sizes: dict[int, dict[Any, int]] = field(default_factory=dict)
-    """Of each Hold that is open early or late, the most bytes that it had, by memory and instance."""
+    """Of each prefetched Hold, its peak bytes by (memory, instance)."""
 
-    def node(self, node: Node, scope: Scope) -> None:
+    def node(self, node: Node, scope: ExecutionScope) -> None:
         match node:
             case Temporal() if node.visible:
                 visible_keys(self.store, self.journal, node, scope, self.node)
@@ -119,7 +119,7 @@ class _Machine:
             case Compute():
                 compute(self.store, self.journal, node, scope)
             case Sequence() if node.prefetch:
-                self.run_on(node, scope)
+                self.prefetching_sequence(node, scope)
             case Sequence():
                 for child in node.children:
                     self.node(child, scope)
@@ -128,15 +128,15 @@ class _Machine:
             case Parallel():
                 self.at_once(list(zip(node.children, shares(node, scope), strict=True)))
             case Pipeline():
-                # tile by tile through all stages: an order whose results and counts equal those of the overlapped stages
+                # sequential, tile by tile through all stages: results and counts equal those of overlapped stages
                 stages = list(zip(node.children, shares(node, scope), strict=True))
                 for index in range(scope.steps(node.dim, node.tile)):
                     self.at_once([(child, inner.iteration(node.dim, node.tile, index)) for child, inner in stages])
             case _:
                 assert_never(node)
 
-    def enter(self, node: Hold, scope: Scope) -> OpenHold:
-        """Open a Hold; note what it has, if it is open early or late."""
+    def enter(self, node: Hold, scope: ExecutionScope) -> OpenHold:
+        """Open a Hold; record its bytes if it is prefetched."""
         if not any(id(node) in holds for early in self.early.values() for holds in early.holds):
             return enter(self.store, node, scope)
         before = dict(self.tally.live)
@@ -146,8 +146,8 @@ class _Machine:
             sizes[key] = max(sizes.get(key, 0), live - before.get(key, 0))
         return hold
 
-    def run_on(self, node: Sequence, scope: Scope) -> None:
-        """Run children one after the other; beside each, what its neighbours hold early or late adds up."""
+    def prefetching_sequence(self, node: Sequence, scope: ExecutionScope) -> None:
+        """Run children sequentially; the prefetched Holds of a child's neighbours add to its peak."""
         early = self.early[id(node)]
         needs = self.peaks([(child, scope) for child in node.children])
         held: list[dict[Any, int]] = [{} for _ in node.children]
@@ -161,8 +161,8 @@ class _Machine:
                 live = self.tally.live[key] + need.get(key, 0) + sum(other.get(key, 0) for other in beside)
                 self.tally.peak[key] = max(self.tally.peak[key], live)
 
-    def peaks(self, children: list[tuple[Node, Scope]]) -> list[dict[Any, int]]:
-        """Run nodes one after the other: what each needs at its peak, beyond what is live already."""
+    def peaks(self, children: list[tuple[Node, ExecutionScope]]) -> list[dict[Any, int]]:
+        """Run nodes sequentially; the peak bytes of each beyond the bytes that are already live."""
         before = dict(self.tally.peak)
         base = dict(self.tally.live)
         needs = []
@@ -174,8 +174,8 @@ class _Machine:
         self.tally.peak.update(before)
         return needs
 
-    def at_once(self, children: list[tuple[Node, Scope]]) -> None:
-        """Run children that are at work at the same time: what each needs at its peak adds up."""
+    def at_once(self, children: list[tuple[Node, ExecutionScope]]) -> None:
+        """Run concurrent children: their peaks add up."""
         base = dict(self.tally.live)
         needs: dict[Any, int] = {}
         for need in self.peaks(children):
@@ -185,7 +185,7 @@ class _Machine:
             self.tally.peak[key] = max(self.tally.peak[key], base.get(key, 0) + peak)
 
     def check_complete(self) -> None:
-        """Every point of every op was run, and every output was delivered."""
+        """Check that every point of every op was run, and that every output was delivered."""
         faults = []
         for op in self.store.workload.ops:
             done = self.journal.done.get(op.name, {}).values()
@@ -221,9 +221,9 @@ def _check_arrays(workload: Workload, arrays: Mapping[str, Array]) -> None:
         raise BadInput(faults)
 
 
-def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Early]:
-    """Names and tiles exist; an op has one compute; children at work at once can hand over to each other; where phases run on,
-    something does. Returns what is open early there."""
+def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, PrefetchedHolds]:
+    """Static checks: names and tiles are valid, an op has one compute, concurrent children can hand over to each other, and every
+    sequence with prefetch has a prefetched Hold. Returns the prefetched Holds."""
     faults = []
     seen: set[str] = set()
     for _, node in walk(tree):
@@ -240,7 +240,7 @@ def _check_tree(workload: Workload, chip: Chip, tree: Node) -> Mapping[int, Earl
             seen.add(node.op)
     faults.extend(_unfinished(workload, tree))
     faults.extend(round_faults(workload, tree))
-    early = early_holds(workload, chip, tree)
+    early = prefetched_holds(workload, chip, tree)
     faults.extend(prefetch_faults(tree, early))
     if faults:
         raise IllegalMapping(faults)

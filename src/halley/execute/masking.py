@@ -1,4 +1,4 @@
-"""Loops over the keys of a mask that leave out what no row sees (docs/model.md, "Masks")."""
+"""Loops over the keys of a mask that skip tiles that no row sees (docs/model.md, "Masks")."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import numpy as np
 
 from halley.errors import Fault, IllegalMapping
 from halley.execute.compute import Journal
-from halley.execute.members import Box, Instance, Scope, idle, in_sight, region, size, slices
+from halley.execute.members import Box, ExecutionScope, Instance, idle, in_sight, region, size, slices
 from halley.execute.store import Store
 from halley.ir.mapping import Collective, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, walk
 from halley.ir.masks import Mask, mask_over, masks
 from halley.ir.workload import Op
 
 
-def visible_keys(store: Store, journal: Journal, node: Temporal, scope: Scope, run: Callable[[Node, Scope], None]) -> None:
-    """Run the body for each tile of keys, with the members whose rows see it. What is left out counts as seen: it would have
-    changed nothing."""
+def visible_keys(
+    store: Store, journal: Journal, node: Temporal, scope: ExecutionScope, run: Callable[[Node, ExecutionScope], None]
+) -> None:
+    """Run the body for each tile of keys with the members whose rows see it. Skipped points count as computed, as they would not
+    change any result."""
     where = f"for {node.dim} by {node.tile} visible"
     mask = mask_over(store.workload, node.dim)
     if mask is None:
@@ -31,7 +33,7 @@ def visible_keys(store: Store, journal: Journal, node: Temporal, scope: Scope, r
         _count_hidden(store, journal, node, scope, mask, op)
 
 
-def _misuses(store: Store, node: Temporal, scope: Scope, mask: Mask, ops: list[Op]) -> list[tuple[str, str]]:
+def _misuses(store: Store, node: Temporal, scope: ExecutionScope, mask: Mask, ops: list[Op]) -> list[tuple[str, str]]:
     """(expected, got) of each rule that is broken."""
     work, found = store.workload, []
     if any(dim == node.dim for dim, _ in scope.loops) or node.dim in scope.split.values():
@@ -59,8 +61,8 @@ def _misuses(store: Store, node: Temporal, scope: Scope, mask: Mask, ops: list[O
     return found
 
 
-def _count_hidden(store: Store, journal: Journal, node: Temporal, scope: Scope, mask: Mask, op: Op) -> None:
-    """Note the points that were left out as run, and as seen by what the op adds up."""
+def _count_hidden(store: Store, journal: Journal, node: Temporal, scope: ExecutionScope, mask: Mask, op: Op) -> None:
+    """Record skipped points as computed, and as contained in the op's sums."""
     seen: set[tuple[str, Instance, Box]] = set()
     for member, ranges in scope.ranges.items():
         if idle(ranges):

@@ -1,7 +1,7 @@
-"""Members, the instances of memories, ranges, boxes, and what a node of the tree sees of them.
+"""Members, instances of memories, ranges, boxes, and the scope of a node of the tree.
 
-A member is a tuple of indices, one per axis of the chip, outermost first. The instance of a memory that it
-uses is the first part of that tuple: the indices of the memory's level and of the levels outside it.
+A member is a tuple of indices, one per axis of the chip, outermost first. The instance of a memory that it uses is a prefix of
+that tuple: the indices of the memory's level and of outer levels.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def box_text(box: Box) -> str:
 
 
 def idle(ranges: Ranges) -> bool:
-    """A member with an empty range sits the iteration out."""
+    """Whether a member is idle in this iteration: some range is empty."""
     return any(stop <= start for start, stop in ranges.values())
 
 
 def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], windows: tuple[Window, ...]) -> Ranges:
-    """The ranges inside a tile of a dim: it narrows the dims that are read at a sum with it to the sums that are left.
+    """The ranges inside a tile of a dim. It also narrows the dims of windows with this base or offset.
 
     >>> narrowed({"p": (0, 6), "r": (0, 3), "h": (0, 8)}, "p", (2, 4), (Window("h", "p", "r"),))
     {'p': (2, 4), 'r': (0, 3), 'h': (2, 6)}
@@ -76,7 +76,7 @@ def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], windows: tuple[Windo
 
 
 def in_sight(mask: Mask, rows: tuple[int, int], keys: tuple[int, int]) -> bool:
-    """Whether a tile of keys lies between the first and the last key that any of the rows sees.
+    """Whether a tile of keys has a key between the first and the last one that any of the rows sees.
 
     >>> [in_sight(Mask("m", "n", 8, 0), (4, 6), (start, start + 2)) for start in range(0, 8, 2)]
     [True, True, True, False]
@@ -89,7 +89,7 @@ def in_sight(mask: Mask, rows: tuple[int, int], keys: tuple[int, int]) -> bool:
 
 
 class Siblings:
-    """The axes of a chip, and which of them lie between two depths."""
+    """The axes of a chip, outermost first, and those between two depths."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
@@ -108,7 +108,7 @@ class Siblings:
         return tuple(itertools.product(*(range(count) for count in self.sizes)))
 
     def width(self, depth: int) -> int:
-        """How many axes belong to levels at the depth or further out (depth -1: none)."""
+        """Number of axes of levels at the depth or outside it (depth -1: none)."""
         return self._widths[depth + 1]
 
     def position(self, key: AxisKey) -> int:
@@ -116,21 +116,21 @@ class Siblings:
         return self.keys.index(key)
 
     def apart(self, who: Instance, depth: int) -> Instance:
-        """The indices of ``who`` on the axes deeper than the depth whose network cannot multicast."""
+        """The indices of ``who`` on axes deeper than the depth whose network has no multicast."""
         return tuple(who[i] for i in range(self.width(depth), len(who)) if not self.multicast[i])
 
     def ports(self, outer: int, inner: int) -> tuple[tuple[str, int], ...]:
-        """(level, axes up to and with it) of each level with a port that bytes between the two depths pass."""
+        """(level, number of axes down to it) of each level with a port between the two depths."""
         return tuple((level, width) for depth, level, width in self._ports if outer < depth <= inner)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """What a node sees: the range per member and dim (only members that take part), the loops around it, and the open Holds.
+class ExecutionScope:
+    """The scope of a node: the range per member and dim (only members that take part), the loops around it, and the open Holds.
 
-    ``split``: the dim that each split axis splits. ``shares``: (first member, members) of an axis that a
-    `Parallel` or `Pipeline` divides. ``loops``: (dim, index of the iteration) of every loop in time.
-    ``holds``: the open Holds of each tensor, outermost first. ``windows``: the dims that are read at a sum of two others.
+    ``split``: the dim that each split axis splits. ``shares``: (first member, number of members) of an axis that a `Parallel` or
+    `Pipeline` partitions. ``loops``: (dim, index of the iteration) of every loop in time. ``holds``: the open Holds of each
+    tensor, outermost first. ``windows``: all windows of the workload.
     """
 
     siblings: Siblings
@@ -142,15 +142,15 @@ class Scope:
     windows: tuple[Window, ...] = ()
 
     def axis(self, key: AxisKey) -> tuple[int, int, Topology]:
-        """(first member, members, topology) of an axis as seen here."""
+        """(first member, number of members, topology) of an axis in this scope."""
         axis: Axis = self.siblings.chip.axis(*key)
         first, count = self.shares.get(key, (0, axis.size))
         # part of a ring lacks the link that closes it
         topology = Topology.LINE if axis.topology is Topology.RING and count < axis.size else axis.topology
         return first, count, topology
 
-    def spread(self, node: Spatial) -> Scope:
-        """Inside a `Spatial`."""
+    def spread(self, node: Spatial) -> ExecutionScope:
+        """The scope inside a `Spatial`."""
         key = (node.level, node.axis)
         where = f"spread {node.dim} by {node.tile} over {node.level}.{node.axis}"
         position = self.siblings.position(key)
@@ -172,11 +172,12 @@ class Scope:
         return replace(self, ranges=ranges, split={**self.split, key: node.dim})
 
     def steps(self, dim: str, tile: int) -> int:
-        """Iterations of a loop in time: those of the member that needs most, for all move in lockstep."""
+        """Iterations of a loop in time: the maximum over members, which run in lockstep."""
         return max((-(-max(r[dim][1] - r[dim][0], 0) // tile) for r in self.ranges.values()), default=0)
 
-    def iteration(self, dim: str, tile: int, index: int, mask: Mask | None = None) -> Scope:
-        """Inside iteration ``index`` of a loop in time; under a mask, members none of whose rows see the tile are idle."""
+    def iteration(self, dim: str, tile: int, index: int, mask: Mask | None = None) -> ExecutionScope:
+        """The scope inside iteration ``index`` of a loop in time; with a mask, members whose rows do not see the tile are
+        idle."""
         ranges = {}
         for member, own in self.ranges.items():
             start, stop = own[dim]
@@ -188,7 +189,7 @@ class Scope:
         return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
 
     def check_cut_once(self, where: str) -> None:
-        """A dim that is read at a sum of two others is cut itself or with them: parts of both kinds may share nothing."""
+        """A window's dim must not be tiled together with the window's base or offset: their tiles may not intersect."""
         cut = {dim for dim, _ in self.loops}.union(self.split.values())
         for window in self.windows:
             with_it = [dim for dim in (window.base, window.offset) if dim in cut]
@@ -197,16 +198,16 @@ class Scope:
                 got, remedy = f"one of {window.dim} and one of {min(with_it)}", f"remove that of {window.dim}"
                 raise IllegalMapping(Fault(where, expected, got, remedy))
 
-    def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> Scope:
-        """Inside child ``index`` of a `Parallel` or `Pipeline`."""
+    def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> ExecutionScope:
+        """The scope inside child ``index`` of a `Parallel` or `Pipeline`."""
         position = self.siblings.position(key)
         first = self.axis(key)[0] + sum(shares[:index])
         ranges = {m: r for m, r in self.ranges.items() if first <= m[position] < first + shares[index]}
         return replace(self, ranges=ranges, shares={**self.shares, key: (first, shares[index])})
 
 
-def shares(node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
-    """What each child of a `Parallel` or `Pipeline` sees."""
+def shares(node: Parallel | Pipeline, scope: ExecutionScope) -> list[ExecutionScope]:
+    """The scope of each child of a `Parallel` or `Pipeline`."""
     key = (node.level, node.axis)
     where = f"{'parallel' if isinstance(node, Parallel) else 'pipeline'} over {node.level}.{node.axis}"
     _, count, _ = scope.axis(key)

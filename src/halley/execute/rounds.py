@@ -1,4 +1,4 @@
-"""Which trees may run children on successive rounds: those of `Overlap` and `Parallel` that hand tensors over (docs/model.md)."""
+"""Rules of nodes whose children run concurrently on successive rounds and hand tensors over (docs/model.md, "Rounds")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Path = tuple[int, ...]
 
 
 def round_faults(workload: Workload, tree: Node) -> list[Fault]:
-    """Every rule that is broken by a node whose children are at work at once."""
+    """Faults of the nodes with concurrent children."""
     nodes = dict(walk(tree))
     faults: list[Fault] = []
     for path, node in nodes.items():
@@ -20,7 +20,8 @@ def round_faults(workload: Workload, tree: Node) -> list[Fault]:
 
 
 class _Round:
-    """``uses`` and ``changes``: per tensor, the children that do; ``writers``: the child that has the tensor's op."""
+    """``uses`` and ``changes``: by tensor, the children that access it, and that change it; ``writers``: the child with the
+    tensor's op."""
 
     def __init__(self, workload: Workload, nodes: dict[Path, Node], path: Path, node: Overlap | Parallel | Pipeline) -> None:
         self.workload, self.node = workload, node
@@ -49,7 +50,7 @@ class _Round:
         handed = [name for name, users in self.uses.items() if len(users) > 1 and name in self.changes]
         if not handed:
             return []
-        if isinstance(self.node, Pipeline):  # it has buffers of its own between its children
+        if isinstance(self.node, Pipeline):  # a pipeline has its own buffers between stages
             return self._order(handed)
         return [*self._order(handed), *self._buffers(handed), *self._circles()]
 
@@ -59,7 +60,7 @@ class _Round:
         return Fault(where, expected, got, "use sequence or pipeline")
 
     def _order(self, handed: list[str]) -> list[Fault]:
-        """Who changes a tensor that others use comes first, and has computed it."""
+        """The first child that accesses a handed-over tensor must compute it."""
         late = [name for name in handed if self.writers.get(name) != min(self.uses[name])]
         return [
             self._fault(f"children that follow each other, {name} computed in the first that uses it", "another order")
@@ -67,7 +68,7 @@ class _Round:
         ]
 
     def _circles(self) -> list[Fault]:
-        """What goes on from round to round does not come back from a child further on: that one is a round behind."""
+        """A tensor that is carried from round to round must be changed by one child only: later children are a round behind."""
         found = []
         for name, children in self.changes.items():
             walked: set[str] = set()
@@ -84,8 +85,8 @@ class _Round:
         return found
 
     def _buffers(self, handed: list[str]) -> list[Fault]:
-        """A buffer for each round between the first and the last child that touches it, and one in transit; or, of what a round
-        goes on with where the round before left it, one for that."""
+        """A tensor needs a buffer for each round between the first and the last child that accesses it, and one more if it is
+        filled or drained meanwhile, or carried from round to round."""
         found = []
         inner: set[str] = set()
         walked: set[str] = set()

@@ -1,8 +1,8 @@
-"""What the simulation keeps: buffers, open Holds, and the workload's tables about its tensors.
+"""State of the interpreter: buffers, open Holds, and tables about the workload's tensors.
 
-A buffer covers the index space of the whole tensor, so that boxes need no translation; what an instance does not hold
-has the count 0. Besides the values, a buffer knows per element which tensor of the group owns it, how
-many points of the reduction it has seen, and, for tensors relative to a running maximum, which one.
+A buffer covers the index space of the whole tensor, so boxes need no translation; elements that an instance does not hold have
+the count 0. Besides the value, a buffer stores per element which tensor of the group owns it, how many points of the reduction it
+contains, and, for tensors relative to a running maximum, which version of it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from halley.execute.counters import Move, Tally
+from halley.execute.counters import CountedMove, Tally
 from halley.execute.functions import MONOID_DEFINITIONS, Array, Monoid
-from halley.execute.members import AxisKey, Box, Instance, Member, Scope, size, slices
+from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, size, slices
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
 from halley.ir.placement import Placement
@@ -25,10 +25,10 @@ Placements: TypeAlias = dict[AxisKey, Placement]
 
 
 class Buffer:
-    """Room for the tensors of one group in one instance of a memory.
+    """Buffer of the tensors of one group in one instance of a memory.
 
-    ``owner`` is the number of the tensor whose value stands there, ``count`` the points of its reduction so far,
-    ``stamp`` the visit of the running maximum that it was, or is relative to, and ``relative`` that maximum.
+    Per element: ``owner`` is the number of the tensor whose value is stored, ``count`` the points of its reduction so far,
+    ``stamp`` the version of the running maximum that it is, or is relative to, and ``relative`` the value of that maximum.
     """
 
     __slots__ = ("count", "owner", "relative", "stamp", "value")
@@ -56,7 +56,7 @@ class Buffer:
         return self.value, self.count, self.stamp, self.relative
 
     def drop(self, tensor: int, where: Any) -> None:
-        """What was there is no longer held."""
+        """Remove elements of a tensor."""
         gone = np.zeros(self.owner.shape, bool)
         gone[where] = True
         gone &= self.owner == tensor
@@ -66,12 +66,12 @@ class Buffer:
 
 @dataclass(slots=True)
 class OpenHold:
-    """A Hold between its entry and its exit: a buffer per tensor and instance, the boxes that each instance keeps, and the
-    placement of each tensor along the axes, as its last write or collective left it."""
+    """A Hold between its entry and its exit: a buffer per tensor and instance, the boxes that each instance holds, and the
+    placement of each tensor along the axes after its last write or collective."""
 
     node: Hold
     depth: int
-    scope: Scope
+    scope: ExecutionScope
     buffers: dict[str, dict[Instance, Buffer]] = field(default_factory=dict)
     boxes: dict[str, dict[Instance, tuple[Box, ...]]] = field(default_factory=dict)
     placements: dict[str, Placements] = field(default_factory=dict)
@@ -79,14 +79,14 @@ class OpenHold:
     def buffer(self, tensor: str, member: Member) -> Buffer:
         return self.buffers[tensor][member[: self.scope.siblings.width(self.depth)]]
 
-    def reaches_beyond(self, tensor: str, scope: Scope) -> bool:
-        """Whether an instance keeps some of the tensor that is none of the members' in a scope inside."""
+    def reaches_beyond(self, tensor: str, scope: ExecutionScope) -> bool:
+        """Whether an instance outside the members of an inner scope holds a part of the tensor."""
         there = {member[: self.scope.siblings.width(self.depth)] for member in scope.ranges}
         return any(instance not in there for instance, boxes in self.boxes[tensor].items() if any(map(size, boxes)))
 
 
 class Store:
-    """The workload's side of the simulation: tensors by number, what is accumulated over what, and the world outside."""
+    """Tables of the workload, its inputs and outputs, and the counters of an execution."""
 
     def __init__(self, workload: Workload, chip: Chip, arrays: Mapping[str, Array], dtype: Any, tally: Tally) -> None:
         self.workload = workload
@@ -101,18 +101,18 @@ class Store:
         self.outputs = {name: np.full(self.shapes[name], np.nan, self.dtypes[name]) for name in workload.outputs}
         self.stored = {name: np.zeros(self.shapes[name], bool) for name in workload.outputs}
 
-    def read(self, hold: OpenHold, name: str, cause: str, moves: list[Move], to: int | None = None) -> None:
-        """Count moves from a Hold to parties at depth ``to``, the members' unless given."""
+    def read(self, hold: OpenHold, name: str, cause: str, moves: list[CountedMove], to: int | None = None) -> None:
+        """Count moves from a Hold to members or instances at depth ``to`` (by default, to members)."""
         inner = len(self.chip.levels) - 1 if to is None else to
         self.tally.read((hold.node.memory, name, cause), self.workload.tensors[name].word, (hold.depth, inner), moves)
 
-    def write(self, hold: OpenHold, name: str, cause: str, moves: list[Move], to: int | None = None) -> None:
-        """Count moves into a Hold from parties at depth ``to``, the members' unless given."""
+    def write(self, hold: OpenHold, name: str, cause: str, moves: list[CountedMove], to: int | None = None) -> None:
+        """Count moves into a Hold from members or instances at depth ``to`` (by default, from members)."""
         inner = len(self.chip.levels) - 1 if to is None else to
         self.tally.write((hold.node.memory, name, cause), self.workload.tensors[name].word, (hold.depth, inner), moves)
 
     def scaled_by(self, tensor: str) -> str:
-        """The running maximum that the tensor is relative to, or nothing."""
+        """The running maximum that the tensor is relative to, or an empty string."""
         return self.producers[tensor].scaled_by if tensor in self.producers else ""
 
     def reduced(self, op: Op) -> tuple[str, ...]:
@@ -120,22 +120,23 @@ class Store:
         return self.workload.reduced(op)
 
     def full(self, tensor: str) -> int:
-        """Points that a complete element of the tensor has seen."""
+        """Points of the reduction in a complete element of the tensor."""
         if tensor not in self.producers:
             return 1
         return int(np.prod([self.workload.dims[dim] for dim in self.reduced(self.producers[tensor])], dtype=int))
 
     def monoid(self, op: Op) -> Monoid:
-        """How parts of the op's result are joined."""
+        """The monoid that merges partial results of the op."""
         return MONOID_DEFINITIONS[op.monoid if op.kind is OpKind.REDUCE else "sum"]
 
     def stateful(self, op: Op) -> bool:
-        """The op carries a state whose parts cannot simply be put back later."""
+        """Whether the op accumulates a state that cannot be refilled after a drain."""
         return bool(op.scaled_by) or op.monoid in ("softmax", "welford")
 
 
 def _dtypes(workload: Workload, arrays: Mapping[str, Array], dtype: Any) -> dict[str, Any]:
-    """The NumPy type of each tensor: complex behind a Fourier transform of one tensor or a complex input, else ``dtype``."""
+    """The NumPy type of each tensor: complex if it depends on a complex input or on a transform of a single tensor, else
+    ``dtype``."""
     wide = np.result_type(dtype, np.complex64)
     kinds = {name: wide if np.iscomplexobj(arrays[name]) else np.dtype(dtype) for name in workload.inputs}
     for op in workload.ops:

@@ -1,1 +1,1 @@
-"""Pure equations, on numbers and on arrays alike; every other part of Halley calls them."""
+"""Pure equations, on numbers and on arrays; every other part of Halley calls them."""

@@ -1,8 +1,8 @@
-"""Bytes that pass the busiest link of each step, summed over the steps of a collective: exact for every payload.
+"""Bytes on the busiest link of each step of a collective, summed over the steps: exact for every payload.
 
-With them and the hops `halley.formulas.collectives.collective_time` gives the time. Symbols throughout: n [1] members; S [B]
-payload (see `halley.formulas.collectives`), a whole number; c [B] bytes of the first and largest of n chunks, ceil(S / n):
-chunks are cut off one after the other, so that the last ones may be shorter or empty. All bandwidths are equal.
+`halley.formulas.collectives.collective_time` turns them and the hops into a time. Symbols throughout: n [1] members; S [B]
+payload (see `halley.formulas.collectives`), a whole number; c [B] bytes of the first and largest of n chunks, ceil(S / n). Chunks
+are filled one after the other, so the last ones may be shorter or empty. All bandwidths are equal.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from halley.formulas.numbers import Number, anywhere, ceil_div, floor_div, maxim
 
 
 def chunk_bytes(members: Number, payload: Number) -> Number:
-    """One chunk each on every link: a direct exchange among fully connected members.
+    """One chunk on every link: a direct exchange among fully connected members.
 
     .. math:: q = c = \\lceil S / n \\rceil
 
-    Symbols: n [1] members, S [B] payload. Source: definition of the cut.
+    Symbols: n [1] members, S [B] payload. Source: definition of a chunk.
 
     >>> chunk_bytes(4, 242)
     61
@@ -26,8 +26,8 @@ def chunk_bytes(members: Number, payload: Number) -> Number:
 
 
 def ring_bytes(members: Number, payload: Number) -> Number:
-    """A chunk in each of n - 1 steps: ring and pairwise all-gather and reduce-scatter, pairwise all-to-all; or all of them in one
-    step over a member's only link: direct ones on a switch.
+    """A chunk in each of n - 1 steps: ring and pairwise all-gather and reduce-scatter, pairwise all-to-all. Also direct ones on a
+    switch, where all n - 1 chunks pass a member's only link in one step.
 
     .. math:: q = (n - 1) c
 
@@ -41,7 +41,7 @@ def ring_bytes(members: Number, payload: Number) -> Number:
 
 
 def both_ways_bytes(members: Number, payload: Number) -> Number:
-    """All-gather and reduce-scatter on a ring whose blocks travel both ways at once.
+    """Bidirectional all-gather and reduce-scatter on a ring.
 
     .. math:: q = \\lceil (n - 1) / 2 \\rceil c
 
@@ -60,7 +60,7 @@ def across_line_bytes(members: Number, payload: Number) -> Number:
     .. math:: q = \\max_m (n - m) \\min(S, m c), \\quad m \\in \\{\\lfloor x \\rfloor, \\lceil y \\rceil\\}
 
     Symbols: n [1] members, S [B] payload, c = ceil(S / n), x = min(n / 2, S / c), y = min(floor(n / 2), S / c): the product rises
-    up to x and falls behind it. Source: bisection argument, Dally and Towles, Principles and Practices of Interconnection
+    up to x and falls after it. Source: bisection argument, Dally and Towles, Principles and Practices of Interconnection
     Networks, 2004, chapter 3; here for unequal chunks.
 
     >>> across_line_bytes(4, 242)
@@ -73,7 +73,7 @@ def across_line_bytes(members: Number, payload: Number) -> Number:
 
 
 def all_but_first_bytes(members: Number, payload: Number) -> Number:
-    """All that leaves, or reaches, the root of a scatter or gather: everything but its own share, which is the largest.
+    """Bytes that leave the root of a scatter, or reach the root of a gather: all chunks but its own, which is the largest.
 
     .. math:: q = S - \\min(S, c)
 
@@ -90,7 +90,7 @@ def second_chunk_bytes(members: Number, payload: Number) -> Number:
 
     .. math:: q = \\max(0, \\min(c, S - c))
 
-    Symbols: n [1] members, at least 2; S [B] payload, c = ceil(S / n). Source: definition of the cut.
+    Symbols: n [1] members, at least 2; S [B] payload, c = ceil(S / n). Source: definition of a chunk.
 
     >>> second_chunk_bytes(3, 4), second_chunk_bytes(5, 7)
     (2, 2)
@@ -100,7 +100,7 @@ def second_chunk_bytes(members: Number, payload: Number) -> Number:
 
 
 def most_of_others_bytes(members: Number, payload: Number) -> Number:
-    """What a member gets of the others' chunks, of the member that has the smallest: a multicast all-gather on a switch.
+    """Multicast all-gather on a switch: the other members' chunks that the member with the smallest chunk receives.
 
     .. math:: q = \\min(S, (n - 1) c)
 
@@ -113,8 +113,8 @@ def most_of_others_bytes(members: Number, payload: Number) -> Number:
 
 
 def doubled_bytes(members: Number, payload: Number) -> Number:
-    """All-gather whose blocks double in number each step, the last step sending what is missing: recursive doubling, Bruck;
-    backwards recursive halving.
+    """All-gather in which the number of blocks doubles each step, and the last step sends the rest: recursive doubling, Bruck; in
+    reverse, recursive halving.
 
     .. math:: q = \\sum_{d = 1, 2, 4, \\ldots < n} \\min(S, \\min(d, n - d) c)
 
@@ -131,8 +131,8 @@ def doubled_bytes(members: Number, payload: Number) -> Number:
 
 
 def folded_bytes(members: Number, payload: Number) -> Number:
-    """All-reduce by halving and doubling among the largest power of two p of members; where there are more, these give all they
-    have to partners first and get the result back.
+    """All-reduce by halving and doubling among the largest power of two p of members. The remaining members send their payload to
+    partners first and receive the result at the end.
 
     .. math:: q = 2 S [n > p] + 2 \\sum_{d = 1, 2, 4, \\ldots < p} \\min(S, d \\lceil S / p \\rceil)
 
@@ -147,7 +147,7 @@ def folded_bytes(members: Number, payload: Number) -> Number:
 
 
 def folded_scatter_bytes(members: Number, payload: Number) -> Number:
-    """Reduce-scatter by halving among the largest power of two p of members, each of the first n - p for two.
+    """Reduce-scatter by halving among the largest power of two p of members, each of the first n - p on behalf of two.
 
     .. math:: q = (S + c) [n > p] + \\sum_{d = 1, 2, 4, \\ldots < p} \\min(S, (d + \\min(d, n - p)) c)
 
@@ -167,8 +167,7 @@ def folded_scatter_bytes(members: Number, payload: Number) -> Number:
 
 
 def chain_bytes(members: Number, chunks: Number, payload: Number) -> Number:
-    """Broadcast, or reduce, along a chain in k chunks that follow each other: the first chunk on its way to the end, then the
-    rest.
+    """Pipelined broadcast, or reduce, along a chain in k chunks: the first chunk travels to the end, then the rest arrives.
 
     .. math:: q = (n - 2) \\lceil S / k \\rceil + S
 
@@ -181,16 +180,18 @@ def chain_bytes(members: Number, chunks: Number, payload: Number) -> Number:
     return (members - 2) * ceil_div(payload, chunks) + payload
 
 
-def pulled_bytes(members: Number, chunks: Number, payload: Number) -> Number:
-    r"""All-reduce over one switch in k pieces of n chunks: every member fetches the sum of its chunk of a piece, its own copy
-    among the others, and sends it to all, itself among them, while it fetches that of the next piece.
+def switch_all_reduce_bytes(members: Number, chunks: Number, payload: Number) -> Number:
+    r"""All-reduce by a switch that adds and multicasts, in k pieces of n chunks. Every member reads the sum of its chunk of a
+    piece (its own copy included) from the switch and multicasts it to all members (itself included), while it reads the sum of
+    its chunk of the next piece.
 
     .. math:: q = S + \min(S, n c) + \sum_{p = 1}^{k - 1} \min(c, \max(S - p n c, 0)) \le S + n c + (k - 1) c
 
     Tends to S (1 + 1 / n) for many pieces. Symbols: n [1] members, n k [1] chunks, S [B] payload, c = ceil(S / (n k)). Source:
-    the sum's and the copies' ways through NVSwitch (PTX ISA: multimem.ld_reduce, multimem.st), each link counted in each step.
+    routes of the sum and of the copies through NVSwitch (PTX ISA: multimem.ld_reduce, multimem.st), each link counted in each
+    step.
 
-    >>> pulled_bytes(2, 6, 58), pulled_bytes(4, 16, 1600)
+    >>> switch_all_reduce_bytes(2, 6, 58), switch_all_reduce_bytes(4, 16, 1600)
     (98, 2300)
     """
     chunk = ceil_div(payload, chunks)
@@ -215,24 +216,8 @@ def forwarded_bytes(members: Number, payload: Number) -> Number:
     return floor_div(whole * (whole + 1), 2) * chunk + (members - 1 - whole) * payload
 
 
-def piece_bytes(base: Number, before: Number, each: Number, chunk: Number, payload: Number) -> Number:
-    """Any collective on any network, between two bends of what its busiest links carry: linear in the chunk and in the payload.
-
-    .. math:: q = v c + (S - k c) s, \\quad k \\le S / c
-
-    Symbols: k [1] full chunks at the base of the piece, v [1] chunks on the busiest links, summed over steps, of a payload of k
-    full chunks; s [1] slope: how often what is beyond them passes these links; c [B] bytes of a chunk, S [B] payload. Source:
-    a link carries each of the S / c chunks a whole number of times, so that what it carries is linear between whole numbers of
-    them, and the largest over links is so where no two of them change places (docs/reference/collectives.md).
-
-    >>> piece_bytes(3, 7, 2, 61, 242)
-    545
-    """
-    return before * chunk + (payload - base * chunk) * each
-
-
 def doublings(members: Number) -> Number:
-    """Steps of an algorithm that doubles how many have the payload.
+    """Steps of an algorithm in which the number of members with the payload doubles each step.
 
     .. math:: s = \\lceil \\log_2 n \\rceil
 
@@ -245,14 +230,14 @@ def doublings(members: Number) -> Number:
 
 
 def squared_chunk_count(depth: Number, rate: Number, payload: Number, startup: Number, bandwidth: Number) -> Number:
-    """Square of the number of chunks with which a pipeline takes least time; its steps: ``depth``, and ``rate`` more per chunk.
+    """Square of the number of chunks that minimises the time of a pipeline of ``depth`` + ``rate`` x chunks steps.
 
     .. math:: k^2 = \\frac{p S}{q \\alpha b}
 
-    Symbols: p [1] steps before the first chunk is through, beyond its own; q [1] steps per chunk, alpha [s] start-up and
-    latency of a step, S [B] payload, b [B/s] bandwidth. At this k the two terms of (p + q k)(alpha + S / (k b)) that depend
-    on k are equal. Does not model: whole chunks. Source: derivative of that time; for a chain (p = n - 2, q = 1) Sanders,
-    Speck and Traeff, Parallel Comput. 35, 2009.
+    Symbols: p [1] steps that the first chunk takes beyond its own; q [1] steps per chunk, alpha [s] start-up and latency of a
+    step, S [B] payload, b [B/s] bandwidth. At this k the two terms of (p + q k)(alpha + S / (k b)) that depend on k are equal.
+    Does not model: whole chunks. Source: derivative of that time; for a chain (p = n - 2, q = 1) Sanders, Speck and Traeff,
+    Parallel Comput. 35, 2009.
 
     >>> squared_chunk_count(6, 2, 240, 5, 0.25)
     576.0

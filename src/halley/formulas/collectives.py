@@ -2,8 +2,8 @@
 
 Symbols throughout: n [1] members; S [B] payload: the whole vector of one member (all-reduce, reduce, broadcast), the whole
 gathered or unreduced vector (all-gather, reduce-scatter), all that one member sends or keeps (all-to-all), the whole at the
-root (gather, scatter); lambda [s] latency of one hop; b [B/s] bandwidth of one link and direction. The closed forms take all
-chunks as S / n, without rounding, and charge no time for adding; members send and receive at once.
+root (gather, scatter); lambda [s] latency of one hop; b [B/s] bandwidth of one link and direction. The closed forms assume chunks
+of S / n bytes, without rounding, and no time for additions; members send and receive at the same time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def collective_time(hops: Number, latency: Number, load: Number, chunk_bytes: Nu
 
 
 def step_overhead(steps: Number, startup: Number, barrier: Number, additions: Number, adder: Number) -> Number:
-    """Time of a step table that does not depend on bytes or ways: each step is set up, and its members meet at its end.
+    """Time of a step table that depends neither on bytes nor on routes: each step has a start-up and ends with a barrier.
 
     .. math:: t = s (\\alpha + \\beta) + k a
 
-    Symbols: s [1] steps; alpha [s] start-up of a step, beta [s] barrier after it; k [1] adders that a sum passes one after
-    the other in the network, or 1 where members add; a [s] latency of an adder. Does not model: members that set up the next
-    step meanwhile, members' adders that run empty between steps, barriers that take longer the more members there are. Source:
-    docs/model.md; collectives on a mesh of clusters in RTL (arXiv 2603.26438).
+    Symbols: s [1] steps; alpha [s] start-up of a step, beta [s] barrier after it; k [1] adders that a sum passes in sequence in
+    the network, or 1 where members add; a [s] latency of an adder. Does not model: set-up of the next step during the current
+    one, adders of members that drain between steps, barriers whose time grows with the number of members. Source: docs/model.md;
+    collectives on a mesh of clusters in RTL (arXiv 2603.26438).
 
     >>> step_overhead(3, 30, 20, 2, 4)
     158
@@ -49,14 +49,14 @@ def step_overhead(steps: Number, startup: Number, barrier: Number, additions: Nu
 
 
 def streamed_time(hops: Number, latency: Number, streams: Number, memory: Number) -> Number:
-    """Time of a step table where links are not the only ones that take time for bytes.
+    """Time of a step table that is limited by links, adders or members' memories.
 
     .. math:: t = h \\lambda + \\max(L, M)
 
     Symbols: h [1] hops, summed over steps, of each step's longest route; lambda [s] latency per hop; L [s] streams: time of
     the busiest link of each step, or of the adders on it, summed over steps; M [s] memory: time that the busiest member's memory
-    takes for all that the member reads or writes. Holds for: bytes that are read, carried, added and written as they come,
-    memories that may lag behind a step. Does not model: memories that others use meanwhile. Source: docs/model.md.
+    needs for all reads and writes of that member. Holds for: reading, transfer, addition and writing that stream concurrently;
+    memories that may lag behind a step. Does not model: other traffic of the memories. Source: docs/model.md.
 
     >>> streamed_time(6, 2, 15.0, 20.0)
     32.0
@@ -95,12 +95,12 @@ def direct_all_gather_time(members: Number, payload: Number, latency: Number, ba
 
 
 def pipelined_broadcast_time(members: Number, chunks: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Broadcast, or reduce, along a line in chunks that follow each other.
+    """Pipelined broadcast, or reduce, along a line in chunks.
 
     .. math:: t = (n - 2 + k) (\\lambda + \\frac{S}{k b})
 
     Symbols: n [1] members, k [1] chunks, S [B] payload, lambda [s] latency, b [B/s] bandwidth. For n >= 2. Does not
-    model: a best k (Halley cuts into n). Source: Chan et al., Concurr. Comput. 19, 2007.
+    model: the best k (Halley uses n chunks). Source: Chan et al., Concurr. Comput. 19, 2007.
 
     >>> pipelined_broadcast_time(4, 6, 240, 5, 2)
     200.0
@@ -123,7 +123,7 @@ def doubling_all_gather_time(members: Number, payload: Number, latency: Number, 
 
 
 def dimension_time(members: Number, before: Number, payload: Number, bandwidth: Number) -> Number:
-    """Time that one dimension works in a reduce-scatter, or all-gather, over several dimensions.
+    """Busy time of one dimension in a reduce-scatter, or all-gather, over several dimensions.
 
     .. math:: t = \\frac{n - 1}{n} \\frac{S}{N B}
 
@@ -169,7 +169,7 @@ def all_reduce_bound(members: Number, payload: Number, capacity: Number) -> Numb
 
 
 def cut_bound(crossing: Number, capacity: Number) -> Number:
-    """Lower bound from a cut: what has to leave a set of members passes the links that leave it.
+    """Lower bound from a cut: bytes that must leave a set of members pass the links that leave the set.
 
     .. math:: t \\ge \\frac{X}{C}
 
@@ -188,7 +188,7 @@ def lower_bound(*bounds: Number) -> Number:
 
     .. math:: t \\ge \\max_i t_i
 
-    Symbols: t_i [s] bounds. Latency and bandwidth bounds may not be added, for they can hide each other. Source:
+    Symbols: t_i [s] bounds. Latency and bandwidth bounds must not be added, as latency and transfer can overlap. Source:
     definition.
 
     >>> lower_bound(15, 90, 30)

@@ -1,7 +1,7 @@
-"""What keeps a kernel below its chip's peaks: waves of tiles over cores, feeds that are shared, caches that spill, launches.
+"""Losses of a kernel against its chip's peaks: wave quantisation, shared bandwidth, cache misses, launches.
 
-A kernel runs as tiles, one core to each; when there are more tiles than cores they come in waves. The terms below are put
-together by `halley.kernels.times`. Symbols throughout: P [1] cores; T [1] tiles; lambda [s] latency.
+A kernel runs as tiles, one per core; if there are more tiles than cores they run in waves. `halley.kernels.times` combines the
+terms below. Symbols throughout: P [1] cores; T [1] tiles; lambda [s] latency.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ def waves_time(tiles: Number, cores: Number, tile_time: Number) -> Number:
     .. math:: t = \\lceil T / P \\rceil t_T
 
     Symbols: T [1] tiles, P [1] cores, t_T [s] time of one tile. Holds for: tiles that take equally long, one per core at a time.
-    Does not model: tiles of the last wave that run faster as they share less. Source: list scheduling of equal jobs; NVIDIA,
-    Matrix Multiplication Background User's Guide, "wave quantization".
+    Does not model: tiles of the last wave that run faster because fewer of them share bandwidth. Source: list scheduling of equal
+    jobs; NVIDIA, Matrix Multiplication Background User's Guide, "wave quantization".
 
     >>> waves_time(256, 108, 2.0)
     6.0
@@ -46,11 +46,11 @@ def wave_bytes(
     row_bytes: Number,
     column_bytes: Number,
 ) -> Number:
-    """Bytes of both operands that one wave of a GEMM's tiles reads, each piece once.
+    """Bytes of both operands that one wave of a GEMM's tiles reads, each byte once.
 
     .. math:: D = \\frac{n}{g h} (g a + h b), \\quad g = \\min(G, T_M), \\quad h = \\min(\\lceil n / g \\rceil, T_N)
 
-    Symbols: n [1] active tiles, walked in bands of G [1] rows of tiles, T_M, T_N [1] tiles along rows and columns, a, b [B]
+    Symbols: n [1] active tiles, processed in bands of G [1] rows of tiles, T_M, T_N [1] tiles along rows and columns, a, b [B]
     operand bytes of one row and of one column of tiles over the whole contraction. Holds for: a shared cache that serves all
     cores of a wave from one fetch. Source: threadblock swizzle; Kerr et al., CUTLASS: Fast Linear Algebra in CUDA C++, 2017.
 
@@ -63,13 +63,13 @@ def wave_bytes(
 
 
 def refetched_share(working_set: Number, capacity: Number) -> Number:
-    """Share of what is walked again and again that a cache has lost by the time it is wanted.
+    """Miss rate of a cache for a working set that is read cyclically.
 
     .. math:: s = \\min(1, \\max(0, W / C - 1))
 
-    Symbols: W [B] working set, C [B] capacity. Holds for: cyclic walks through a cache that drops the least recently used: all
-    hits up to C; from twice that on none, as the walk chases its own tail; a straight line between, for caches that are not quite
-    so. Source: Denning, The working set model for program behavior, CACM 11, 1968, for the limits.
+    Symbols: W [B] working set, C [B] capacity. Holds for: cyclic reads through a cache with least-recently-used replacement: only
+    hits up to C, only misses from 2 C on, and a straight line between, as real caches deviate from this policy. Source: Denning,
+    The working set model for program behavior, CACM 11, 1968, for the limits.
 
     >>> refetched_share(50, 40), refetched_share(30, 45), refetched_share(95, 41)
     (0.25, 0, 1)
@@ -78,11 +78,12 @@ def refetched_share(working_set: Number, capacity: Number) -> Number:
 
 
 def refetched_bytes(compulsory: Number, streamed: Number, share: Number) -> Number:
-    """Bytes from memory between the least possible and what is asked of the cache.
+    """Bytes read from memory: between the compulsory bytes and all bytes that are requested from the cache.
 
     .. math:: D = D_0 + s \\max(0, D_1 - D_0)
 
-    Symbols: D_0 [B] each byte once, D_1 [B] as often as it is asked for, s [1] share that the cache has lost. Source: definition.
+    Symbols: D_0 [B] each byte once, D_1 [B] each byte as often as it is requested, s [1] miss rate (`refetched_share`). Source:
+    definition.
 
     >>> refetched_bytes(40, 100, 0.5)
     70.0
@@ -91,7 +92,7 @@ def refetched_bytes(compulsory: Number, streamed: Number, share: Number) -> Numb
 
 
 def partial_bytes(parts: Number, results: Number) -> Number:
-    """Bytes written and read again where the contraction is cut: every part's results, to be added up.
+    """Bytes of partial results that split-K writes and reads again to add them up.
 
     .. math:: D = 2 s R \\quad (s > 1)
 
@@ -104,11 +105,11 @@ def partial_bytes(parts: Number, results: Number) -> Number:
 
 
 def interleaved_time(first: Number, second: Number, overlap: Number) -> Number:
-    """Two engines that take turns on the same tiles, in part side by side.
+    """Time of two engines that process the same tiles, partly overlapped.
 
     .. math:: t = \\max(a, b) + (1 - o) \\min(a, b)
 
-    Symbols: a, b [s] time of each engine alone, o [1] overlap, from 0 (in turn) to 1 (side by side). Source: definition.
+    Symbols: a, b [s] time of each engine alone, o [1] overlap, from 0 (sequential) to 1 (concurrent). Source: definition.
 
     >>> interleaved_time(6.0, 4.0, 0.25)
     9.0
@@ -117,12 +118,12 @@ def interleaved_time(first: Number, second: Number, overlap: Number) -> Number:
 
 
 def causal_keys(queries: Number, keys: Number, tile: Number) -> Number:
-    """Keys that a tile of queries looks at on average under a causal mask.
+    """Keys that a tile of queries processes on average under a causal mask.
 
     .. math:: k = K - \\frac{Q - \\min(Q, t)}{2}
 
-    Symbols: Q [1] queries, the last of K [1] keys, t [1] queries of a tile, which share the keys of the last of them. Source:
-    mean over the tiles.
+    Symbols: Q [1] queries, which are the last of K [1] positions, t [1] queries of a tile, which all process the keys of the last
+    of them. Source: mean over the tiles.
 
     >>> causal_keys(1024, 4096, 128), causal_keys(1, 4095, 64)
     (3648.0, 4095.0)
@@ -131,12 +132,12 @@ def causal_keys(queries: Number, keys: Number, tile: Number) -> Number:
 
 
 def host_time(call: Number, hidden: Number, kernel: Number) -> Number:
-    """Time of one call as the host sees it: it issues the kernel, and waits for it.
+    """Time of one synchronous kernel call, measured on the host.
 
     .. math:: t = c + \\max(h, k)
 
-    Symbols: c [s] call, before the kernel starts and after it ends, h [s] work of the host beside the kernel, k [s] kernel.
-    Source: definition of a synchronous call.
+    Symbols: c [s] time of the call before the kernel starts and after it ends, h [s] host work that overlaps the kernel, k [s]
+    kernel. Source: definition of a synchronous call.
 
     >>> host_time(38.5, 9.0, 4.0), host_time(38.0, 9.5, 20.0)
     (47.5, 58.0)

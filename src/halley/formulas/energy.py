@@ -19,7 +19,7 @@ def action_energy(count: Number, per_action: Number) -> Number:
 
 
 def static_energy(power: Number, time: Number) -> Number:
-    """Energy that leaks while the work runs.
+    """Static (leakage) energy during the execution.
 
     .. math:: E = P t
 

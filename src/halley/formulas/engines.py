@@ -1,7 +1,7 @@
 """Cycles of the matrix and vector engines for one tile, and for sums over tiles.
 
-The symbols follow SCALE-Sim: M rows, N columns, K the contraction, R x C the array. Arguments may be sums over tiles (each is
-linear in the sums it takes), numbers or arrays.
+The symbols follow SCALE-Sim: M rows, N columns, K the contraction, R x C the array. Every equation is linear in its arguments, so
+these may be sums over tiles; they are numbers or arrays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def systolic_cycles(
 
     .. math:: cycles = F (S + T (R + C - 2 + R_{load}))
 
-    Symbols: F [1] folds of the two dims that lie on the array (times batch), S [cycles] points streamed through the array per
+    Symbols: F [1] folds of the two dims mapped to the array (times batch), S [cycles] points streamed through the array per
     fold, summed over T [1] tiles of the streamed dim, R, C [PEs] rows and columns, R_load [cycles] rows of the stationary operand
     whose loading is not hidden. Holds for: one tile's stream per fold with fill and drain skew. Does not model: stalls of the
     operand buffers (those are the ports' busy time), streams of consecutive folds that overlap. Source: SCALE-Sim 3 (Raj et al.
@@ -44,13 +44,13 @@ def vector_cycles(lane_groups: Number, cycles_per_element: Number) -> Number:
 
 
 def pipeline_latency(tiles: Number, latency: Number) -> Number:
-    """Time in which an engine's pipeline fills or empties: the last operation of a tile is done that much after it began.
+    """Total latency of an engine's pipeline over tiles: the last operation of a tile finishes one latency after its start.
 
     .. math:: t = n \\lambda
 
-    Symbols: n [1] tiles, lambda [s] latency of the pipeline. Holds for: one tile after the other, each of which waits for all
-    results of the one before. Does not model: independent tiles that follow each other in the pipeline, latencies that differ
-    between functions. Source: docs/model.md.
+    Symbols: n [1] tiles, lambda [s] latency of the pipeline. Holds for: sequential tiles, each of which waits for all results of
+    the tile before. Does not model: independent tiles that overlap in the pipeline, latencies that differ between functions.
+    Source: docs/model.md.
 
     >>> pipeline_latency(6, 4)
     24

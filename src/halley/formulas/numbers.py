@@ -1,4 +1,4 @@
-"""The few helpers that let one equation run on Python numbers, on NumPy arrays and on symbolic terms.
+"""Helpers that let one equation run on Python numbers, on NumPy arrays and on symbolic terms.
 
 Whole numbers stay exact: Python integers without limit, arrays as float64 below 2**53, where the
 quotient of two whole numbers is never rounded across an integer.

@@ -3,7 +3,7 @@
 Symbols throughout: S [1] stages; v [1] chunks of layers per stage (1 but where schedules interleave); m [1] microbatches of an
 iteration; f, b [s] forward and backward pass of one chunk for one microbatch; p [s] transfer of one activation, or of its
 gradient, to the next chunk. Chunk c of stage s is number u = c S + s in the order of the model. A transfer is *overlapped*: it
-occupies a link of its own and direction, and no stage. One that holds its sender is a part of f or b instead. The exact time of
+occupies its own link and direction, and no stage. A transfer that blocks its sender is part of f or b instead. The exact time of
 an uneven pipeline is a recurrence: `halley.pipeline.recurrence`.
 """
 
@@ -16,12 +16,12 @@ from halley.formulas.timing import total
 
 
 def warmup_passes(stages: Number, chunks: Number, stage: Number) -> Number:
-    """Forward passes that a stage of a 1F1B schedule runs ahead, before it alternates forward and backward.
+    """Warm-up of a 1F1B schedule: forward passes of a stage before it alternates forward and backward passes.
 
     .. math:: w = (S - 1 - s)(1 + [v > 1]) + (v - 1) S
 
-    Symbols: S [1] stages, v [1] chunks, s [1] the stage, from 0. At most m v of them, of course. Source: Narayanan et al., SC
-    2021 (arXiv 2104.04473), section 2.2, and the interleaved schedule of Megatron-LM.
+    Symbols: S [1] stages, v [1] chunks, s [1] the stage, from 0. The caller limits the result to m v. Source: Narayanan et al.,
+    SC 2021 (arXiv 2104.04473), section 2.2, and the interleaved schedule of Megatron-LM.
 
     >>> warmup_passes(8, 1, 2), warmup_passes(8, 3, 2)
     (5, 26)
@@ -30,12 +30,12 @@ def warmup_passes(stages: Number, chunks: Number, stage: Number) -> Number:
 
 
 def passes_in_flight(warmup: Number, chunks: Number, microbatches: Number) -> Number:
-    """Most activations of chunks that a stage keeps at once: those run ahead, and the one of the pass at work.
+    """Largest number of chunk activations that a stage stores at once: those of the warm-up and of the current pass.
 
     .. math:: a = \\min(m v, w + 1)
 
-    Symbols: w [1] passes run ahead (m v of them: GPipe), v [1] chunks, m [1] microbatches. Holds for: activations kept from the
-    start of the forward pass to the end of the backward pass. Source: Narayanan et al., SC 2021, section 2.2.
+    Symbols: w [1] warm-up passes (m v for GPipe), v [1] chunks, m [1] microbatches. Holds for: activations stored from the start
+    of the forward pass to the end of the backward pass. Source: Narayanan et al., SC 2021, section 2.2.
 
     >>> passes_in_flight(5, 1, 64), passes_in_flight(5, 1, 4)
     (6, 4)
@@ -58,7 +58,7 @@ def even_pipeline_time(stages: Number, chunks: Number, microbatches: Number, for
 
 
 def flow_shop_time(work: Number, slowest: Number, jobs: Number) -> Number:
-    """Equal jobs that go through machines one after the other, all in the same order.
+    """Equal jobs on machines in series, all in the same order.
 
     .. math:: T = W + (n - 1) w
 
@@ -79,7 +79,8 @@ def pipeline_bound(
     stages: int,
     microbatches: Number,
 ) -> Number:
-    """Lower bound of any schedule with these stages: a stage waits for its first input, works, and its last gradient travels on.
+    """Lower bound of any schedule of these stages: a stage waits for its first input, does its work, and sends its last gradient
+    back to the first stage.
 
     .. math:: T \\ge \\max(\\max_s \\sum_{u < s} t_u + m \\sum_c (f_{cS+s} + b_{cS+s}), \\sum_u t_u)
 
@@ -108,13 +109,13 @@ def round_trip_bound(
     back: Sequence[Number],
     microbatches: Number,
 ) -> Number:
-    """Lower bound of 1F1B (one chunk per stage) from microbatches that wait for each other's round trips.
+    """Lower bound of 1F1B (one chunk per stage): a microbatch waits for the round trips of earlier ones.
 
     .. math:: T \\ge (1 + n) L_S + L_r, \\quad m - 1 = n S + r, \\quad L_k = \\sum_{s \\ge S - k} (f_s + b_s + p_s + q_s)
 
     Symbols: f_s, b_s [s] passes; p_s, q_s [s] transfers from stage s to s + 1, and back (0 for the last); S, m [1]; n, r [1]
-    quotient and rest; L_k [s] a round trip over the last k stages, after which the first of them takes the microbatch that is
-    k later. Met by equal stages. Source: a path of the schedule's event graph.
+    quotient and remainder; L_k [s] a round trip over the last k stages, after which the first of them starts the microbatch that
+    is k later. Equal stages attain the bound. Source: a path of the schedule's event graph.
 
     >>> round_trip_bound([2, 7], [3, 11], [1], [4], 6)
     102

@@ -1,4 +1,4 @@
-"""What systems cost: prices and power of chips, memories and interconnects."""
+"""Prices and power of chips, memories and interconnects."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from halley.formulas.numbers import Number
 
 
 def silicon_power(throughput: Number) -> Number:
-    """Power of a chip by its peak throughput, fitted to four accelerators.
+    """Power of a chip as a function of its peak throughput, fitted to four accelerators.
 
     .. math:: P = 3 \\cdot 10^{-7} X^2 + 4.3 \\cdot 10^{-4} X + 0.04
 
     Symbols: X [1] peak throughput in units of 1e12 op/s, P [1] power in units of 1e3 W. Holds for: 275 to 7500 Top/s of 2020 to
-    2022. Source: DFModel (arXiv 2412.16432), Fig. 9, which prints the linear term with a minus: power below zero for three of the
-    four chips that were fitted. With a plus they come to 0.18, 0.42, 0.76 and 20 kW, near what their vendors state.
+    2022. Source: DFModel (arXiv 2412.16432), Fig. 9, which prints the linear term with a minus. That gives negative power for
+    three of the four fitted chips. With a plus the results are 0.18, 0.42, 0.76 and 20 kW, near the figures of the vendors.
 
     >>> round(silicon_power(1000), 3)
     0.77
@@ -26,7 +26,7 @@ def bandwidth_price(bandwidth: Number, rate: Number) -> Number:
     .. math:: C = c b
 
     Symbols: b [B/s] bandwidth, c [USD s/B] price per bandwidth. Does not model: capacity. Source: DFModel (arXiv 2412.16432),
-    section VI-C, which prices DRAM so.
+    section VI-C, which prices DRAM in this way.
 
     >>> bandwidth_price(300, 2.0)
     600.0
@@ -35,7 +35,7 @@ def bandwidth_price(bandwidth: Number, rate: Number) -> Number:
 
 
 def interconnect_price(links: Number, ports: Number, bandwidth: Number, link_rate: Number, port_rate: Number) -> Number:
-    """Price of links and of the switch ports that they end in, all of one bandwidth.
+    """Price of links and of the switch ports at their ends, all of one bandwidth.
 
     .. math:: C = b (l c_l + p c_p)
 

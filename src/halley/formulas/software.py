@@ -1,4 +1,4 @@
-"""Collectives as a communication library runs them: start-up, steps and passes of one protocol, and what no software beats."""
+"""Collectives of a communication library: start-up, steps and bytes of one protocol, and the bound of the physical network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from halley.formulas.numbers import Number, maximum
 
 
 def sent_bytes(passes: Number, members: Number, payload: Number) -> Number:
-    """What each member sends in passes around a ring: in every step of a pass its share of the payload.
+    """Bytes that each member sends in passes around a ring: 1 / n of the payload in every step.
 
     .. math:: W = p (n - 1) \\frac{S}{n}
 
@@ -21,15 +21,15 @@ def sent_bytes(passes: Number, members: Number, payload: Number) -> Number:
 
 
 def protocol_time(startup: Number, steps: Number, latency: Number, sending: Number, copying: Number) -> Number:
-    """One protocol of a communication library: it starts, takes its steps, and then bytes flow.
+    """Time of one protocol of a communication library: start-up, latency of its steps, and transfer.
 
     .. math:: t = \\alpha + k \\lambda + t_W + t_O
 
-    Symbols: alpha [s] start-up (launch, arming the channels); k [1] steps; lambda [s] latency of a step; t_W [s] what a member
-    sends over the bandwidth that the protocol reaches; t_O [s] the copy of the member's own share, over the rate of that copy.
-    Holds for: kernels that pipeline their steps. Does not model: the switch between protocols, noise. Source: the form of the
-    cost model by which NCCL picks algorithm and protocol (a latency plus bytes over a bandwidth, for LL, LL128 and Simple
-    each); the copy is the n-th step of its ring kernels.
+    Symbols: alpha [s] start-up (launch, set-up of the channels); k [1] steps; lambda [s] latency of a step; t_W [s] time of the
+    bytes that a member sends, at the protocol's bandwidth; t_O [s] time to copy the member's own part. Holds for: kernels that
+    pipeline their steps. Does not model: the choice between protocols, noise. Source: the form of the cost model with which NCCL
+    chooses algorithm and protocol (a latency plus bytes over a bandwidth, for each of LL, LL128 and Simple); the copy is the n-th
+    step of its ring kernels.
 
     >>> protocol_time(7, 6, 2, 30, 5)
     54
@@ -38,12 +38,12 @@ def protocol_time(startup: Number, steps: Number, latency: Number, sending: Numb
 
 
 def overlaid_time(measured: Number, bound: Number) -> Number:
-    """A time of software on a network: what was measured of the software, and never below what the network allows.
+    """Time of a communication library on a network: the fit to measurements, but not below the bound of the physical network.
 
     .. math:: t = \\max(t_m, t_b)
 
-    Symbols: t_m [s] the overlay's time; t_b [s] lower bound of the physical network. Does not model: congestion that the
-    measurement did not see. Source: definition.
+    Symbols: t_m [s] time of the fit; t_b [s] lower bound of the physical network. Does not model: congestion that was absent in
+    the measurement. Source: definition.
 
     >>> overlaid_time(12, 15)
     15

@@ -1,7 +1,7 @@
-"""A spatial chip: kernels side by side on tiles of its array, tensors that stream between them, partitions one after the other.
+"""A spatial chip: concurrent kernels on compute tiles of its array, tensors that stream between them, sequential partitions.
 
-Symbols throughout: a compute tile is W lanes wide and H stages high and does W H multiply-accumulates a cycle; n [1] sequence
-tiles that stream through a partition per sample; D [1] kernels on the longest path of a partition.
+Symbols throughout: a compute tile has W lanes and H stages and does W H multiply-accumulates per cycle; n [1] sequence tiles that
+stream through a partition per sample; D [1] kernels on the longest path of a partition.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def matrix_tile_cycles(rows: Number, columns: Number, depth: Number, lanes: Numb
 
 
 def vector_tile_cycles(rows: Number, columns: Number, lanes: Number) -> Number:
-    """Cycles of an elementwise kernel on compute tiles side by side.
+    """Cycles of an elementwise kernel on several compute tiles.
 
     .. math:: c = \\lceil M / w \\rceil N
 
@@ -51,7 +51,7 @@ def vector_tile_cycles(rows: Number, columns: Number, lanes: Number) -> Number:
 
 
 def streamed_time(cycles: Number, tiles: Number, clock: Number) -> Number:
-    """Time in which a kernel works off the sequence tiles of a sample.
+    """Time in which a kernel processes the sequence tiles of a sample.
 
     .. math:: t = c n / f
 
@@ -64,12 +64,12 @@ def streamed_time(cycles: Number, tiles: Number, clock: Number) -> Number:
 
 
 def ramp_time(time: Number, tiles: Number, kernels: Number) -> Number:
-    """Filling and draining a pipeline of kernels that move on together.
+    """Time to fill and drain a pipeline of kernels that advance in lockstep.
 
     .. math:: t = (D - 1) \\theta / n
 
     Symbols: theta [s] time of the slowest kernel for a sample, n [1] sequence tiles, D [1] kernels on the longest path. Paid once
-    for all samples that a partition works off in a row. Source: a pipeline of D stages takes n + D - 1 steps.
+    for all consecutive samples of a partition. Source: a pipeline of D stages takes n + D - 1 steps.
 
     >>> ramp_time(60.0, 20, 5)
     12.0
@@ -92,12 +92,12 @@ def buffer_bytes(tile: Number, distance: Number) -> Number:
 
 
 def resident_samples(capacity: Number, stages: Number, layers: Number, weights: Number, kept: Number) -> Number:
-    """Samples that a partition can work off in a row, as far as memory holds what passes between partitions.
+    """Consecutive samples that a partition can process, limited by the memory for tensors between partitions.
 
     .. math:: m = \\lfloor (C S / L - W) / x \\rfloor
 
     Symbols: C [B] memory of a chip, S [1] pipeline stages, L [1] layers of all stages, W [B] weights of a layer, x [B] bytes
-    per sample that a layer keeps in memory. Source: DFModel (arXiv 2412.16432), published code.
+    per sample that a layer stores in memory. Source: DFModel (arXiv 2412.16432), published code.
 
     >>> resident_samples(1000, 2, 8, 50, 30)
     6.0
@@ -106,11 +106,11 @@ def resident_samples(capacity: Number, stages: Number, layers: Number, weights: 
 
 
 def amortised_time(steady: Number, once: Number, samples: Number) -> Number:
-    """Time per sample where something is done once for several.
+    """Time per sample with a cost that is paid once for several samples.
 
     .. math:: t = a + b / m
 
-    Symbols: a [s] time of a sample, b [s] what is done once, m [1] samples in a row. Source: definition.
+    Symbols: a [s] time of a sample, b [s] time paid once, m [1] consecutive samples. Source: definition.
 
     >>> amortised_time(7.0, 30.0, 5)
     13.0
@@ -119,7 +119,7 @@ def amortised_time(steady: Number, once: Number, samples: Number) -> Number:
 
 
 def stage_time(layer: Number, layers: Number, stages: Number) -> Number:
-    """Time per sample of a pipeline stage, which is that of the pipeline.
+    """Time per sample of a pipeline stage, which is the steady-state time of the pipeline.
 
     .. math:: t = t_L L / S
 
@@ -132,7 +132,7 @@ def stage_time(layer: Number, layers: Number, stages: Number) -> Number:
 
 
 def utilisation(work: Number, time: Number, peak: Number) -> Number:
-    """Share of the peak that is used.
+    """Utilisation: achieved rate over peak rate.
 
     .. math:: u = w / (t P)
 

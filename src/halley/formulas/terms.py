@@ -1,8 +1,8 @@
-"""Symbolic numbers: one run of the formulas on them gives the arithmetic of a whole family of mappings.
+"""Symbolic numbers: running the cost formulas on them once gives the expressions for a whole set of mappings.
 
-A `Term` is a node of an expression over named open numbers. Equal terms of one `Terms` are the same object, so what two formulas
-have in common is computed once. The arithmetic is the formulas' own, in their order: evaluated in double precision
-a term gives bit for bit what the formula gives on the numbers.
+A `Term` is a node of an expression over named open numbers (variables). Equal terms of one `TermFactory` are the same object, so
+common subexpressions of formulas are computed once. A term has the operations of the formula in their order: evaluated in double
+precision it equals the formula's value on numbers bit for bit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Operation(IntEnum):
-    """What a term does with its arguments."""
+    """The operation of a term on its arguments."""
 
     CONSTANT = 0
     OPEN = 1
@@ -33,11 +33,11 @@ _QUOTIENTS = (_DIVIDE, _FLOOR_DIVIDE, _CEIL_DIVIDE)
 
 
 Range = tuple[int, int | None]
-"""Least and greatest value of an open number."""
+"""Least and greatest value of an open number; None: unlimited."""
 
 
-class Terms:
-    """Makes terms, each distinct one once. Each open number is of a kind: the dim whose tile size it is."""
+class TermFactory:
+    """Makes terms, each distinct one once. The kind of an open number is the dim whose tile size it is."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Operation, int, int], Term] = {}
@@ -47,21 +47,21 @@ class Terms:
         self.count = 0
 
     def open(self, name: str, kind: str, among: Range = (1, None)) -> Term:
-        """An open whole number, from the least to the greatest of ``among`` (None: there is none)."""
+        """An open whole number within the range ``among``."""
         key = (name, kind, among)
         if key not in self._opened:
             self._opened[key] = self._new(_OPEN, name, among, self._joined(frozenset((kind,)), _NONE))
         return self._opened[key]
 
     def constant(self, value: float) -> Term:
-        """A number."""
+        """The term of a number."""
         found = self._constants.get(value)
         if found is None:
             found = self._constants[value] = self._new(_CONSTANT, value, None, _NONE)
         return found
 
     def combine(self, operation: Operation, a: Any, b: Any) -> Any:
-        """The term of an operation on terms and numbers; simpler where a number makes it so."""
+        """The term of an operation on terms and numbers, simplified where a number (0 or 1) allows it."""
         if type(a) is not Term:
             if operation is _MULTIPLY:
                 if a == 1:
@@ -97,7 +97,7 @@ class Terms:
         return found
 
     def _joined(self, a: frozenset[str], b: frozenset[str]) -> frozenset[str]:
-        """Both. Equal ones are one object: there are millions of terms, and few sets of kinds."""
+        """The union. Equal sets are one object: there are millions of terms, but few sets of kinds."""
         if b <= a:
             return a
         if a <= b:
@@ -121,12 +121,12 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Term:
-    """One node: its operation, its arguments (a value for a constant, a name and the range for an open number), the kinds of
-    open numbers below it."""
+    """One node of an expression: its operation, its arguments (a value for a constant, a name and the range for an open number),
+    and the kinds of the open numbers in it."""
 
     __slots__ = ("a", "b", "index", "kinds", "operation", "terms")
 
-    def __init__(self, terms: Terms, operation: Operation, a: Any, b: Any, kinds: frozenset[str], index: int) -> None:
+    def __init__(self, terms: TermFactory, operation: Operation, a: Any, b: Any, kinds: frozenset[str], index: int) -> None:
         self.terms = terms
         self.operation = operation
         self.a = a

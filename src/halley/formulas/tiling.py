@@ -1,7 +1,7 @@
-"""Sums over the tiles of one dim: the arithmetic under every count.
+"""Sums over the tiles of one dim, from which all counts of the cost model are computed.
 
-A dim's extent is cut by a chain of splits, outermost first, each with a tile size; the last tile of a split is ragged.
-Every traffic, work and visit count of a mapping is a product over dims of such sums.
+A chain of splits, outermost first, divides a dim's extent into tiles; the last tile of a split may be ragged. Every traffic, work
+and visit count of a mapping is a product over dims of such sums.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from halley.formulas.numbers import Number, anywhere, ceil_div, floor_div, maxim
 
 
 class Split(NamedTuple):
-    """One split: ``tile`` size [points] and whether all its tiles are summed or only one is taken, the one at ``place``."""
+    """One split: ``tile`` size [points]; whether all its tiles are summed, or only the tile with index ``place`` is counted."""
 
     tile: Number
     summed: bool
@@ -43,7 +43,7 @@ def over_tiles(extent: Number, splits: Sequence[Split], leaf: Callable[[Number],
 def _cascade(
     extent: Number, splits: Sequence[Split], full: Sequence[Number], start: int, leaf: Callable[[Number], Number]
 ) -> Number:
-    """Peel whole tiles off the extent, split by split; what remains runs on into the next split."""
+    """Sum over full tiles split by split; the remainder of each split is passed to the next."""
     total: Number = 0
     for index in range(start, len(splits)):
         tile, summed, place = splits[index]
@@ -57,7 +57,7 @@ def _cascade(
 
 
 def visits(extent: Number, splits: Sequence[Split]) -> Number:
-    """How many tiles the splits select.
+    """Number of tiles that the splits select.
 
     .. math:: V = W(e) \\text{ with leaf } [e > 0]
 
@@ -98,7 +98,7 @@ def steps(extent: Number, splits: Sequence[Split]) -> Number:
 
 
 def windowed(steps: Number, visits: Number, offsets: Number, passes: Number) -> Number:
-    """Points of all windows that tiles of a base dim and tiles of an offset dim have, each with each.
+    """Points of the windows of all pairs of a tile of a base dim and a tile of an offset dim.
 
     .. math:: H = \\sum_{p, r} (e_p + e_r - 1) = D_p V_r + V_p C_r
 
@@ -117,8 +117,8 @@ def folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number
 
     .. math:: F = W(e) \\text{ with leaf } \\lceil e b / w \\rceil
 
-    Symbols: e [points] the extent, w [points] the width, b [1] points that lie there beside each of these: of other dims, whole
-    in every tile. Source: `over_tiles`.
+    Symbols: e [points] the extent, w [points] the width, b [1] points of other, untiled dims that are mapped to the same side for
+    each of these points. Source: `over_tiles`.
 
     >>> folds(13, [Split(5, True)], 4)   # 5 -> 2, 5 -> 2, 3 -> 1
     5
@@ -129,12 +129,12 @@ def folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number
 
 
 def granular_folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number, multiple: Number) -> Number:
-    """Passes of `folds` where a tile is filled up to whole instructions first.
+    """Passes of `folds` where each tile is first rounded up to whole instructions.
 
     .. math:: F = W(e) \\text{ with leaf } \\lceil \\lceil e b / g \\rceil g / w \\rceil
 
-    Symbols: e [points] the extent, w [points] the width, b [1] points that lie there beside each of these, g [1] points that an
-    instruction computes. Source: `over_tiles`, docs/model.md.
+    Symbols: e [points] the extent, w [points] the width, b [1] as for `folds`, g [1] points that an instruction computes. Source:
+    `over_tiles`, docs/model.md.
 
     >>> granular_folds(13, [Split(5, True)], 4, 1, 8)   # 5 -> 8 -> 2, 5 -> 8 -> 2, 3 -> 8 -> 2
     6
@@ -158,11 +158,11 @@ def first_tile(extent: Number, splits: Sequence[Split]) -> Number:
 
 
 def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]]:
-    """(size, how many) of the innermost tiles selected; terms that are zero (throughout, for arrays) are dropped.
+    """(size, count) of the innermost tiles selected; entries that are zero (everywhere, for arrays) are dropped.
 
     .. math:: W(e) = \\sum_i c_i \\text{ leaf}(s_i)
 
-    Symbols: e, s_i [points] extent and sizes, c_i [1] how many. Source: `over_tiles`, its terms kept apart.
+    Symbols: e, s_i [points] extent and sizes, c_i [1] counts. Source: `over_tiles`, without adding up its terms.
 
     >>> sizes(13, [Split(5, True), Split(2, True)])
     [(2, 4), (1, 2), (2, 1), (1, 1)]
@@ -181,8 +181,8 @@ def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]
 
 
 def reach(extent: Number, splits: Sequence[Split]) -> Number:
-    """End of the box, counted from its start, that the selected tiles touch: the last tile of a summed split, the
-    first of another.
+    """End of the range that the selected tiles touch, counted from its start: the last tile of a summed split, the first tile of
+    another split.
 
     .. math:: H(e; t, \\ldots) = t \\lfloor (e-1)/t \\rfloor + H(e - t \\lfloor (e-1)/t \\rfloor; \\ldots)
 

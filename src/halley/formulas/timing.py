@@ -1,4 +1,4 @@
-"""How the times of transfers, phases and pipelines combine."""
+"""Times of transfers, phases and pipelines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimu
 
 
 def busy_time(traffic: Number, bandwidth: Number) -> Number:
-    """Time that a port works.
+    """Busy time of a port.
 
     .. math:: t = D / B
 
@@ -21,7 +21,7 @@ def busy_time(traffic: Number, bandwidth: Number) -> Number:
 
 
 def transfer_time(latency: Number, *port_times: Number) -> Number:
-    """Time of one tile's transfer, cut through: the slowest port, after the latency.
+    """Time of one tile's transfer with cut-through: latency, then the slowest port.
 
     .. math:: t = \\lambda + \\max_p t_p
 
@@ -34,7 +34,7 @@ def transfer_time(latency: Number, *port_times: Number) -> Number:
 
 
 def phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: Number, busy: Iterable[Number]) -> Number:
-    """Total time of a phase: compulsory ramps, then the slowest of its own work and every resource.
+    """Total time of a phase: its ramps (first fill, last drain), and the maximum of its work and every resource's busy time.
 
     .. math:: T = n (U + V) + \\max(W, \\max_r b_r)
 
@@ -65,12 +65,12 @@ def least_phase_time(entries: Number, ramp_up: Number, ramp_down: Number, work: 
 
 
 def port_phase_time(entries: Number, waits: Number, busy: Number) -> Number:
-    """Least total time of a phase by one of its resources: what it is busy for, and what it waits for at both ends.
+    """Least total time of a phase from one resource: its busy time, and its waits at both ends of the phase.
 
     .. math:: T = n R + b
 
-    Symbols: n [1] entries, R [s] time before the first request to the resource and after the last one, of one entry, b [s] busy
-    time of the resource. Source: docs/model.md.
+    Symbols: n [1] entries, R [s] time before the first and after the last request to the resource in one entry, b [s] busy time
+    of the resource. Source: docs/model.md.
 
     >>> port_phase_time(2, 3, 50)
     56
@@ -79,12 +79,12 @@ def port_phase_time(entries: Number, waits: Number, busy: Number) -> Number:
 
 
 def buffered_time(single: Number, inside: Number, work: Number, transfers: Number) -> Number:
-    """Total time of the work in a Hold: transfers run beside it, or before and after it where there is a single buffer.
+    """Total time of the work in a Hold: transfers overlap the work, or with a single buffer come before and after it.
 
     .. math:: T = \\max(W, s P) + s X
 
-    Symbols: s [1] 1 for a single buffer, else 0; P [s] what is inside, as a phase, W [s] the work of it, X [s] all fills and
-    drains of the Hold. With a single buffer, what is inside is a phase of its own. Source: docs/model.md.
+    Symbols: s [1] 1 for a single buffer, else 0; P [s] time of the body as a phase of its own, W [s] work of the body, X [s] all
+    fills and drains of the Hold. With a single buffer, the body is a phase of its own. Source: docs/model.md.
 
     >>> buffered_time(1, 66, 50, 7), buffered_time(0, 66, 50, 7)
     (73, 50)
@@ -93,12 +93,12 @@ def buffered_time(single: Number, inside: Number, work: Number, transfers: Numbe
 
 
 def in_flight_time(series: Number, buffers: Number) -> Number:
-    """Least total time of the visits of a Hold, of which no more are under way at once than there are buffers (Little's law).
+    """Least total time of the visits of a Hold, with at most as many visits in flight as there are buffers (Little's law).
 
     .. math:: T = \\frac{C}{B}
 
-    Symbols: C [s] all visits one after the other, each with its latency, transfers and work; B [1] buffers. Source: J. D. C.
-    Little, "A Proof for the Queuing Formula L = lambda W", Operations Research 9 (1961).
+    Symbols: C [s] sum of all visits, each with its latency, transfers and work; B [1] buffers. Source: J. D. C. Little, "A Proof
+    for the Queuing Formula L = lambda W", Operations Research 9 (1961).
 
     >>> in_flight_time(90, 3)
     30.0
@@ -107,13 +107,13 @@ def in_flight_time(series: Number, buffers: Number) -> Number:
 
 
 def visits_time(visits: Number, buffers: Number, each: Number, work: Number) -> Number:
-    """Time of some visits of a Hold from the begin of the first to the end of the last, where latency limits them.
+    """Time from the start of the first to the end of the last of some visits of a Hold, limited by latency.
 
     .. math:: T = \\lceil N / B \\rceil c + ((N - 1) \\bmod B) w
 
-    Symbols: N [1] visits, B [1] buffers, c [s] one visit: latency, transfers and work; w [s] the work, by which visits in several
-    buffers follow each other. Holds for: equal visits; a buffer is free again when its visit is over. Where the work limits them
-    it is a lower bound. Source: visit i begins when visit i - B is over; docs/model.md.
+    Symbols: N [1] visits, B [1] buffers, c [s] one visit: latency, transfers and work; w [s] its work, the offset between visits
+    in different buffers. Holds for: equal visits; a buffer is free when its visit ends. Where the work is the limit, it is a
+    lower bound. Source: visit i starts when visit i - B ends; docs/model.md.
 
     >>> visits_time(7, 3, 10, 2), visits_time(6, 3, 10, 2)
     (30, 24)
@@ -123,14 +123,14 @@ def visits_time(visits: Number, buffers: Number, each: Number, work: Number) -> 
 
 
 def ragged_time(visits: Number, buffers: Number, each: Number, step: Number) -> Number:
-    """Least time of one run of a loop whose last tile is smaller, where the loop runs again and again.
+    """Least time of one run of a loop with a smaller last tile, in the steady state of repeated runs.
 
     .. math:: T = \\max_{k \\in \\{1, \\lfloor N / B \\rfloor\\}} k c + (N - k B) s
 
-    Symbols: N [1] visits of a run, B [1] buffers, c [s] one visit to a full tile: latency, transfers and work; s [s] by which
-    full tiles follow each other: the longest of fill, drain and work. Holds for: N at least B, else 0. Source: a cycle of waits
-    that passes by the small tile: k times a visit waits for the buffer of the one B before it, else for the one just before;
-    docs/model.md.
+    Symbols: N [1] visits of a run, B [1] buffers, c [s] one visit to a full tile: latency, transfers and work; s [s] interval
+    between full tiles: the longest of fill, drain and work. Holds for: N at least B, else 0. Source: a cycle in the graph of
+    waits that avoids the small tile: k times a visit waits for the buffer of the visit B before it, otherwise for the visit just
+    before; docs/model.md.
 
     >>> ragged_time(3, 2, 10, 4), ragged_time(6, 2, 10, 4), ragged_time(1, 2, 10, 4)
     (14, 30, 0)
@@ -140,36 +140,36 @@ def ragged_time(visits: Number, buffers: Number, each: Number, step: Number) -> 
     return minimum(times, 1) * maximum(once, often)
 
 
-def return_time(turns: Number, again: Number, each: Number) -> Number:
-    """Time of visits to partial sums that come back: each begins when the one before has stored its sums.
+def revisit_time(turns: Number, again: Number, each: Number) -> Number:
+    """Time of repeated visits to the same partial sums: each starts when the visit before has drained them.
 
     .. math:: T = c + \\min\\left(K \\left(1 - \\frac{1}{R}\\right), \\max(K - 1, 0)\\right) c
 
     Symbols: K [1] visits to one tile in a phase, R [1] visits to one tile in all, c [s] one visit: latency, transfers and work.
     Holds for: equal visits. Source: the first visit of each of the K / R sums waits for nothing; docs/model.md.
 
-    >>> return_time(8, 4, 10), return_time(2, 4, 10)
+    >>> revisit_time(8, 4, 10), revisit_time(2, 4, 10)
     (70.0, 20)
     """
-    return each + returns(turns, again) * each
+    return each + waiting_revisits(turns, again) * each
 
 
-def returns(turns: Number, again: Number) -> Number:
-    """How many visits in a phase wait for sums that were there before.
+def waiting_revisits(turns: Number, again: Number) -> Number:
+    """Number of visits in a phase that wait for the drain of an earlier visit to the same partial sums.
 
     .. math:: n = \\min\\left(K \\left(1 - \\frac{1}{R}\\right), \\max(K - 1, 0)\\right)
 
     Symbols: K [1] visits to one tile in a phase, R [1] visits to one tile in all. Source: the first visit of each of the K / R
     sums waits for nothing; docs/model.md.
 
-    >>> returns(8, 4), returns(2, 4)
+    >>> waiting_revisits(8, 4), waiting_revisits(2, 4)
     (6.0, 1)
     """
     return minimum(turns * (1 - 1 / again), maximum(turns - 1, 0))
 
 
 def stall_time(transfer: Number, work: Number, steps: Number) -> Number:
-    """Time by which a transfer outlasts the step that it runs beside, where buffers swap at a barrier.
+    """Stall of a step whose transfer takes longer than its work, where double buffers swap at a barrier.
 
     .. math:: t = \\max(0, x - W / s)
 
@@ -183,7 +183,7 @@ def stall_time(transfer: Number, work: Number, steps: Number) -> Number:
 
 
 def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
-    """Total time of a pipeline whose stages' totals over all tiles are given.
+    """Total time of a pipeline, from each stage's total over all tiles.
 
     .. math:: T = \\max_i T_i + \\frac{\\sum_i T_i - \\max_i T_i}{N}
 
@@ -197,7 +197,7 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
 
 
 def contended_time(times: Sequence[Number], busy: Number) -> Number:
-    """Total time of children that run at once and share an engine, which serves who comes first.
+    """Total time of concurrent children that share an engine, served first come, first served.
 
     .. math:: T = T_m + \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
 
@@ -208,12 +208,12 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
     >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
     (55.0, 40.0)
     """
-    slowest, in_turn = longest(times), total(times)
-    return slowest + minimum(busy, in_turn) * (1 - slowest / in_turn)
+    slowest, sequential = longest(times), total(times)
+    return slowest + minimum(busy, sequential) * (1 - slowest / sequential)
 
 
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
-    """Time at both ends of a pipeline in which its busiest stage or resource has no tile: the others' first and last ones.
+    """Fill and drain time of a pipeline, in which its busiest stage or resource is idle.
 
     .. math:: T = \\frac{\\max(W, b) - b}{N}
 
@@ -228,11 +228,11 @@ def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
 
 
 def longest(times: Iterable[Number]) -> Number:
-    """The largest of the times, 0 for none.
+    """The maximum of the times, 0 for none.
 
     .. math:: t = \\max_i t_i
 
-    Symbols: t_i [s] times of what runs at once. Source: definition.
+    Symbols: t_i [s] times of concurrent activities. Source: definition.
 
     >>> longest([3, 5, 4])
     5
@@ -248,7 +248,7 @@ def total(times: Iterable[Number]) -> Number:
 
     .. math:: t = \\sum_i t_i
 
-    Symbols: t_i [s] times, or [J] energies, of what follows each other or adds up. Source: definition.
+    Symbols: t_i [s] times of sequential activities, or [J] energies. Source: definition.
 
     >>> total([3, 5])
     8

@@ -1,7 +1,7 @@
-"""What training adds to the passes of a pipeline: gradients summed over data-parallel ranks, sharded states, the optimizer.
+"""Data-parallel training: gradient reduction, sharded states (ZeRO), and the optimizer step.
 
 Symbols throughout: layers (or buckets of layers) l in the order of the work; w_l [s] work of a layer; c_l [s] its collective.
-The collectives of a rank share one network and follow each other in the order in which they are asked for.
+The collectives of a rank share one network and run sequentially in the order of their requests.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from halley.formulas.timing import longest
 
 
 def drained_time(end: Number, first: Number, apart: Number, service: Number, requests: Number) -> Number:
-    """When a server is through that works on requests one by one, in the order in which they become ready: after a run of equal
-    ones at equal distances, or after a single one.
+    """Time at which a server finishes a run of equal requests at equal intervals (or a single one), served in order of arrival.
 
     .. math:: T = \\max(e + n c, \\; r + n c, \\; r + (n - 1) w + c)
 
-    Symbols: e [s] when the server is through with what came before, r [s] when the first request is ready, w [s] from one to the
-    next, c [s] service of each; n [1] requests. Holds for: requests that become ready later than all before. Source: Lindley's
+    Symbols: e [s] when the server finishes earlier requests, r [s] arrival of the first request, w [s] interval between
+    arrivals, c [s] service of each; n [1] requests. Holds for: requests that arrive after all earlier ones. Source: Lindley's
     recursion, Proc. Cambridge Philos. Soc. 48, 1952, whose maximum is at either end of a run; gradients in buckets: Li et al.,
     VLDB 2020 (arXiv 2006.15704).
 
@@ -30,13 +29,13 @@ def drained_time(end: Number, first: Number, apart: Number, service: Number, req
 
 
 def prefetched_time(gathers: Sequence[Number], works: Sequence[Number]) -> Number:
-    """A pass over layers whose parameters are gathered one layer ahead.
+    """Time of a pass over layers whose parameters are all-gathered one layer ahead.
 
     .. math:: T = g_0 + \\sum_l \\max(w_l, g_{l+1})
 
     Symbols: g_l [s] all-gather of the parameters of layer l, w_l [s] its work, g after the last layer 0. Holds for: the next
-    gather asked for when a layer starts, so that two layers are held. Source: Zhao et al. (PyTorch FSDP), VLDB 2023 (arXiv
-    2304.11277); the maximum of work and what is fetched beside it.
+    gather issued when a layer starts, so that parameters of two layers are held. Source: Zhao et al. (PyTorch FSDP), VLDB 2023
+    (arXiv 2304.11277); the maximum of the work and the overlapped gather.
 
     >>> prefetched_time([2, 6, 3], [4, 5, 7])
     20
@@ -48,15 +47,16 @@ def prefetched_time(gathers: Sequence[Number], works: Sequence[Number]) -> Numbe
 
 
 def sharded_backward_time(gathers: Sequence[Number], works: Sequence[Number], scatters: Sequence[Number]) -> Number:
-    """A backward pass over layers whose parameters are gathered one layer ahead and whose gradients are scattered behind.
+    """Time of a backward pass over layers whose parameters are all-gathered one layer ahead and whose gradients are
+    reduce-scattered after each layer.
 
     .. math:: e_l = s_l + w_l, \\quad s_{l+1} = \\max(e_l, G_{l+1}), \\quad G_{l+1} = \\max(R_{l-1}, s_l) + g_{l+1}, \\quad
               R_l = \\max(G_{l+1}, e_l) + c_l, \\quad T = R_{last}
 
     Symbols: layers in the order of the pass; g_l, c_l [s] all-gather of the parameters and reduce-scatter of the gradients of
     layer l; w_l [s] its work; s_l, e_l [s] its start and end; G_l, R_l [s] ends of its collectives, on one network. Holds
-    for: the next gather asked for when a layer starts; the pass is over when its last gradients are. Source: Zhao et al.
-    (PyTorch FSDP), VLDB 2023 (arXiv 2304.11277), as a recursion of Lindley's kind.
+    for: the next gather issued when a layer starts; the pass ends with its last reduce-scatter. Source: Zhao et al. (PyTorch
+    FSDP), VLDB 2023 (arXiv 2304.11277), as a recursion of Lindley's kind.
 
     >>> sharded_backward_time([2, 6, 3], [4, 5, 7], [1, 8, 9])
     30
@@ -74,7 +74,7 @@ def sharded_backward_time(gathers: Sequence[Number], works: Sequence[Number], sc
 
 
 def sharded_bytes(parameters: Number, word: Number, ranks: Number) -> Number:
-    """Bytes of a state of the parameters that is distributed over data-parallel ranks (one rank: not sharded).
+    """Bytes per rank of a state of the parameters that is sharded over data-parallel ranks (one rank: not sharded).
 
     .. math:: M = w \\lceil P / n \\rceil
 
@@ -103,13 +103,13 @@ def optimizer_traffic(parameters: Number, gradient: Number, state: Number, weigh
 
 
 def offloaded_step_time(traffic: Number, bandwidth: Number, state: Number, link: Number) -> Number:
-    """Optimizer step whose state lives in a second tier of memory and streams through the chip.
+    """Time of an optimizer step whose state is in a second memory tier and streams through the chip.
 
     .. math:: t = \\max(D / B, M / b)
 
     Symbols: D [B] traffic in the chip's memory, B [B/s] its bandwidth; M [B] state, b [B/s] bandwidth of the link to the second
-    tier, each way. Holds for: state in and out at once, in pieces, beside the chip's memory. Source: Rajbhandari et al.
-    (ZeRO-Infinity), SC 2021 (arXiv 2104.07857).
+    tier, each way. Holds for: state that streams in and out concurrently, overlapped with the traffic of the chip's memory.
+    Source: Rajbhandari et al. (ZeRO-Infinity), SC 2021 (arXiv 2104.07857).
 
     >>> offloaded_step_time(30000, 1000, 12000, 200)
     60.0

@@ -1,5 +1,5 @@
-"""What a chip has of a graph that is shared out over a system: the kernels of its ops at their local extents, with the time of
-the collectives before them, and the memory that its tensors take."""
+"""The part of a sharded graph on one chip: the kernels of its ops at their local extents, with the time of the collectives
+before them, and the memory of its tensors."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from halley.ir.workload import Op, OpKind, Workload
 from halley.kernels.operations import moved_bytes
 from halley.sharding.layouts import Layout, Mesh, local_extents
 from halley.sharding.solution import Sharding
-from halley.spatial.chip import Engine, Graph, Kernel, SpatialChip, Tensor
+from halley.spatial.chip import Engine, Kernel, SpatialChip, SpatialGraph, SpatialTensor
 
-MATRIX = (OpKind.CONTRACT, OpKind.FFT)
-"""Ops on the matrix engine: a transform does its butterflies there, five operations for each point and stage."""
+MATRIX_OPS = (OpKind.CONTRACT, OpKind.FFT)
+"""Ops on the matrix engine: a transform does its butterflies there, five operations per point and stage."""
 
 
-def extents_of(sharding: Sharding, op: Op) -> dict[str, int]:
-    """Extents of all dims that an op touches, on the rank that has most; dims that it does not split are whole."""
+def op_extents(sharding: Sharding, op: Op) -> dict[str, int]:
+    """Extents of all dims that an op accesses, on the rank with most; dims that it does not split are whole."""
     work, mesh = sharding.problem.workload, sharding.problem.mesh
     splits = [way.split for way in sharding.strategy(op.name)]
     touched = {dim for name in (*op.inputs, *op.outputs) for dim in work.tensors[name].dims} | {*op.dims, *op.sequence}
     return local_extents({dim: work.dims[dim] for dim in touched}, splits, mesh)
 
 
-def groups_of(workload: Workload) -> tuple[tuple[str, ...], ...]:
-    """The kernels that ops belong to: as the workload says, others alone."""
+def kernel_groups(workload: Workload) -> tuple[tuple[str, ...], ...]:
+    """The kernels of the ops: as the workload declares them, other ops as single kernels."""
     named = {name for kernel in workload.kernels for name in kernel}
     return (*workload.kernels, *((op.name,) for op in workload.ops if op.name not in named))
 
 
 def inner_tensors(workload: Workload) -> frozenset[str]:
-    """Tensors that pass between ops of one kernel and no further: they never lie in memory.
+    """Tensors that only pass between ops of one kernel, and never through memory.
 
     >>> from halley.workloads.hpl import hpl
     >>> sorted(inner_tensors(hpl(order=12, block=4)))
     ['T']
     """
-    kernel = {name: number for number, group in enumerate(groups_of(workload)) for name in group}
+    kernel = {name: number for number, group in enumerate(kernel_groups(workload)) for name in group}
     return frozenset(
         name
         for op in workload.ops
@@ -49,23 +49,23 @@ def inner_tensors(workload: Workload) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class MemoryTensors:
     """Names of an op's tensors that pass between memory and chip however ops are fused."""
 
     entering: tuple[str, ...]
     leaving: tuple[str, ...]
 
 
-def crossing_tensors(workload: Workload, fused: bool) -> dict[str, Crossing]:
-    """By op: where kernels are those of the workload, or, ``fused``, any ops. What several ops of one of its kernels read passes
-    for the first of them.
+def memory_tensors(workload: Workload, fused: bool) -> dict[str, MemoryTensors]:
+    """By op, where kernels are those of the workload, or, ``fused``, any ops. What several ops of one of its kernels read is
+    counted for the first of them.
 
     >>> from halley.workloads.hpl import hpl
-    >>> crossing_tensors(hpl(order=12, block=4), fused=False)["subtract"]
-    Crossing(entering=('A22',), leaving=('Anew',))
+    >>> memory_tensors(hpl(order=12, block=4), fused=False)["subtract"]
+    MemoryTensors(entering=('A22',), leaving=('Anew',))
     """
     inner = frozenset(name for op in workload.ops for name in op.outputs) if fused else inner_tensors(workload)
-    kernel = {name: number for number, group in enumerate(groups_of(workload)) for name in group}
+    kernel = {name: number for number, group in enumerate(kernel_groups(workload)) for name in group}
     read: set[tuple[int, str]] = set()
     found = {}
     for op in workload.ops:
@@ -74,19 +74,19 @@ def crossing_tensors(workload: Workload, fused: bool) -> dict[str, Crossing]:
         ]
         read.update((kernel[op.name], name) for name in entering)
         leaving = [name for name in op.outputs if name in workload.outputs or name not in inner]
-        found[op.name] = Crossing(tuple(entering), tuple(leaving))
+        found[op.name] = MemoryTensors(tuple(entering), tuple(leaving))
     return found
 
 
 def touched_bytes(workload: Workload, op: Op, name: str, local: Mapping[str, int]) -> float:
-    """Bytes of a tensor that an op touches; a copy reads as much as it writes, however the old name of its dim is split."""
+    """Bytes of a tensor that an op accesses; a copy reads as much as it writes, however the old name of its dim is split."""
     if op.kind is OpKind.PERMUTE:
         name = op.outputs[0]
     return float(moved_bytes(workload, op, name, local))
 
 
 def network_times(sharding: Sharding) -> dict[str, float]:
-    """By op, the time of the collectives that it waits for [s]; those of the graph's outputs go to the op that makes them."""
+    """By op, the time of the collectives that it waits for [s]; those of the graph's outputs are assigned to their producers."""
     work = sharding.problem.workload
     found = dict.fromkeys((op.name for op in work.ops), 0.0)
     for move, step in sharding.steps:
@@ -95,24 +95,25 @@ def network_times(sharding: Sharding) -> dict[str, float]:
     return found
 
 
-def work_of(workload: Workload, op: Op) -> float:
-    """Operations of an op [1]: two for each multiply-accumulate, those of its functions otherwise."""
+def op_work(workload: Workload, op: Op) -> float:
+    """Operations of an op [1]: two per multiply-accumulate, those of its functions otherwise."""
     points = float(math.prod(workload.dims[dim] for dim in op.dims))
     return points * (2.0 if op.kind is OpKind.CONTRACT else sum(workload.work(op).values()))
 
 
 def least_point_time(workload: Workload, op: Op, chip: SpatialChip) -> float:
-    """Least time of a point of an op on all of a chip [s]: products and transforms at its peak, other ops one point a lane and
-    cycle."""
-    if op.kind not in MATRIX:
+    """Least time per point of an op on the whole chip [s]: products and transforms at its peak, other ops one point per lane
+    and cycle."""
+    if op.kind not in MATRIX_OPS:
         return 1.0 / (chip.tiles * chip.width * chip.clock)
-    return work_of(workload, op) / math.prod(workload.dims[dim] for dim in op.dims) / chip.peak
+    return op_work(workload, op) / math.prod(workload.dims[dim] for dim in op.dims) / chip.peak
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What an op asks of a chip at its local extents: a ``kernel``, with the bytes that it holds; the bytes of each tensor that
-    streams in from memory (``entering``) and out to it (``leaving``), however ops are fused; ``slices`` that it may stream in."""
+class OpLoad:
+    """What an op needs of a chip at its local extents: a ``kernel``, with the bytes that it holds; the bytes of each tensor
+    that streams in from memory (``entering``) and out to it (``leaving``), however ops are fused; ``slices`` in which it may
+    stream."""
 
     kernel: Kernel
     entering: tuple[float, ...]
@@ -125,11 +126,11 @@ class Load:
         return math.fsum((*self.entering, *self.leaving))
 
 
-def load_of(work: Workload, op: Op, local: Mapping[str, int], crossing: Crossing, network: float = 0.0) -> Load:
+def op_load(work: Workload, op: Op, local: Mapping[str, int], crossing: MemoryTensors, network: float = 0.0) -> OpLoad:
     """An op as a kernel that streams along the longest dim of its result that it does not need whole. ``local``: extents of all
     dims; ``network`` [s]: of its collectives.
 
-    Inputs of the graph that lack the dim that streams are weights; of a table, the rows that are looked up pass instead.
+    Inputs of the graph without the streamed dim are weights; of a table, the selected rows stream instead.
     """
     walked = _walked(work, op, local)
     held, entering = 0.0, []
@@ -140,33 +141,32 @@ def load_of(work: Workload, op: Op, local: Mapping[str, int], crossing: Crossing
         else:
             held += size
     leaving = tuple(touched_bytes(work, op, name, local) for name in crossing.leaving)
-    return Load(_kernel(work, op, walked, local, held, network), tuple(entering), leaving, local.get(walked, 1))
+    return OpLoad(_kernel(work, op, walked, local, held, network), tuple(entering), leaving, local.get(walked, 1))
 
 
-def local_graph(sharding: Sharding, fused: bool) -> Graph:
-    """Each op as a kernel, in as many slices as any of them may stream in; DFModel's reading of a graph, in which every tensor
-    streams.
+def local_graph(sharding: Sharding, fused: bool) -> SpatialGraph:
+    """Each op as a kernel, in as many slices as any of them may stream; as in DFModel, every tensor streams.
 
-    Where kernels are those of the workload, a tensor is stored as it is made and loaded as each kernel reads it, which is more
-    where it was gathered between. ``fused``: a tensor is as large as it is made, and may stay on the chip.
+    Where kernels are those of the workload, a tensor is stored as produced and loaded as each kernel reads it, which is more
+    where it was gathered in between. ``fused``: a tensor has the size produced, and may stay on the chip.
     """
     work = sharding.problem.workload
-    network, crossing = network_times(sharding), crossing_tensors(work, fused)
+    network, crossing = network_times(sharding), memory_tensors(work, fused)
     place = {op.name: number for number, op in enumerate(work.ops)}
     kernels, tensors, slices = [], [], 1
     for number, op in enumerate(work.ops):
-        local = {**work.dims, **extents_of(sharding, op)}
-        load = load_of(work, op, local, crossing[op.name], network[op.name])
+        local = {**work.dims, **op_extents(sharding, op)}
+        load = op_load(work, op, local, crossing[op.name], network[op.name])
         slices = max(slices, load.slices)
         kernels.append(load.kernel)
-        tensors += [Tensor(None, (number,), size) for size in load.entering]
+        tensors += [SpatialTensor(None, (number,), size) for size in load.entering]
         if not fused:
-            tensors += [Tensor(number, (), size, leaves=True) for size in load.leaving]
+            tensors += [SpatialTensor(number, (), size, leaves=True) for size in load.leaving]
             continue
         for name in op.outputs:
             readers = tuple(dict.fromkeys(place[reader.name] for reader in work.consumers(name)))
-            tensors.append(Tensor(number, readers, touched_bytes(work, op, name, local), name in work.outputs))
-    return Graph(tuple(kernels), tuple(tensors), slices)
+            tensors.append(SpatialTensor(number, readers, touched_bytes(work, op, name, local), name in work.outputs))
+    return SpatialGraph(tuple(kernels), tuple(tensors), slices)
 
 
 def _walked(work: Workload, op: Op, local: Mapping[str, int]) -> str:
@@ -179,7 +179,7 @@ def _kernel(work: Workload, op: Op, walked: str, local: Mapping[str, int], held:
     reduced = work.reduced(op)
     points = math.prod(local[dim] for dim in op.dims if dim not in reduced)
     columns = local.get(walked, 1)
-    depth, engine = math.prod(local[dim] for dim in reduced), Engine.MATRIX if op.kind in MATRIX else Engine.VECTOR
+    depth, engine = math.prod(local[dim] for dim in reduced), Engine.MATRIX if op.kind in MATRIX_OPS else Engine.VECTOR
     if op.kind is OpKind.FFT:
         depth = math.ceil(sum(work.work(op).values()) / 2)
     elif engine is Engine.VECTOR:
@@ -189,7 +189,7 @@ def _kernel(work: Workload, op: Op, walked: str, local: Mapping[str, int], held:
 
 @dataclass(frozen=True, slots=True)
 class GraphMemory:
-    """Bytes of a chip: ``inputs`` and ``outputs`` of the graph, and what passes between its ops at its fullest."""
+    """Bytes of a chip: ``inputs`` and ``outputs`` of the graph, and the peak of the tensors between its ops (``working``)."""
 
     inputs: float
     outputs: float
@@ -200,16 +200,16 @@ class GraphMemory:
         return self.inputs + self.outputs + self.working
 
 
-def memory_of(sharding: Sharding, in_place: Mapping[str, str]) -> GraphMemory:
-    """Tensors live from the op that makes them to their last reader, in the layout in which they are made. ``in_place``: outputs
-    that take the room of an input, which are not counted."""
+def graph_memory(sharding: Sharding, in_place: Mapping[str, str]) -> GraphMemory:
+    """Tensors live from the op that produces them to their last reader, in the layout in which they are produced. ``in_place``:
+    outputs that reuse the memory of an input, which are not counted."""
     work, mesh = sharding.problem.workload, sharding.problem.mesh
     inner = inner_tensors(work)
-    ends = {name: _laid_bytes(work, name, layout, mesh) for name, layout in sharding.ends.items()}
+    ends = {name: _layout_bytes(work, name, layout, mesh) for name, layout in sharding.ends.items()}
     order = {op.name: number for number, op in enumerate(work.ops)}
     live = [0.0] * len(work.ops)
     for op in work.ops:
-        local = extents_of(sharding, op)
+        local = op_extents(sharding, op)
         for name in op.outputs:
             if name not in work.outputs and name not in inner:
                 last = max((order[reader.name] for reader in work.consumers(name)), default=order[op.name])
@@ -221,7 +221,7 @@ def memory_of(sharding: Sharding, in_place: Mapping[str, str]) -> GraphMemory:
     return GraphMemory(inputs, outputs, max(live, default=0.0))
 
 
-def _laid_bytes(work: Workload, name: str, layout: Layout, mesh: Mesh) -> float:
+def _layout_bytes(work: Workload, name: str, layout: Layout, mesh: Mesh) -> float:
     tensor = work.tensors[name]
     splits = [item.dim if isinstance(item, Shard) else "" for item in layout]
     return float(math.prod(local_extents({dim: work.dims[dim] for dim in tensor.dims}, splits, mesh).values()) * tensor.word)

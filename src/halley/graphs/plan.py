@@ -1,10 +1,10 @@
-"""Any graph on a whole system: shared out over its axes, with its time, what limits it, and what a chip keeps.
+"""Any graph on a whole system: sharded over its axes, with its time, what limits it, and the memory of a chip.
 
-Two views. By default work and collectives follow each other: kernels take what `halley.kernels.times` says, collectives what
-the real topology takes, and the sharding of least time is proven. In the view of DFModel (arXiv 2412.16432) compute, memory and
-network of what runs together overlap fully, kernels and collectives come at their full rates, and chips may fuse kernels into
-partitions. There the time is not a sum over ops, so that several shardings are tried, each the best for some price of work
-against network; such a price also gives a lower bound of every sharding.
+Two views. By default work and collectives run sequentially: kernels take the times of `halley.kernels.times`, collectives those
+of the real topology, and the sharding of least time is proven. In the view of DFModel (arXiv 2412.16432) compute, memory and
+network of concurrent kernels overlap fully, kernels and collectives run at their full rates, and chips may fuse kernels into
+partitions. There the time is not a sum over ops. So several shardings are tried, each optimal for some Lagrange multipliers of
+work, memory and network; the multipliers also give a lower bound of every sharding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from halley.answer import Certificate, Status, relative_gap
-from halley.dfmodel.chip import LIMITS, dfmodel_chip
+from halley.dfmodel.chip import LIMITING_RESOURCES, dfmodel_chip
 from halley.dfmodel.network import check_axes, mesh_time, transfer_time
 from halley.errors import BadInput, Fault, Infeasible, InternalError, did_you_mean
 from halley.formulas.numbers import ceil_div
@@ -26,12 +26,12 @@ from halley.formulas.spatial import utilisation
 from halley.formulas.timing import busy_time, total
 from halley.graphs.kernels import (
     GraphMemory,
-    extents_of,
-    groups_of,
+    graph_memory,
     inner_tensors,
+    kernel_groups,
     local_graph,
-    memory_of,
-    work_of,
+    op_extents,
+    op_work,
 )
 from halley.graphs.overlap import OverlapTables, overlap_tables
 from halley.ir.placement import Replicate, Shard
@@ -41,53 +41,53 @@ from halley.kernels.machine import PEAK, Efficiency, machine
 from halley.kernels.operations import op_kernel, stream
 from halley.kernels.times import demand, kernel_time
 from halley.network.graph.bill import Bill, bill
-from halley.optim.constrained import Least, least
-from halley.optim.elimination import Table, cost
-from halley.optim.multipliers import Numbers, best_prices
+from halley.optim.constrained import ConstrainedMinimum, constrained_minimum
+from halley.optim.elimination import CostTable, cost
+from halley.optim.multipliers import Numbers, best_multipliers
 from halley.sharding.axes import Assignment, Role, assignment_text, assignments, degree, parts_of
 from halley.sharding.communication import Communication, Interconnect
 from halley.sharding.decisions import ShardingDecisions, decided
 from halley.sharding.layouts import Layout, Mesh
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import KernelTime, ShardingGraph, ShardingProblem, sharding_graph
-from halley.spatial.chip import DFMODEL, Problem, SpatialChip
+from halley.spatial.chip import DFMODEL, SpatialChip, SpatialProblem
 from halley.spatial.costs import Partition
-from halley.spatial.solve import Group, best_plan, plan
+from halley.spatial.solve import PartitionGroup, best_plan, plan
 from halley.units import format_bytes
 
-OVERLAPPED = replace(DFMODEL, boundary=True, shared=True, kept_twice=False)
-"""DFModel's assumptions, with what enters and leaves the graph, and a tensor of several readers stored once."""
+OVERLAP_ASSUMPTIONS = replace(DFMODEL, boundary=True, shared=True, kept_twice=False)
+"""DFModel's assumptions, with inputs and outputs of the graph, and a tensor of several readers stored once."""
 
-PATIENCE = 3
-"""Prices of what overlaps that may bring nothing, one after the other, before a search for better ones ends."""
+MAX_STALLED_ROUNDS = 3
+"""Consecutive multipliers without an improvement after which the search for better ones ends."""
 
-SECONDS = 20.0
-"""Time of a search under a memory that is short, for prices that are promising [s]."""
+SEARCH_SECONDS = 20.0
+"""Time limit of a search with promising multipliers under a tight memory [s]."""
 
-ROUNDING = 1e-6
+RELATIVE_ROUNDING = 1e-6
 """Relative difference of sums of the same times in another order."""
 
-CLOSE = 1e-3
-"""Gap that is small enough where things overlap."""
+ACCEPTED_GAP = 1e-3
+"""Relative gap at which the search with overlap ends."""
 
 LEFT_OUT = ("pipelines that leave no axis to a layer's ops", "axes that serve two purposes")
 """What no plan of the space does."""
 
-TRIES = 8
-"""Shardings that are tried under less and less memory for inputs, until what passes between ops has room as well."""
+MAX_MEMORY_TRIES = 8
+"""Shardings that are tried with decreasing memory for inputs, until tensors between ops also fit."""
 
 
 @dataclass(frozen=True)
 class GraphProblem:
     """A graph on a system.
 
-    ``layers``: the graph is one of so many equal layers, which pipeline stages may share out; ``microbatches``: so many inputs
-    follow each other. ``layouts``: by input or output, the dim that an axis splits; axes that are not named leave it whole, and
-    tensors that are not named lie as is best. ``together``: inputs and outputs that lie alike. ``in_place``: by output, the
-    input whose room it takes. ``overlap``: the view of DFModel; ``fused``: there, kernels run side by side. ``efficiency``: of
+    ``layers``: the graph is one of so many equal layers, which pipeline stages may divide. ``microbatches``: number of inputs
+    in a row. ``layouts``: by input or output, the dim that an axis splits; axes that are not named leave it whole, and tensors
+    that are not named are free. ``same_layout``: inputs and outputs with equal layouts. ``in_place``: by output, the input
+    whose memory it reuses. ``overlap``: the view of DFModel; ``fused``: there, kernels run concurrently. ``efficiency``: of
     kernels, in the default view.
 
-    Raises BadInput: sizes below 1, fused kernels in the default view, axes or dims that there are not, a single chip.
+    Raises BadInput: sizes below 1, fused kernels in the default view, unknown axes or dims, a single chip.
     """
 
     workload: Workload
@@ -95,7 +95,7 @@ class GraphProblem:
     layers: int = 1
     microbatches: int = 1
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    together: tuple[tuple[str, ...], ...] = ()
+    same_layout: tuple[tuple[str, ...], ...] = ()
     in_place: Mapping[str, str] = field(default_factory=dict)
     overlap: bool = False
     fused: bool = False
@@ -136,7 +136,7 @@ class GraphProblem:
     @cached_property
     def work(self) -> float:
         """Operations of all layers and microbatches."""
-        return float(total(work_of(self.workload, op) for op in self.workload.ops)) * self.layers * self.microbatches
+        return float(total(op_work(self.workload, op) for op in self.workload.ops)) * self.layers * self.microbatches
 
     @property
     def capacity(self) -> float:
@@ -164,7 +164,7 @@ def _layout_faults(problem: GraphProblem, tensor: str, splits: Mapping[str, str]
 class GraphPlan:
     """The best plan found: its axes, its sharding, the ``partitions`` of a chip that fuses kernels.
 
-    ``time`` [s] of all layers and microbatches. ``account`` [s]: its parts. ``memory``: of a chip, for its layers.
+    ``time`` [s] of all layers and microbatches. ``account`` [s]: breakdown of the time. ``memory``: of a chip, for its layers.
     ``certificate``: no sharding of the declared space takes less than its bound [s].
     """
 
@@ -189,7 +189,7 @@ class GraphPlan:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer on the chips of a stage: its time and the parts of it [s]."""
+    """A layer on the chips of a stage: its time and the breakdown of it [s]."""
 
     sharding: Sharding
     partitions: tuple[Partition, ...]
@@ -200,7 +200,7 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Of one assignment: the best ``layer``, a lower ``bound`` of all [s], and without one the ``misfits``."""
+    """For one assignment: the best ``layer``, a lower ``bound`` of all [s]; without a layer the ``misfits``."""
 
     bound: float
     layer: _Layer | None
@@ -208,9 +208,9 @@ class _Answer:
 
 
 def plan_graph(problem: GraphProblem) -> GraphPlan:
-    """The fastest plan over whole axes for stages and ops, as far as the view can prove it (`GraphPlan.certificate`).
+    """The fastest plan over whole axes for stages and ops; `GraphPlan.certificate` says what the view cannot prove.
 
-    Raises Infeasible: nothing fits into memory, with what is least.
+    Raises Infeasible: nothing fits into memory; with the least need.
     """
     interconnect = Interconnect(problem.system)
     best: GraphPlan | None = None
@@ -234,12 +234,12 @@ def plan_graph(problem: GraphProblem) -> GraphPlan:
             best = found
     if best is None:
         raise Infeasible(misfits)
-    if bound > best.time * (1 + ROUNDING):
+    if bound > best.time * (1 + RELATIVE_ROUNDING):
         raise InternalError(
             Fault(f"bound of {problem.workload.name}", f"at most {best.time!r} s, which was found", f"{bound!r} s")
         )
     bound = min(bound, best.time)
-    status = Status.OPTIMAL if relative_gap(best.time, bound) <= ROUNDING else Status.LIMIT
+    status = Status.OPTIMAL if relative_gap(best.time, bound) <= RELATIVE_ROUNDING else Status.LIMIT
     return replace(best, certificate=replace(best.certificate, bound=bound, status=status))
 
 
@@ -268,13 +268,13 @@ def decided_graph_plan(problem: GraphProblem, assignment: Assignment, decisions:
 
 
 def _all_stages(problem: GraphProblem, stages: int, layer: float, rest: float = 0.0) -> float:
-    """Time of all layers and microbatches [s]; ``rest``: of a stage, beside its layers."""
+    """Time of all layers and microbatches [s]; ``rest``: of a stage, in addition to its layers."""
     layers = int(ceil_div(problem.layers, stages))
     return float(even_pipeline_time(stages, 1, problem.microbatches, layers * layer + rest, 0.0))
 
 
 def _pipelined(problem: GraphProblem, communication: Communication, layer: _Layer, stages: int) -> GraphPlan:
-    """Layers distributed over stages in whole ones; a stage sends its outputs on when it is done with a microbatch."""
+    """Stages have whole layers; a stage sends its outputs after each microbatch."""
     layers = int(ceil_div(problem.layers, stages))
     size = layer.memory.outputs
     if problem.overlap:
@@ -293,7 +293,7 @@ def _pipelined(problem: GraphProblem, communication: Communication, layer: _Laye
 
 
 def _serial(problem: GraphProblem, communication: Communication) -> _Answer:
-    """Work and collectives one after the other: the sharding of least time."""
+    """Work and collectives in sequence: the sharding of least time."""
     graph = sharding_graph(_asked_serial(problem, communication))
     fitting = _Fitting(problem, graph)
     relaxed = fitting.relaxed(graph.time)
@@ -310,23 +310,23 @@ def _one_by_one(problem: GraphProblem, found: Sharding) -> _Layer:
     account = {"compute": 0.0, "memory": 0.0, "network": found.collective_time}
     for item in found.ops:
         op = work.op(item.op)
-        macs, moved = demand(op_kernel(work, op, extents_of(found, op)))
+        macs, moved = demand(op_kernel(work, op, op_extents(found, op)))
         multiplies = float(macs) / chip.mac_rate(problem.dtype) if macs else 0.0
         account["memory" if float(busy_time(moved, chip.memory)) > multiplies else "compute"] += item.time
-    return _Layer(found, (), found.time, account, memory_of(found, problem.in_place))
+    return _Layer(found, (), found.time, account, graph_memory(found, problem.in_place))
 
 
 def _asked_serial(problem: GraphProblem, communication: Communication) -> ShardingProblem:
-    """What is to be shared out where work and collectives follow each other."""
+    """The sharding problem where work and collectives follow each other."""
     asked = _asked(problem, communication.mesh)
     return replace(asked, kernel_time=_kernel_times(problem), collective_time=communication.model)
 
 
 def _kernel_times(problem: GraphProblem) -> KernelTime:
-    """Ops of one kernel share a launch, and hand tensors on through the cache."""
+    """Ops of one kernel share a launch, and pass tensors through the cache."""
     work, chip = problem.workload, machine(problem.system.chip)
     inner = inner_tensors(work)
-    first = {group[0] for group in groups_of(work)}
+    first = {group[0] for group in kernel_groups(work)}
     behind = replace(problem.efficiency, launch=0.0)
 
     def time(op: Op, local: Mapping[str, int]) -> float:
@@ -341,13 +341,13 @@ def _kernel_times(problem: GraphProblem) -> KernelTime:
 
 
 def _overlapped(problem: GraphProblem, communication: Communication) -> _Answer:
-    """Shardings that are each the best for some prices of what overlaps, and the best of them; a bound from any prices holds for
-    all shardings. Where memory is short, only the most promising prices are searched to the end."""
+    """Shardings that are each optimal for some multipliers, and the best of them; a bound from any multipliers holds for all
+    shardings. Where memory is tight, only the most promising multipliers are searched to the end."""
     tables = overlap_tables(_asked_overlapped(problem, communication), problem.chip, problem.fused)
     search = _Search(problem, tables, _Fitting(problem, tables.graph))
-    search.climb()
+    search.raise_bound()
     if search.short and not search.closed:
-        search.tried(search.promising, SECONDS)
+        search.try_multipliers(search.promising, SEARCH_SECONDS)
     return _Answer(search.bound, search.best, search.misfits)
 
 
@@ -358,9 +358,9 @@ def _asked_overlapped(problem: GraphProblem, communication: Communication) -> Sh
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """What prices of overlapping resources have brought: the ``best`` layer, the ``bound`` [s] and the prices that it is from
-    (``promising``), what the shardings met take (``always``, ``times``: see `halley.optim.multipliers.best_prices`).
-    ``short``: memory decided, and a search for these prices was not ended."""
+    """State of the search over multipliers: the ``best`` layer; the ``bound`` [s] and its multipliers (``promising``); the
+    times of the shardings found (``always``, ``times``: see `halley.optim.multipliers.best_multipliers`). ``short``: memory
+    was binding, and the search with these multipliers stopped early."""
 
     problem: GraphProblem
     tables: OverlapTables
@@ -375,28 +375,28 @@ class _Search:
 
     @property
     def closed(self) -> bool:
-        return self.best is not None and self.best.time <= self.bound * (1 + CLOSE)
+        return self.best is not None and self.best.time <= self.bound * (1 + ACCEPTED_GAP)
 
-    def climb(self) -> None:
-        """Better and better prices. Those that are best against the shardings met may be far off while few were met: where they
-        bring nothing, the next ones are between them and the most promising ones."""
+    def raise_bound(self) -> None:
+        """Improves the multipliers. Those optimal against the shardings found may be poor while these are few: where they do
+        not help, the next ones are between them and the most promising ones."""
         shares = np.full((len(self.tables.kernels), self.tables.resources), 1.0 / self.tables.resources)
         stalled = 0
         while True:
             met = len(self.times)
-            stalled = 0 if self.tried(shares, 0.0) else stalled + 1
+            stalled = 0 if self.try_multipliers(shares, 0.0) else stalled + 1
             known = stalled == 1 and len(self.times) == met
-            if self.closed or known or stalled == PATIENCE:
+            if self.closed or known or stalled == MAX_STALLED_ROUNDS:
                 break
-            shares = best_prices(np.array(self.always), np.array(self.times))
+            shares = best_multipliers(np.array(self.always), np.array(self.times))
             if stalled:
                 shares = (shares + self.promising) / 2
 
-    def tried(self, shares: Numbers, seconds: float) -> bool:
-        """Searches with these prices for so long at most [s]; whether that brought anything."""
-        costs = list(self.tables.priced(shares))
+    def try_multipliers(self, shares: Numbers, seconds: float) -> bool:
+        """Searches with these multipliers up to a time limit [s]; returns whether that improved anything."""
+        costs = list(self.tables.weighted(shares))
         relaxed = self.fitting.relaxed(costs, seconds=seconds)
-        rose = relaxed.bound > self.bound * (1 + CLOSE / 4)
+        rose = relaxed.bound > self.bound * (1 + ACCEPTED_GAP / 4)
         if relaxed.bound > self.bound:
             self.bound, self.promising, self.short = relaxed.bound, shares, relaxed.gap > 0
         once, each = self.tables.times(relaxed.values)
@@ -417,24 +417,24 @@ class _Search:
 
 
 def _on_chip(problem: GraphProblem, sharding: Sharding) -> _Layer:
-    """A sharding's time where all overlaps."""
+    """A sharding's time with full overlap."""
     graph = local_graph(sharding, problem.fused)
-    stage = Problem(graph, problem.chip, OVERLAPPED, most=1.0)
+    stage = SpatialProblem(graph, problem.chip, OVERLAP_ASSUMPTIONS, most=1.0)
     parts = (best_plan(stage) if problem.fused else plan(stage, graph.sequence, _kernels(problem.workload))).partitions
-    account = {name: float(total(part.steady for part in parts if part.bottleneck == name)) for name in LIMITS}
+    account = {name: float(total(part.steady for part in parts if part.bottleneck == name)) for name in LIMITING_RESOURCES}
     account["memory"] += float(total(part.once for part in parts))
-    return _Layer(sharding, parts, float(total(account.values())), account, memory_of(sharding, problem.in_place))
+    return _Layer(sharding, parts, float(total(account.values())), account, graph_memory(sharding, problem.in_place))
 
 
-def _kernels(work: Workload) -> list[Group]:
+def _kernels(work: Workload) -> list[PartitionGroup]:
     """The workload's kernels as partitions."""
     place = {op.name: number for number, op in enumerate(work.ops)}
-    groups = [sum(1 << place[name] for name in group) for group in groups_of(work)]
+    groups = [sum(1 << place[name] for name in group) for group in kernel_groups(work)]
     return [(group, 0) for group in sorted(groups)]
 
 
 def _asked(problem: GraphProblem, mesh: Mesh) -> ShardingProblem:
-    """What is to be shared out; kernels and collectives take no time yet."""
+    """The sharding problem, without times of kernels and collectives."""
     work, layers = problem.workload, _layers(problem, mesh)
     return ShardingProblem(
         work,
@@ -442,7 +442,7 @@ def _asked(problem: GraphProblem, mesh: Mesh) -> ShardingProblem:
         _nothing,
         _nothing,
         {name: problem.layout(name, mesh) for name in problem.layouts},
-        together=problem.together,
+        same_layout=problem.same_layout,
         weights={name: float(work.tensors[name].word * layers) for name in work.inputs if work.consumers(name)},
     )
 
@@ -458,39 +458,41 @@ def _layers(problem: GraphProblem, mesh: Mesh) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """Shardings whose tensors fit into a chip's memory. Inputs and outputs lie still, which the search counts; what passes
-    between ops is known when a sharding is, and takes from their room."""
+    """Shardings whose tensors fit into a chip's memory. The search counts inputs and outputs; the memory of tensors between ops
+    is known once a sharding is, and reduces the budget for inputs and outputs."""
 
     problem: GraphProblem
     graph: ShardingGraph
 
-    def relaxed(self, costs: Sequence[Table], room: float = math.inf, seconds: float = 60.0) -> Least:
-        """The least cost of those whose inputs and outputs fit, whatever passes between ops: its bound is one of all that fit.
-        ``seconds`` [s]: when the search ends."""
+    def relaxed(self, costs: Sequence[CostTable], budget: float = math.inf, seconds: float = 60.0) -> ConstrainedMinimum:
+        """The least cost of those whose inputs and outputs fit; its bound holds for all shardings that fit. ``room`` [B]:
+        memory budget; ``seconds`` [s]: time limit."""
         uses = [*self.graph.weights, *self._outputs()]
         where = f"{self.problem.workload.name} on {self.problem.system.name}, memory"
-        return least(costs, uses, min(room, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds)
+        return constrained_minimum(
+            costs, uses, min(budget, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds
+        )
 
-    def _outputs(self) -> Iterator[Table]:
+    def _outputs(self) -> Iterator[CostTable]:
         known = self.problem
         for name in known.workload.outputs:
             if name not in known.in_place:
                 sizes = self.graph.layouts[name].bytes[list(self.graph.layouts[name].complete)]
-                yield Table((self.graph.variables[f"end {name}"],), sizes.astype(np.float64))
+                yield CostTable((self.graph.variables[f"end {name}"],), sizes.astype(np.float64))
 
-    def __call__(self, costs: Sequence[Table], first: Least) -> Sharding:
-        """The best that fits with all that passes between ops, which is looked for under less and less room."""
+    def __call__(self, costs: Sequence[CostTable], first: ConstrainedMinimum) -> Sharding:
+        """The best sharding that also fits with the tensors between ops, searched with decreasing budgets."""
         problem, found = self.problem, first
-        layers, room = _layers(problem, self.graph.problem.mesh), problem.capacity
-        for _ in range(TRIES):
+        layers, budget = _layers(problem, self.graph.problem.mesh), problem.capacity
+        for _ in range(MAX_MEMORY_TRIES):
             sharding = decoded(self.graph, replace(found, cost=cost(self.graph.time, found.values)))
-            memory = memory_of(sharding, problem.in_place)
+            memory = graph_memory(sharding, problem.in_place)
             if memory.inputs * layers + memory.outputs + memory.working <= problem.capacity:
                 return sharding
-            room = min(room, problem.capacity) - memory.working
-            if room <= 0:
+            budget = min(budget, problem.capacity) - memory.working
+            if budget <= 0:
                 break
-            found = self.relaxed(costs, room)
+            found = self.relaxed(costs, budget)
         got = f"{format_bytes(memory.total)} (inputs {format_bytes(memory.inputs)}, working {format_bytes(memory.working)})"
         remedy = "use more chips, or chips with more memory"
         where = f"{problem.workload.name} on {problem.system.name}, memory"

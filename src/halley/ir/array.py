@@ -1,4 +1,4 @@
-"""Which dims of a contraction lie on the two sides of the matrix engine's array."""
+"""Which dims of a contraction are mapped to the rows and to the columns of the matrix engine's array."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from halley.ir.hardware import Dataflow
 from halley.ir.workload import Roles
 
 Side = tuple[str, ...]
-"""The dims of one side. The first may be cut to any tile; the others lie there with it, whole."""
+"""The dims mapped to one side of the array. The first may be tiled; the others must be untiled."""
 
 Array = tuple[Side, ...]
-"""The dims on the rows and on the columns of the array; nothing where they are the usual ones (`on_sides`)."""
+"""The dims on the rows and on the columns of the array; empty where they are the default ones (`on_sides`)."""
 
 
 NO_DIM = "-"
-"""What stands for a side on which no dim lies."""
+"""Text of a side without a dim."""
 
 
 def sides(role: Roles, dataflow: Dataflow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The dims that may lie on the rows of the array, and those that may on its columns; none where every MAC reads its operands.
+    """The dims that a dataflow allows on the rows of the array, and those on its columns; none for the dataflow ``NONE``.
 
     >>> sides(Roles(rows=("m",), columns=("n",), reduced=("c", "r"), batch=()), Dataflow.WEIGHT)
     (('c', 'r'), ('n',))
@@ -36,7 +36,7 @@ def sides(role: Roles, dataflow: Dataflow) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def on_sides(array: Array, role: Roles, dataflow: Dataflow) -> tuple[Side, Side]:
-    """The dims that do lie there: those that a mapping names, or else the last that may.
+    """The dims on the rows and columns: those that the mapping names, or by default the last dim that each side allows.
 
     >>> on_sides((), Roles(rows=("m",), columns=("n",), reduced=("c", "r"), batch=()), Dataflow.WEIGHT)
     (('r',), ('n',))
@@ -46,7 +46,7 @@ def on_sides(array: Array, role: Roles, dataflow: Dataflow) -> tuple[Side, Side]
 
 
 def side_text(dims: Iterable[str]) -> str:
-    """The dims of a side in words, a dash for none.
+    """The dims of a side as text, a dash for none.
 
     >>> side_text(("c", "r"))
     'c|r'

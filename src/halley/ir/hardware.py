@@ -19,7 +19,7 @@ class Topology(StrEnum):
     """How the ranks of one axis are linked; `halley.network.graph.topologies` builds each as a graph.
 
     The axes of a chip are lines, rings, full or without links (`CHIP_TOPOLOGIES`): a 2-D mesh of siblings is two `LINE` axes.
-    ``NONE``: siblings reach their parent alone, so that no collective runs over the axis.
+    ``NONE``: siblings are linked to their parent only, so no collective runs over the axis.
     """
 
     LINE = "line"
@@ -45,8 +45,8 @@ NETWORK_TOPOLOGIES = tuple(topology for topology in Topology if topology is not 
 @dataclass(frozen=True, slots=True)
 class Link:
     """One link: bandwidth per direction [B/s], latency per hop [s], energy per byte and hop [J/B], price of both directions with
-    what stands at their ends [the currency of the file that states it]; ``overhead``: time for which a rank is busy with each
-    message that it posts on the link [s], o of LogGP."""
+    their transceivers [currency of the file that states it]; ``overhead``: time for which a rank is busy with each message that
+    it sends on the link [s], o of LogGP."""
 
     bandwidth: float
     latency: float = 0.0
@@ -61,9 +61,9 @@ NO_LINK = Link(0.0)
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a collective on an axis of a chip takes besides its links and the members' memories: ``startup``, before each step's
-    first byte leaves [s]; ``barrier``, at which members meet after each step [s]; of adders in the network ``adder``, the latency
-    of each that a result passes [s], and ``add_bandwidth`` [B/s]."""
+    """Costs of a collective on an axis of a chip besides its links and the members' memories: ``startup`` of each step, before
+    its first byte leaves [s]; ``barrier`` after each step [s]; for adders in the network, ``adder``, the latency of each one that
+    a result passes [s], and ``add_bandwidth`` [B/s]."""
 
     startup: float = 0.0
     barrier: float = 0.0
@@ -78,9 +78,10 @@ class Axis:
     ``link``: between neighbours, or from a rank to its switch; `NO_LINK` on an axis without links. ``shape``: extents of a
     mesh or torus; (leaf size, spines) or (leaf size, leaves per pod, spines per pod, cores) of a fat-tree; (routers per
     group, ranks per router, global links per router) of a dragonfly. ``upper``: between switches (``link`` unless given);
-    ``top``: between pods or groups (``upper`` unless given). ``multicast``, ``reduction``: what the switches can do;
-    ``on_request``: they add what one rank asks for, and give the sum to it alone. ``one_way``: a ring whose links all point
-    up. ``multipath``: a message shares all shortest paths instead of taking one. ``exchange``: of an axis of a chip.
+    ``top``: between pods or groups (``upper`` unless given). ``multicast``, ``reduction``: the switches can copy, and can add;
+    ``on_request``: a switch adds what one rank requests, and returns the sum to that rank only. ``one_way``: a ring whose links
+    all point up. ``multipath``: a message is split over all shortest paths instead of taking one. ``exchange``: further costs of
+    a collective on an axis of a chip.
     """
 
     name: str
@@ -100,9 +101,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What joins the siblings of a level to each other (``axes``) and to their parent (``port``, one per
-    sibling). ``multicast``: one read at the parent serves all siblings that want the same bytes.
-    ``reduction``: partial sums are added on the way up (the wires of a PE array)."""
+    """Links the siblings of a level to each other (``axes``) and to their parent (``port``, one per sibling).
+    ``multicast``: one read at the parent serves all siblings that need the same bytes. ``reduction``: partial sums are added on
+    the way to the parent (the wires of a PE array)."""
 
     axes: tuple[Axis, ...]
     port: Link | None = None
@@ -113,10 +114,9 @@ class Network:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A memory: capacity [B], bandwidth [B/s] for reads and for writes (separate ports), latency [s],
-    energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden. ``shared_bus``: reads and writes take turns on
-    one bus (DRAM). ``lockstep``: its double buffers swap at a barrier, so that each transfer runs beside one tile's work and the
-    next tile waits for it; otherwise transfers run ahead. ``buffers``: numbers of buffers that a
-    search may give to what is held there, from one to so many."""
+    energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden. ``shared_bus``: reads and writes share one bus
+    (DRAM). ``lockstep``: double buffers swap at a barrier, so each transfer overlaps the work on one tile and the next tile waits
+    for it; otherwise transfers run ahead. ``buffers``: the largest number of buffers that a search may give to a Hold there."""
 
     name: str
     capacity: float
@@ -143,7 +143,7 @@ class Level:
 
 
 class Dataflow(StrEnum):
-    """What stays in the array: weights, inputs, outputs, or nothing (every MAC reads its operands)."""
+    """The stationary operand of the array: weights, inputs, outputs, or none (every MAC reads its operands)."""
 
     WEIGHT = "weight-stationary"
     INPUT = "input-stationary"
@@ -153,7 +153,7 @@ class Dataflow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Granularity:
-    """Of the instructions of a matrix engine: multiples of rows, columns and terms of a sum that they compute at once."""
+    """Rows, columns and terms of the sum that one instruction of a matrix engine computes."""
 
     rows: int = 1
     columns: int = 1
@@ -163,12 +163,11 @@ class Granularity:
 @dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """A rows x cols array of MACs. ``rate`` is MACs per PE and cycle by dtype (1.0 unless given), ``energy`` J per
-    MAC by dtype. ``prefetch``: the stationary operand of the next fold loads behind the present one. ``latency``: of its
-    pipeline [s], beyond the skew of the array, once for each tile. ``granularity`` of its instructions: tiles take the cycles of
-    whole ones. ``accumulators``: the type in which results are summed up, by that of the operands, where it is another than the
-    result's.
-    ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an
-    empty tuple admits any."""
+    MAC by dtype. ``prefetch``: the stationary operand of the next fold is loaded during the current fold. ``latency`` of its
+    pipeline [s], beyond the skew of the array, once for each tile. ``granularity`` of its instructions: the cycles of a tile are
+    rounded up to whole instructions. ``accumulators``: dtype of the sums by dtype of the operands, where it differs from that of
+    the result. ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an empty tuple allows
+    any."""
 
     name: str
     rows: int
@@ -200,9 +199,9 @@ class VectorEngine:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """Levels outermost first; the engines sit in each sibling of the last level. ``streams``: the memories through which kernels
-    that run side by side hand tensors on (a spatial chip); none where kernels run one by one (a temporal one). ``version``: of
-    the figures, one more each time that one of them changes."""
+    """Levels, outermost first; each sibling of the last level has the engines. ``streams``: the memories through which concurrent
+    kernels pass tensors (a spatial chip); empty where kernels run one by one (a temporal chip). ``version`` of the figures:
+    increases by one whenever a figure changes."""
 
     name: str
     levels: tuple[Level, ...]
@@ -216,7 +215,7 @@ class Chip:
 
     @property
     def label(self) -> str:
-        """The name, with the version if figures have changed since the first."""
+        """The name, with the version if it is not the first."""
         return self.name if self.version == 1 else f"{self.name} (version {self.version})"
 
     def __post_init__(self) -> None:

@@ -3,9 +3,9 @@
 A mapping is one program that every sibling of every level runs (SPMD). Each member carries, per dim, the
 half-open range that it works on; loops narrow the range.
 
-- `Temporal`  for dim by tile: the range is walked in tiles, the last one ragged.
+- `Temporal`  for dim by tile: the range is iterated in tiles; the last one may be ragged.
 - `Spatial`   spread dim by tile over level.axis: member i takes the i-th tile; members beyond the range idle.
-- `Hold`      from here inward these tensors live in this memory. Entry fills, exit drains (see `Hold`).
+- `Hold`      inside it these tensors are held in this memory. Entry fills, exit drains (see `Hold`).
 - `Collective` moves or combines tensors between the members along one axis.
 - `Compute`   runs one op over the member's ranges.
 - `Sequence`, `Overlap`, `Parallel`, `Pipeline` compose.
@@ -39,7 +39,8 @@ class CollectiveKind(StrEnum):
 class Temporal:
     """``for dim by tile [visible]`` - a loop in time over tiles of the member's range.
 
-    ``visible``: of the keys of a mask; each member walks the tiles from the first to the last that any of its rows sees.
+    ``visible``: a loop over the keys of a mask; each member iterates only from the first to the last tile that any of its rows
+    sees.
     """
 
     dim: str
@@ -64,21 +65,20 @@ class Spatial:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """``hold memory: tensors`` - a buffer for the tile that the present ranges select.
+    """``hold memory: tensors`` - a buffer for the tile that the current ranges select.
 
-    Entry: a tensor that the body reads before it writes it is filled from the next outer Hold of the
-    tensor; an accumulator that earlier iterations of an outer reduction loop left there is filled again
-    (the first visit starts fresh). Exit: a tensor that the body writes and that has an outer Hold is
-    drained to it. A tensor without outer Hold is born and dies here. ``buffers=2`` prefetches behind the
-    work; more are for overlapped rounds. ``tensors`` is a tuple of groups; the tensors of one group share one buffer (in place:
-    ``S|E|P``). The memory's level may lie inside spatial splits that come further in: then each member
-    keeps its own part.
+    Entry: a tensor that the body reads before writing is filled from the next outer Hold of the tensor. So is an accumulator
+    that earlier iterations of an outer reduction loop drained there; its first visit starts from zero. Exit: a tensor that the
+    body writes and that has an outer Hold is drained to it. A tensor without an outer Hold exists only inside. ``buffers=2``
+    overlaps transfers with the work; more buffers serve overlapped rounds. ``tensors`` is a tuple of groups; the tensors of one
+    group share one buffer (in place: ``S|E|P``). Spatial splits over the memory's own axes may lie inside the Hold: then each
+    member holds its own part.
     """
 
     memory: str
     tensors: tuple[tuple[str, ...], ...]
     body: Node
-    buffers: Any = 1  # a whole number; for costs also an array or a term, then 0 leaves the Hold out
+    buffers: Any = 1  # a whole number; in the cost model also an array or a term, where 0 omits the Hold
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,8 +90,8 @@ class Collective:
     """``kind tensors over level.axis [to dim] with algorithm``.
 
     ``dim`` is the dim that the result is sharded over (reduce-scatter, scatter, all-to-all). The result of
-    reduce and gather lies on member 0, broadcast and scatter start there. The tensors are combined
-    in each member's innermost Hold at that level.
+    reduce and gather is on member 0; broadcast and scatter start there. The tensors are combined in
+    each member's innermost Hold at that level.
     """
 
     kind: CollectiveKind
@@ -106,9 +106,9 @@ class Collective:
 class Compute:
     """``compute op [array rows x columns]`` - the op over the member's ranges, on the engine for its kind.
 
-    ``array``: the dims of a contraction that lie on the rows and on the columns of the matrix engine's array (``c|r|s x f``),
-    from the roles that the dataflow puts there; the other dims are walked. Of several on one side, all but the first are whole
-    in the tile. Without it, the last dim of each role lies there.
+    ``array``: the dims of a contraction that are mapped to the rows and the columns of the matrix engine's array (``c|r|s x f``),
+    from the roles that the dataflow allows there; the other dims are iterated. All dims of a side but the first are untiled.
+    Without ``array``, each side has the last dim of its role.
     """
 
     op: str
@@ -119,8 +119,8 @@ class Compute:
 class Sequence:
     """Children one after the other, sharing the resources.
 
-    ``prefetch``: the first tiles of a child come in, and the last results of a child go out, while its neighbours are at work
-    (docs/model.md, "Prefetch across phases").
+    ``prefetch``: the first fills and the last drains of a child overlap with the work of its neighbours (docs/model.md,
+    "Prefetch across phases").
     """
 
     children: tuple[Node, ...]
@@ -129,9 +129,9 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Children at once on different kinds of resource: time is the busiest resource's.
+    """Concurrent children that share the resources.
 
-    They are independent, or hand over and work on successive rounds: while one is at work on a tile, the one before it is at work
+    They are independent, or form a pipeline over successive rounds: while a child works on one tile, the child before it works
     on the next (docs/model.md, "Rounds").
     """
 
@@ -140,8 +140,8 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Children at once on disjoint members of an axis: child i gets ``shares[i]`` consecutive members and
-    sees an axis of that size. They are independent, or work on successive rounds as those of `Overlap` do."""
+    """Concurrent children on disjoint members of an axis: child i gets ``shares[i]`` consecutive members and
+    sees an axis of that size. They are independent, or work on successive rounds like those of `Overlap`."""
 
     level: str
     axis: str
@@ -151,8 +151,8 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """``pipeline dim by tile over level.axis shares ...`` - a loop whose children are stages on disjoint
-    members of an axis; tile i is in stage s while tile i + 1 is in stage s - 1."""
+    """``pipeline dim by tile over level.axis shares ...`` - a loop whose children are pipeline stages on
+    disjoint members of an axis; tile i is in stage s while tile i + 1 is in stage s - 1."""
 
     dim: str
     tile: Any
@@ -166,7 +166,7 @@ Node: TypeAlias = Temporal | Spatial | Hold | Collective | Compute | Sequence | 
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes one step further in."""
+    """The direct children of a node."""
     match node:
         case Temporal() | Spatial() | Hold():
             return (node.body,)

@@ -1,8 +1,8 @@
 """Masks: which points of a plane of rows and keys an op need not compute.
 
-A mask comes into a graph with the op that hides scores (`scale_mask`, `scale_window`). An op *has the mask* (``mask: causal``)
-if no result depends on what it does at hidden points: those before the mask, whose results only the mask reads, and those behind
-it, which meet the neutral value there (minus infinity in a maximum, 0 in a sum).
+The op that hides scores (`scale_mask`, `scale_window`) defines the mask. An op *has the mask* (``mask: causal``) if no result
+depends on what it computes at hidden points. These are ops before the masking op whose results only that op reads, and ops after
+it that find the neutral value at hidden points (minus infinity in a maximum, 0 in a sum).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from halley.ir.workload import Op, OpKind, Workload
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Row i (modulo ``queries``, as the rows of several heads are stacked) of the dim ``rows`` sees the keys j of the dim
-    ``keys`` with ``i + offset - window < j <= i + offset``; no window: all up to ``i + offset``."""
+    """Row i of the dim ``rows`` (modulo ``queries``, as the rows of several heads are stacked) sees the keys j of the dim
+    ``keys`` with ``i + offset - window < j <= i + offset``; without a window, all keys up to ``i + offset``."""
 
     rows: str
     keys: str
@@ -29,44 +29,44 @@ class Mask:
         return f"causal, offset {self.offset}" + (f", window {self.window}" if self.window else "")
 
 
-_HIDING = {"scale_mask": ("queries", "offset"), "scale_window": ("queries", "offset", "window")}
-"""Functions that hide scores, and the constants that say which."""
+_MASKING_FUNCTIONS = {"scale_mask": ("queries", "offset"), "scale_window": ("queries", "offset", "window")}
+"""Functions that hide scores, with the constants that define which."""
 
-_LEAST, _ZERO = "-inf", "0"
+_MINUS_INFINITY, _ZERO = "-inf", "0"
 
-_KEEPING = ("identity", "scale")
-"""Functions that leave a hidden value what it is (scales are positive)."""
+_PRESERVING_FUNCTIONS = ("identity", "scale")
+"""Functions that keep minus infinity and 0 (scales are positive)."""
 
-_OF_LEAST = ("exp", "exp_difference", "softmax_from_stats")
-"""Functions that make 0 of minus infinity in their first argument."""
+_ZERO_AT_MINUS_INFINITY = ("exp", "exp_difference", "softmax_from_stats")
+"""Functions that return 0 where their first argument is minus infinity."""
 
-_OF_ZERO = ("mul", "divide", "scaled_product", "square")
-"""Functions that make 0 of 0 in their first argument."""
+_ZERO_AT_ZERO = ("mul", "divide", "scaled_product", "square")
+"""Functions that return 0 where their first argument is 0."""
 
 
 def masks(workload: Workload) -> Mapping[str, Mask]:
     """The mask of each op that has one, by its name."""
-    if not any(op.function in _HIDING for op in workload.ops):
+    if not any(op.function in _MASKING_FUNCTIONS for op in workload.ops):
         return {}
     return _masks(workload.ops, tuple((t.name, t.dims) for t in workload.tensors.values()), workload.outputs,
                   tuple(workload.dims.items()))  # fmt: skip
 
 
 def mask_over(workload: Workload, keys: str) -> Mask | None:
-    """The mask whose keys a dim is; none where there is none, or several that differ."""
+    """The mask whose dim of keys is ``keys``; None if there is none, or if there are several different ones."""
     found = {mask for mask in masks(workload).values() if mask.keys == keys}
     return found.pop() if len(found) == 1 else None
 
 
-def cut_to(workload: Workload, dims: Mapping[str, int]) -> Workload:
-    """The workload with other extents, and masks that fit them: where rows would see nothing, the queries are the last positions
-    again, and a window reaches the last key."""
+def with_extents(workload: Workload, dims: Mapping[str, int]) -> Workload:
+    """The workload with other extents, its masks adapted so that every row still sees a key: the queries become the last
+    positions, and a window is widened to reach the last key."""
     made = replace(workload, dims=dims)
     return replace(made, ops=tuple(_fitted(op, dims) for op in made.ops)) if masks(workload) else made
 
 
 def _fitted(op: Op, dims: Mapping[str, int]) -> Op:
-    if op.function not in _HIDING or len(op.dims) < 2:
+    if op.function not in _MASKING_FUNCTIONS or len(op.dims) < 2:
         return op
     (rows, keys), numbers = (dims[dim] for dim in op.dims[-2:]), dict(op.constants)
     queries = min(int(numbers["queries"]), rows)
@@ -102,13 +102,13 @@ class _Graph:
     extents: Mapping[str, int]
 
     def hides(self, op: Op) -> Mask | None:
-        """The mask that an op brings in; none if a row sees nothing."""
+        """The mask that an op defines; None if it masks nothing, or if some row would see no key."""
         numbers = dict(op.constants)
-        if op.function not in _HIDING or op.kind is not OpKind.MAP or len(op.dims) < 2:
+        if op.function not in _MASKING_FUNCTIONS or op.kind is not OpKind.MAP or len(op.dims) < 2:
             return None
         if numbers.get("scale", 1.0) <= 0 or (op.function == "scale_mask" and not numbers.get("causal")):
             return None
-        queries, offset, *rest = (int(numbers[name]) for name in _HIDING[op.function])
+        queries, offset, *rest = (int(numbers[name]) for name in _MASKING_FUNCTIONS[op.function])
         rows, keys = op.dims[-2:]
         window = rest[0] if rest else None
         last_start = queries - 1 + offset - (window or queries + offset) + 1
@@ -121,8 +121,8 @@ class _Graph:
         return mask.rows in self.dims[tensor] and mask.keys in self.dims[tensor]
 
     def behind(self, first: Op, mask: Mask) -> Iterator[str]:
-        """Ops that meet neutral values at hidden points."""
-        hidden = dict.fromkeys(first.outputs, _LEAST)
+        """Ops after the masking op that find neutral values at hidden points."""
+        hidden = dict.fromkeys(first.outputs, _MINUS_INFINITY)
         for op in self.ops[self.ops.index(first) + 1 :]:
             states = [hidden.get(name) for name in op.inputs]
             made = self._made(op, states) if any(states) else None
@@ -132,25 +132,25 @@ class _Graph:
             hidden |= {name: made for name in op.outputs if self.spans(name, mask)}
 
     def _made(self, op: Op, states: list[str | None]) -> str | None:
-        """What an op makes of neutral inputs; none where it may be anything."""
+        """The neutral value that an op returns for neutral inputs; None if its result is not known to be neutral."""
         first = states[0]
         match op.kind:
-            case OpKind.MAP if op.function in _KEEPING:
+            case OpKind.MAP if op.function in _PRESERVING_FUNCTIONS:
                 return first
-            case OpKind.MAP if op.function in _OF_LEAST and first == _LEAST and not any(states[1:]):
+            case OpKind.MAP if op.function in _ZERO_AT_MINUS_INFINITY and first == _MINUS_INFINITY and not any(states[1:]):
                 return _ZERO
-            case OpKind.MAP if op.function in _OF_ZERO and first == _ZERO and not any(states[1:]):
+            case OpKind.MAP if op.function in _ZERO_AT_ZERO and first == _ZERO and not any(states[1:]):
                 return _ZERO
-            case OpKind.REDUCE if op.function == "identity" and op.monoid in ("max", "softmax") and first == _LEAST:
-                return _LEAST
+            case OpKind.REDUCE if op.function == "identity" and op.monoid in ("max", "softmax") and first == _MINUS_INFINITY:
+                return _MINUS_INFINITY
             case OpKind.REDUCE if op.function in ("identity", "square") and op.monoid == "sum" and first == _ZERO:
                 return _ZERO
-            case OpKind.CONTRACT if _ZERO in states and _LEAST not in states:
+            case OpKind.CONTRACT if _ZERO in states and _MINUS_INFINITY not in states:
                 return _ZERO
         return None
 
     def before(self, first: Op, mask: Mask) -> Iterator[str]:
-        """Ops whose results the mask alone reads, each point for itself."""
+        """Ops before the masking op whose results only it reads, point by point."""
         through = {first.name}
         for op in reversed(self.ops[: self.ops.index(first)]):
             readers = [other for name in op.outputs for other in self.ops if name in other.inputs]

@@ -1,7 +1,7 @@
-"""Placements: where a tensor's elements lie along one axis, and the collective that leads from one placement to another.
+"""Placements of a tensor along one axis, and the collective that converts one placement to another.
 
-A consumer that needs another placement than the producer left calls for a transition, and each transition is a collective
-(the vocabulary of JAX and of PyTorch's DTensor):
+Where a consumer needs another placement than the producer left, a transition is needed, and each transition is a collective (the
+vocabulary is that of JAX and of PyTorch's DTensor):
 
     from           to            collective
     Partial        Replicate     all-reduce
@@ -10,7 +10,7 @@ A consumer that needs another placement than the producer left calls for a trans
     Shard(d)       Replicate     all-gather
     Shard(d)       Single        gather
     Shard(a)       Shard(b)      all-to-all
-    Replicate      Shard, Single none: each member already has what it is to keep
+    Replicate      Shard, Single none: each member already has its part
     Single         Replicate     broadcast
     Single         Shard(d)      scatter
     anything       Partial       impossible
@@ -50,7 +50,7 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Every member has a part of each element's reduction; the monoid of all parts is the value."""
+    """Every member has a partial result of each element; combining all of them with the monoid gives the value."""
 
     monoid: str
 
@@ -74,9 +74,9 @@ Placement: TypeAlias = Shard | Replicate | Partial | Single
 
 
 def transition(source: Placement, target: Placement) -> CollectiveKind | None:
-    """The collective that turns ``source`` into ``target``; None where nothing has to move.
+    """The collective that converts ``source`` to ``target``; None where nothing has to move.
 
-    Raises BadInput where no collective can: a whole value has no parts to undo it into.
+    Raises BadInput where no collective does: no placement can be converted to another `Partial`.
 
     >>> transition(Partial("sum"), Shard("n"))
     <CollectiveKind.REDUCE_SCATTER: 'reduce-scatter'>

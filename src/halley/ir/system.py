@@ -1,4 +1,4 @@
-"""Systems: chips of one kind, how they are joined, what stands around them, and what one of each costs.
+"""Systems: equal chips, their network, their hosts, and the price and power of the parts.
 
 The network is the product of the axes, outermost first: pods of nodes of chips. All numbers are SI.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.hardware import Axis, Chip, Link, Memory, Topology
 
-TIER = 2**30
-"""Least capacity [B] of a memory, other than the outermost, that counts as a tier where a system names none."""
+MIN_TIER_BYTES = 2**30
+"""Where a system names no memory tiers: least capacity [B] of a memory, other than the outermost, that counts as one."""
 
 _RESIZABLE = (Topology.LINE, Topology.RING, Topology.FULL, Topology.SWITCH)
 """Topologies that exist with any number of ranks."""
@@ -21,7 +21,7 @@ _RESIZABLE = (Topology.LINE, Topology.RING, Topology.FULL, Topology.SWITCH)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Price [USD] and power [W] of one part; None where nobody states it."""
+    """Price [USD] and power [W] of one part; None where no source states it."""
 
     price: float | None = None
     power: float | None = None
@@ -29,7 +29,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The memory of the node's processors, a chip's share of it: capacity [B], bandwidth [B/s], and the link that leads there."""
+    """One chip's share of the host memory of its node: capacity [B], bandwidth [B/s], and the link between chip and host."""
 
     capacity: float
     bandwidth: float
@@ -40,10 +40,9 @@ class Host:
 class System:
     """Equal chips on a product of axes; the first axis is the outermost and changes slowest in a chip's number.
 
-    ``memories``: names of the chip's memories that tensors may live in, nearest first; () takes `tiers_of`. ``chip_cost``: of a
-    chip with what is in its package; ``memory_cost``: of a chip's memory beside the package; ``node_cost``: a chip's share of
-    what else is in its node. ``sources``: file key -> text. ``libraries``: axis -> fit of the communication library that was
-    measured there.
+    ``memories``: names of the chip's memories that may hold tensors, nearest first; () takes `tiers_of`. ``chip_cost``: of a
+    chip with its package; ``memory_cost``: of a chip's memory outside the package; ``node_cost``: a chip's share of the rest of
+    its node. ``sources``: file key -> text. ``libraries``: axis -> fit of the communication library that was measured there.
 
     Raises BadInput: two axes of one name, an axis without a chip, a memory that the chip lacks.
     """
@@ -82,7 +81,7 @@ class System:
 
     @property
     def tiers(self) -> tuple[Memory, ...]:
-        """The memories of a chip that tensors may live in, nearest first; the host's is not among them."""
+        """The memories of a chip that may hold tensors, nearest first, without that of the host."""
         return tuple(map(self.chip.memory, self.memories)) if self.memories else tiers_of(self.chip)
 
     def axis(self, name: str) -> Axis:
@@ -95,7 +94,7 @@ class System:
 
 
 def tiers_of(chip: Chip) -> tuple[Memory, ...]:
-    """The outermost memory and every other one that a chip has once and that holds at least `TIER` bytes, nearest first."""
+    """The outermost memory, and every other one of at least `MIN_TIER_BYTES` that a chip has once; nearest first."""
     return tuple(reversed(list(_tiers(chip))))
 
 
@@ -103,13 +102,14 @@ def _tiers(chip: Chip) -> Iterator[Memory]:
     for place, level in enumerate(chip.levels):
         if level.count > 1:
             return
-        yield from (memory for memory in level.memories if place == 0 or memory.capacity >= TIER)
+        yield from (memory for memory in level.memories if place == 0 or memory.capacity >= MIN_TIER_BYTES)
 
 
 def resized(system: System, chips: int) -> System:
-    """The same system with so many chips: its outermost axis is made longer or shorter.
+    """The same system with another number of chips: its outermost axis is made longer or shorter.
 
-    Raises BadInput: a number that the other axes do not divide, or an outermost axis of a topology with a shape.
+    Raises BadInput: a number that is no multiple of the product of the other axes, or an outermost axis whose topology has a
+    shape.
     """
     if chips == system.chips:
         return system
@@ -125,8 +125,8 @@ def resized(system: System, chips: int) -> System:
 
 
 def with_memory(chip: Chip, capacity: float, bandwidth: float, energy: float) -> Chip:
-    """The chip with other DRAM: capacity [B], bandwidth [B/s] of a shared bus and energy [J/B] of its outermost memory, whose
-    numbers no longer have the chip's sources.
+    """The chip with other DRAM: capacity [B], bandwidth [B/s] of a shared bus and energy [J/B] of its outermost memory. The
+    sources of the replaced figures are dropped.
 
     Raises BadInput: a chip without an outermost memory.
     """

@@ -1,6 +1,6 @@
 """Mapping trees as indented text: `to_text` prints, `parse` reads; each undoes the other.
 
-    for DIM by TILE [visible]                                   the tiles of a mask's keys that the rows see
+    for DIM by TILE [visible]                                   visible: only tiles of keys that the rows see
     spread DIM by TILE over LEVEL.AXIS
     hold MEMORY [xBUFFERS]: GROUP ...                           a group is TENSOR or TENSOR|TENSOR (one buffer, in place)
     sequence [prefetch]
@@ -11,8 +11,8 @@
     compute OP [array DIM|DIM x DIM]                            dims on the rows and columns of the array; ``-`` for none
 
 One node per line, its children indented below it (printed with two spaces; read with any consistent indentation). A ``#``
-starts a comment. A name that would read as something else stands in quotes, escaped as in JSON; a level and
-an axis are then two words.
+starts a comment. A name that would be ambiguous is quoted, escaped as in JSON; a level and an axis are
+then two words.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from halley.ir.mapping import (
     Temporal,
     children,
 )
-from halley.ir.words import NUMBER_LIMIT, SPECIAL, Line, SyntaxFault, Word, words_of
+from halley.ir.words import NUMBER_LIMIT, SPECIAL, LineReader, SyntaxFault, Word, words_of
 
 SIZE_LIMIT = 1_000_000
 """Longest text [characters]."""
@@ -58,8 +58,8 @@ _KEYWORDS = ("for", "spread", "hold", "sequence", "overlap", "parallel", "pipeli
 def to_text(node: Node) -> str:
     """The tree as text, one node per line, without a line end after the last.
 
-    Raises BadInput for a tree that the language cannot say: a composition without children, a tile that is not a positive
-    whole number (an array of a batch, for example), a text over the limits of `parse`.
+    Raises BadInput for a tree that has no text: a composition without children, a tile that is not a positive whole number (an
+    array of a batch, for example), a text over the limits of `parse`.
 
     >>> print(to_text(Temporal("m", 128, Hold("glb", (("A",), ("S", "E")), Compute("S"), buffers=2))))
     for m by 128
@@ -174,7 +174,7 @@ Make: TypeAlias = Callable[[tuple[Node, ...]], Node]
 
 @dataclass(slots=True)
 class _Statement:
-    """A line that has been read: how many children its node has, and how to make it from them."""
+    """A parsed line: how many children its node takes, and the function that makes the node from them."""
 
     line: int
     indent: str
@@ -186,7 +186,7 @@ class _Statement:
 
 def _statement(words: list[Word]) -> tuple[_Arity, Make]:
     """The node that a line describes. Raises SyntaxFault."""
-    line = Line(words)
+    line = LineReader(words)
     head = line.take("a node")
     text = "" if head.quoted else head.text
     match text:
@@ -215,7 +215,7 @@ def _statement(words: list[Word]) -> tuple[_Arity, Make]:
     return result
 
 
-def _compute(line: Line) -> tuple[_Arity, Make]:
+def _compute(line: LineReader) -> tuple[_Arity, Make]:
     op = line.name("an op")
     if line.next is None:
         return _Arity.NONE, lambda _: Compute(op)
@@ -230,14 +230,14 @@ def _compute(line: Line) -> tuple[_Arity, Make]:
     return _Arity.NONE, lambda _: Compute(op, (rows, columns))
 
 
-def _side(line: Line, side: str) -> tuple[str, ...]:
+def _side(line: LineReader, side: str) -> tuple[str, ...]:
     if line.sees(NO_DIM):
         line.keyword(NO_DIM)
         return ()
     return _group(line, f"a dim on the array's {side}")
 
 
-def _temporal(line: Line) -> tuple[_Arity, Make]:
+def _temporal(line: LineReader) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     visible = line.sees("visible")
     if visible:
@@ -245,20 +245,20 @@ def _temporal(line: Line) -> tuple[_Arity, Make]:
     return _Arity.ONE, lambda body: Temporal(dim, tile, body[0], visible)
 
 
-def _spatial(line: Line) -> tuple[_Arity, Make]:
+def _spatial(line: LineReader) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     line.keyword("over")
     level, axis = line.place()
     return _Arity.ONE, lambda body: Spatial(dim, tile, level, axis, body[0])
 
 
-def _hold(line: Line) -> tuple[_Arity, Make]:
+def _hold(line: LineReader) -> tuple[_Arity, Make]:
     memory, buffers = line.name("a memory"), 1
     if not line.sees(":"):
         count = line.take("':' or xBUFFERS")
         if count.quoted or not count.text.startswith("x"):
             raise SyntaxFault("':' or xBUFFERS", count, "write hold MEMORY: TENSOR ...")
-        buffers = Line([Word(count.text[1:])]).number("a number of buffers after x")
+        buffers = LineReader([Word(count.text[1:])]).number("a number of buffers after x")
     line.keyword(":")
     groups = [_group(line)]
     while line.next is not None:
@@ -266,7 +266,7 @@ def _hold(line: Line) -> tuple[_Arity, Make]:
     return _Arity.ONE, lambda body: Hold(memory, tuple(groups), body[0], buffers)
 
 
-def _group(line: Line, what: str = "a tensor") -> tuple[str, ...]:
+def _group(line: LineReader, what: str = "a tensor") -> tuple[str, ...]:
     names = [line.name(what)]
     while line.sees("|"):
         line.keyword("|")
@@ -274,7 +274,7 @@ def _group(line: Line, what: str = "a tensor") -> tuple[str, ...]:
     return tuple(names)
 
 
-def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
+def _collective(line: LineReader, kind: CollectiveKind) -> tuple[_Arity, Make]:
     tensors: list[str] = []
     while not line.sees("over") or not tensors:
         if line.sees("over"):
@@ -293,7 +293,7 @@ def _collective(line: Line, kind: CollectiveKind) -> tuple[_Arity, Make]:
     return _Arity.NONE, lambda _: Collective(kind, tuple(tensors), level, axis, algorithm, dim)
 
 
-def _sequence(line: Line) -> tuple[_Arity, Make]:
+def _sequence(line: LineReader) -> tuple[_Arity, Make]:
     if line.next is None:
         return _Arity.MANY, Sequence
     if not line.sees("prefetch"):
@@ -303,14 +303,14 @@ def _sequence(line: Line) -> tuple[_Arity, Make]:
     return _Arity.MANY, lambda body: Sequence(body, prefetch=True)
 
 
-def _parallel(line: Line) -> tuple[_Arity, Make]:
+def _parallel(line: LineReader) -> tuple[_Arity, Make]:
     line.keyword("over")
     level, axis = line.place()
     shares = line.shares()
     return _Arity.MANY, lambda body: Parallel(level, axis, shares, body)
 
 
-def _pipeline(line: Line) -> tuple[_Arity, Make]:
+def _pipeline(line: LineReader) -> tuple[_Arity, Make]:
     dim, tile = line.loop("a dim")
     line.keyword("over")
     level, axis = line.place()
@@ -322,10 +322,10 @@ def _pipeline(line: Line) -> tuple[_Arity, Make]:
 
 
 def parse(text: str, source: str = "<text>") -> Node:
-    """Read a tree that `to_text` printed or a person wrote.
+    """Parse a tree that `to_text` printed or a person wrote.
 
     ``source`` names the text in messages (a file's name). Raises BadInput with every fault of the text, each at
-    ``source:line``; a text over the limits on size, lines or depth is refused unread.
+    ``source:line``; a text over the limits on size, lines or depth is not parsed.
 
     >>> parse("for m by 4   # rows\\n  compute C")
     Temporal(dim='m', tile=4, body=Compute(op='C', array=()), visible=False)
@@ -334,7 +334,7 @@ def parse(text: str, source: str = "<text>") -> Node:
 
 
 def located(text: str, source: str) -> tuple[Node, dict[tuple[int, ...], str]]:
-    """The tree as `parse` reads it, and of each node by its path where it stands: ``source:line``.
+    """The tree as `parse` reads it, and the position of each node by path: ``source:line``.
 
     >>> located("for m by 4\\n\\n  compute C", "mine.txt")[1]
     {(): 'mine.txt:1', (0,): 'mine.txt:3'}
@@ -370,7 +370,7 @@ def _check_limits(text: str, lines: int, source: str) -> None:
 
 
 def _read(line: str, number: int, source: str, faults: list[Fault]) -> _Statement | None:
-    """The statement of a line; None for a blank one. A faulty line still stands for a node, so that its children are read."""
+    """The statement of a line; None for a blank one. A faulty line still makes a statement, so that its children are parsed."""
     indent = line[: len(line) - len(line.lstrip())]
     words: list[Word] = []
     try:

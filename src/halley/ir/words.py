@@ -1,4 +1,4 @@
-"""The words of one line of a mapping's text, cut and taken from left to right."""
+"""Tokens of one line of a mapping's text, and a reader that consumes them from left to right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Word:
 
 
 class SyntaxFault(Exception):
-    """The first thing that is wrong in a line."""
+    """The first syntax fault of a line."""
 
     def __init__(self, expected: str, got: object, remedy: str = "") -> None:
         super().__init__(expected)
@@ -32,7 +32,7 @@ class SyntaxFault(Exception):
 
 
 def words_of(line: str) -> Iterator[Word]:
-    """Cut a line into bare words, quoted names and the marks ``:`` and ``|``; a comment ends it."""
+    """Split a line into bare words, quoted names and the marks ``:`` and ``|``; a comment ends it."""
     at = 0
     while at < len(line):
         char = line[at]
@@ -62,8 +62,8 @@ def _quoted(line: str, at: int) -> tuple[str, int]:
     return str(name), end
 
 
-class Line:
-    """The words of one line, taken from left to right."""
+class LineReader:
+    """Reads the words of one line from left to right. All its readers raise SyntaxFault."""
 
     def __init__(self, words: list[Word]) -> None:
         self.words, self.at = words, 0

@@ -1,8 +1,8 @@
 """Workloads: a DAG of elementary operations over named dims.
 
-A compound operation (GEMM-Softmax, attention, ...) is a `Workload` that still holds its
-elementary operations, so that a reduction over a dim that is split over clusters or chips
-shows itself. Tensors are indexed by dim names only; `Op.dims` is the iteration space.
+A compound operation (GEMM-Softmax, attention, ...) is a `Workload` of elementary operations, so that a
+reduction over a dim that is split over clusters or chips is visible. Tensors are indexed by dim names
+only; `Op.dims` is the iteration space.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class OpKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An elementwise function: how often each elementary function runs per element; the names of the numbers that it needs."""
+    """An elementwise function: how often each elementary function runs per element, its number of arguments, its equation, and
+    the names of the constants that it needs."""
 
     work: Mapping[str, float]
     arity: int
@@ -97,7 +98,7 @@ FUNCTIONS: dict[str, Function] = {
     "silu_mul": Function({"exp": 1, "add": 1, "div": 1, "mul": 1}, 2, "x / (1 + exp(-x)) * y"),
     "gelu": Function({"mul": 4, "add": 2, "exp": 1, "div": 1}, 1, "x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))"),
     "log": Function({"exp": 1}, 1, "log(x)"),
-    # what derivatives are made of (`halley.rewrite.derivatives`); a change of sign is part of the product beside it
+    # used by derivatives (`halley.rewrite.derivatives`); a change of sign is part of the product
     "scaled_product": Function({"mul": 2}, 2, "x * y * scale", ("scale",)),
     "negative_product": Function({"mul": 2}, 3, "-x * y * z"),
     "scaled_quotient": Function({"div": 1, "mul": 1}, 2, "x / y * scale", ("scale",)),
@@ -151,7 +152,7 @@ MONOIDS: dict[str, Function] = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A named array over dims. ``dims`` are names; extents live in the workload."""
+    """A named array over dims. ``dims`` are names; the workload has their extents."""
 
     name: str
     dims: tuple[str, ...]
@@ -176,14 +177,14 @@ class Window:
 class Op:
     """One elementary operation.
 
-    ``dims`` is the iteration space, its last dim runs along the vector lanes. ``function`` is applied
+    ``dims`` is the iteration space; its last dim runs along the vector lanes. ``function`` is applied
     to the inputs before the monoid accumulates. ``running`` names inputs that may be read while their
-    reduction still runs (online softmax). ``scaled_by`` names the running maximum that the accumulator
+    reduction is incomplete (online softmax). ``scaled_by`` names the running maximum that the accumulator
     is relative to: when it grows, the accumulator is multiplied by exp(old - new).
-    ``along``: the dim of a scan, transform, index or causal window; several, separated by spaces, are one sequence, the last
-    dim fastest. ``windows``: the sums at which a window op reads its input.
-    ``constants`` are numbers that the function needs (scale, epsilon, ...); ``inverse`` 1 makes a transform the inverse one,
-    ``reverse`` 1 runs a scan from the end of its sequence.
+    ``along``: the dim of a scan, transform, index or causal window; several dims, separated by spaces, form one sequence, the
+    last dim fastest. ``windows``: the sums of indices at which a window op reads its input.
+    ``constants`` are numbers that the function needs (scale, epsilon, ...); ``inverse`` = 1 makes a transform the inverse one,
+    ``reverse`` = 1 runs a scan from the end of its sequence.
     """
 
     name: str
@@ -201,15 +202,15 @@ class Op:
 
     @property
     def sequence(self) -> tuple[str, ...]:
-        """The dims of ``along``, the fastest last."""
+        """The dims of ``along``, the fastest one last."""
         return tuple(self.along.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Ops in topological order over dims with extents; ``kernels`` groups op names into the
-    kernels that a library without cross-kernel fusion would run one after the other. ``divisible``: a search may cut these
-    kernels anywhere between their ops; otherwise it maps a kernel as a whole, alone or fused with others."""
+    """Ops in topological order over dims with extents. ``kernels`` groups op names into the kernels that a library without
+    cross-kernel fusion would run one after the other. ``divisible``: a search may split these kernels between any ops; otherwise
+    a kernel is mapped as one unit, alone or fused with others."""
 
     name: str
     dims: Mapping[str, int]
@@ -241,7 +242,7 @@ class Workload:
         return tuple(op for op in self.ops if tensor in op.inputs)
 
     def leaves(self, tensor: str, ops: Collection[str]) -> bool:
-        """Whether others than some ops need a tensor, or it is a result."""
+        """Whether a tensor is needed outside a group of ``ops``: by another op, or as an output."""
         return tensor in self.outputs or any(op.name not in ops for op in self.consumers(tensor))
 
     @property
@@ -252,29 +253,29 @@ class Workload:
 
     @property
     def windows(self) -> dict[str, Window]:
-        """By dim, the sum of dims at which its tensors are read."""
+        """The windows of all ops, by the dim of the tensor that they read."""
         return {window.dim: window for op in self.ops for window in op.windows}
 
     def selectors(self, tensor: str) -> tuple[str, ...]:
-        """The dims whose loops and splits narrow a region of the tensor: its own, and those that add up to one of them."""
+        """The dims whose loops and splits narrow a region of the tensor: its own, and the base and offset of its windows."""
         dims, windows = self.tensors[tensor].dims, self.windows
         return (*dims, *(each for dim in dims if dim in windows for each in (windows[dim].base, windows[dim].offset)))
 
     def whole(self, op: Op) -> tuple[str, ...]:
-        """Dims that an op needs whole, apart from its windows: its sequence, and those of its tensors that it does not walk
-        (rows that an index selects, the end of a padded transform, the old and new name of a dim)."""
+        """Dims that must be untiled in an op, its windows aside: its sequence, and dims of its tensors outside its iteration
+        space (rows that an index selects, the end of a padded transform, the old and new name of a dim)."""
         touched = [self.tensors[name].dims for name in (*op.inputs, *op.outputs)]
         found = [*op.sequence, *(dim for dims in touched for dim in dims if dim not in op.dims)]
         if op.kind is OpKind.PERMUTE:
             found += [dim for dim in touched[-1] if dim not in touched[0]]
-        # what windows are read from may be narrowed with them; what they are added up to may not: its parts overlap
+        # the dim that windows are read from is narrowed with them; the dim that a scatter adds them to is not: its parts overlap
         summed = {window.dim for window in op.windows} if op.kind is OpKind.WINDOW else set()
         return tuple(dim for dim in dict.fromkeys(found) if dim not in summed)
 
     def unsplit(self, op: Op) -> tuple[frozenset[str], ...]:
-        """Dims over which no split may lie around an op, by window: of its own windows what they are read from, and the offset,
-        as parts of windows would be with other members; of others that are read from a dim that it walks, base and offset, as
-        members would walk overlapping parts."""
+        """Dims that must not be split over members around an op, one set per window. For a window of its own: the dim that is
+        read and the offset, as a window would be distributed over members. For another op's window on a dim that this op
+        iterates: base and offset, as members would iterate overlapping parts."""
         own = [frozenset((window.dim, window.offset)) for window in self.windows.values() if window in op.windows]
         others = (window for window in self.windows.values() if window not in op.windows and window.dim in op.dims)
         return (*own, *(frozenset((window.base, window.offset)) for window in others))
@@ -306,7 +307,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Dims of a contraction by what they index: rows (M), columns (N), reduced (K), batch (B)."""
+    """Dims of a contraction by role: rows (M), columns (N), reduced (K), batch (B)."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -315,7 +316,8 @@ class Roles:
 
 
 def roles(workload: Workload, op: Op) -> Roles:
-    """The dims of a contraction: in input 0 and the output, in input 1 and the output, in no output, in all three."""
+    """The roles of a contraction's dims. Rows: in input 0 and the output; columns: in input 1 and the output; reduced: not in the
+    output; batch: in all three."""
     first, second = op.inputs
     return _roles(op.dims, *(workload.tensors[name].dims for name in (first, second, op.outputs[0])))
 
@@ -388,7 +390,7 @@ def _faults(workload: Workload) -> list[Fault]:
 
 
 def _window_faults(workload: Workload) -> Iterator[Fault]:
-    """A loop narrows a dim that is read as a sum in one way only, wherever it stands."""
+    """Faults of windows: each dim must be read at the same sum of dims by all ops, so that every loop narrows it in one way."""
     known, dims = workload.windows, workload.dims
     for op in workload.ops:
         where = f"workload {workload.name}, op {op.name}"

@@ -1,4 +1,5 @@
-"""What a kernel sees of a chip, and how near it comes to it: `Machine` from the data sheet, `Efficiency` from a fit."""
+"""A chip as kernels use it: `Machine` with the rates of the data sheet, `Efficiency` with the shares of them that kernels
+reach."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from halley.ir.hardware import Chip
 class Machine:
     """A chip as equal cores around one memory.
 
-    ``macs`` [1/s] of the whole chip by dtype; ``lanes`` [1/s]: lane cycles of all vector engines; ``rates``: elementary functions
-    per lane and cycle. ``memory`` [B/s] of the outermost memory; ``cache`` [B/s] and ``capacity`` [B] of what all cores share
-    next to it, infinite and 0 where there is none; ``port`` [B/s] of a core.
+    ``macs`` [1/s] of the whole chip by dtype; ``lanes`` [1/s]: lane cycles of all vector engines; ``rates``: elementary
+    functions per lane and cycle. ``memory`` [B/s] of the outermost memory; ``cache`` [B/s] and ``capacity`` [B] of the next
+    memory that all cores share, infinite and 0 without one; ``port`` [B/s] of a core.
     """
 
     name: str
@@ -47,7 +48,8 @@ class Machine:
 def machine(chip: Chip) -> Machine:
     """The chip's cores, rates and bandwidths. Raises BadInput: it lacks an engine or a memory.
 
-    A core is a sibling of the innermost level; the cache is the innermost memory, but the outermost, that all of them share.
+    A core is one instance of the innermost level; the cache is the innermost memory that all cores share, other than the
+    outermost.
     """
     if chip.matrix is None or chip.vector is None:
         raise BadInput(Fault(f"chip {chip.name}", "a matrix and a vector engine", "not both"))
@@ -70,8 +72,8 @@ def machine(chip: Chip) -> Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """What the host adds to a timed call [s]: ``call`` around the kernel, ``hidden`` beside it."""
+class HostTime:
+    """What the host adds to a timed call [s]: ``call`` before and after the kernel, ``hidden`` in parallel with it."""
 
     call: float
     hidden: float = 0.0
@@ -79,13 +81,13 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """How near kernels come to the data sheet: shares of its rates, all of them at most 1, and latencies [s].
+    """How close kernels come to the data sheet: shares of its rates, at most 1, and latencies [s].
 
-    ``matrix``: of the matrix rate, in the main loop of a tile; ``vector``: of the lanes' cycles; ``memory`` and ``cache``: of the
-    bandwidths on long streams; ``overlap``: how far matrix and vector work of one tile run side by side. ``latency``: until a
-    tile or a pass over rows has its first operands and has stored its results; ``launch``: of one kernel behind another.
-    ``smaller``: share of ``matrix`` that tiles smaller than the largest reach, which load more operands for each product.
-    ``hosts``: by operator, where times were taken by the host around one call; not part of a kernel's own time.
+    ``matrix``: of the matrix rate, in the main loop of a tile; ``vector``: of the lanes' cycles; ``memory`` and ``cache``: of
+    the bandwidths on long streams; ``overlap``: share of matrix and vector work of one tile that overlaps. ``latency``: until a
+    tile or a pass over rows has its first operands, and to store its results; ``launch``: of a kernel that follows another.
+    ``smaller``: share of ``matrix`` reached by tiles smaller than the largest, which load more operands per product. ``hosts``:
+    by operator, where the host timed single calls; not part of a kernel's own time.
     """
 
     matrix: float
@@ -96,17 +98,17 @@ class Efficiency:
     latency: float
     launch: float
     smaller: float = 1.0
-    hosts: Mapping[str, Host] = field(default_factory=dict)
+    hosts: Mapping[str, HostTime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        wrong = [name for name in SHARES if not 0 <= getattr(self, name) <= 1]
+        wrong = [name for name in SHARE_PARAMETERS if not 0 <= getattr(self, name) <= 1]
         wrong += [name for name in ("latency", "launch") if not 0 <= getattr(self, name) < math.inf]
         if wrong:
             raise ValueError(f"efficiency: not a share from 0 to 1, or not a time: {', '.join(wrong)}")
 
 
-SHARES = ("matrix", "vector", "memory", "cache", "overlap", "smaller")
-"""The parameters that are shares of something on the data sheet."""
+SHARE_PARAMETERS = ("matrix", "vector", "memory", "cache", "overlap", "smaller")
+"""The parameters that are shares of a figure of the data sheet."""
 
 PEAK = Efficiency(matrix=1.0, vector=1.0, memory=1.0, cache=1.0, overlap=1.0, latency=0.0, launch=0.0)
 """A chip that reaches its data sheet."""

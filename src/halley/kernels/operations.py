@@ -1,4 +1,4 @@
-"""The kernel that an operation of a workload is, at the extents that a chip has of it."""
+"""The kernel of an op of a workload at the extents of one chip."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from halley.ir.workload import Function, Op, OpKind, Workload, roles, work_per_p
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.times import Array, Gemm, Kernel, Stream, kernel_time
 
-DRAW = Function({"mul": 10.0, "add": 15.0}, 0, "a random number")
-"""Of dropout: Philox4x32 makes four in ten rounds, each of two long products (both halves of them), four exclusive ors and two
-steps of the key, counted as sums. Salmon et al., SC 2011."""
+RANDOM_NUMBER = Function({"mul": 10.0, "add": 15.0}, 0, "a random number")
+"""For dropout: Philox4x32 generates four numbers in ten rounds, each of two long products (both halves), four exclusive ors and
+two key updates, counted as sums. Salmon et al., SC 2011."""
 
 
 def op_kernel(workload: Workload, op: Op, extents: Mapping[str, Number] | None = None) -> Kernel:
     """A contraction as a GEMM, any other op as a stream of its tensors.
 
-    ``extents``: of the dims as they are sharded, numbers or arrays; those of the workload for dims that it does not name. A
-    gather or a scatter moves the entries that it selects, not the whole table.
+    ``extents``: of the sharded dims, numbers or arrays; other dims have the workload's. A gather or scatter moves the entries
+    that it selects, not the whole table.
 
     >>> from halley.workloads.gemm import gemm
     >>> work = gemm(64, 128, 256)
@@ -46,20 +46,20 @@ def stream(
     cached: Sequence[str] = (),
     drawn: Sequence[str] = (),
 ) -> Stream:
-    """An op that is no product, as a stream of those of its tensors that are ``read`` from memory and ``written`` to it;
-    ``cached``: those that come from the shared cache. ``drawn``: masks of random numbers that the op makes itself. ``local``:
-    extents of all dims."""
+    """An op other than a product as a stream of those of its tensors that are ``read`` from memory and ``written`` to it;
+    ``cached``: read from the shared cache; ``drawn``: random masks that the op generates itself. ``local``: extents of all
+    dims."""
     came, went, near = (sum(moved_bytes(workload, op, name, local) for name in names) for names in (read, written, cached))
     work = work_per_point(op, workload.dims)
-    for function, count in DRAW.work.items() if drawn else ():
+    for function, count in RANDOM_NUMBER.work.items() if drawn else ():
         work[function] = work.get(function, 0.0) + count
-    if op.kind is OpKind.SCATTER:  # what is added to is read and written
+    if op.kind is OpKind.SCATTER:  # the destination is read and written
         came = came + went
     return Stream(math.prod(local[dim] for dim in op.dims), came, went, work, near)
 
 
 def moved_bytes(workload: Workload, op: Op, name: str, local: Mapping[str, Number]) -> Number:
-    """Bytes of a tensor that an op touches: of a table, the entries that are selected."""
+    """Bytes of a tensor that an op accesses: of a table, the selected entries."""
     size = tensor_bytes(workload, name, local)
     if op.kind is OpKind.GATHER and name in op.inputs:
         return minimum(size, tensor_bytes(workload, op.outputs[0], local))
@@ -77,6 +77,5 @@ def tensor_bytes(workload: Workload, name: str, local: Mapping[str, Number]) -> 
 def op_time(
     workload: Workload, op: Op, chip: Machine, efficiency: Efficiency, extents: Mapping[str, Number] | None = None
 ) -> Array:
-    """Time [s] of the op as a kernel of its own, of the shape that the extents broadcast to. Raises BadInput: see
-    `kernel_time`."""
+    """Time [s] of the op as a separate kernel, of the shape that the extents broadcast to. Raises BadInput: see `kernel_time`."""
     return kernel_time(op_kernel(workload, op, extents), chip, efficiency)

@@ -1,8 +1,8 @@
 """The time of one kernel on one chip: GEMM, streams (elementwise), passes over rows (softmax, normalisation), fused attention.
 
-Kernels are tiles on cores. Their time is that of waves of tiles, each fed from the shared cache, or that of the memory,
-whichever is longer. A library picks the tile that is fastest for the shape; so does the model, from the shapes that libraries
-have. All extents are numbers or arrays that broadcast; times come out likewise.
+A kernel is a set of tiles on cores. Its time is the longer of two: waves of tiles, each fed from the shared cache, and the
+traffic of the memory. Libraries choose the fastest tile for a shape; so does the model, among the tiles that libraries provide.
+All extents are numbers or arrays that broadcast; times have the shape of the broadcast.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from halley.optim.distinct import distinct_together
 Array: TypeAlias = NDArray[np.float64]
 
 TILE_ROWS, TILE_COLUMNS = (64, 128, 256), (16, 32, 48, 64, 96, 128, 192, 256)
-"""Output tiles that libraries are compiled for (CUTLASS's and DeepGEMM's shapes); 64 rows are one warp group's instruction."""
-ACCUMULATORS = 128 * 256
-"""Largest tile [elements]: its accumulators in fp32 are half of a core's 256 KiB of registers, the rest holds fragments."""
-PARTS = (1, 2, 4, 8)
-"""Parts into which libraries cut the contraction when there are few tiles."""
-BAND = 8
-"""Rows of tiles that a library walks side by side, so that a wave shares operands (CUTLASS's and DeepGEMM's swizzle)."""
+"""Output tiles that libraries are compiled for (shapes of CUTLASS and DeepGEMM); 64 rows are one warp group's instruction."""
+LARGEST_TILE_ELEMENTS = 128 * 256
+"""Largest tile [elements]: its fp32 accumulators take half of a core's 256 KiB of registers, operand fragments the rest."""
+CONTRACTION_SPLITS = (1, 2, 4, 8)
+"""Parts into which libraries split the contraction when there are few tiles (split-K)."""
+SWIZZLE_TILE_ROWS = 8
+"""Rows of tiles that a library processes together, so that a wave shares operands (the swizzle of CUTLASS and DeepGEMM)."""
 ACCUMULATOR_BYTES = 4
 """Partial results are fp32."""
-ATTENTION_ROWS, KEY_PARTS = (16, 64, 128), (1, 2, 4, 8, 16, 32, 64)
+ATTENTION_ROWS, KEY_SPLITS = (16, 64, 128), (1, 2, 4, 8, 16, 32, 64)
 """Query rows of an attention tile (one warp's instruction, one or two warp groups), and parts of the keys (FlashDecoding)."""
-KEY_BLOCK = 128
-"""Keys that an attention tile looks at together."""
-REGISTER_COLUMNS = 1024
-"""Longest row that a warp keeps in registers between passes: 32 elements a thread (PyTorch's persistent softmax)."""
-WARP_POINTS = 1024
-"""Points of a stream that one core takes at a time: eight warps of four elements a thread."""
-BLOCK = 256
+KEYS_PER_BLOCK = 128
+"""Keys that an attention tile processes together."""
+MAX_REGISTER_COLUMNS = 1024
+"""Longest row that a warp keeps in registers between passes: 32 elements per thread (PyTorch's persistent softmax)."""
+POINTS_PER_CORE = 1024
+"""Points of a stream that one core processes at a time: eight warps of four elements per thread."""
+SHAPES_PER_BLOCK = 256
 """Shapes that are evaluated together."""
-QUANTILES = (np.arange(16) + 0.5) / 16
-"""Where an uneven distribution of rows over groups is looked at."""
+ROW_QUANTILES = (np.arange(16) + 0.5) / 16
+"""Quantiles at which an uneven distribution of rows over groups is evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
     """``batch`` products of [rows, depth] by [depth, columns].
 
-    ``result``: dtype of what is written. ``spread``: the rows of a group lie evenly within this share around ``rows`` (experts
-    that get more and fewer tokens; whole tokens, so that some get none).
+    ``result``: dtype of the output. ``spread``: rows of a group are uniformly distributed within this share around ``rows``
+    (experts with more and fewer tokens; whole tokens, so some groups have none).
     """
 
     rows: Number
@@ -77,8 +77,8 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """One walk along a row: elementary functions per element, tensors that it reads and writes."""
+class RowPass:
+    """One pass over a row: elementary functions per element, tensors that it reads and writes."""
 
     work: Mapping[str, float]
     reads: int = 1
@@ -86,20 +86,21 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Passes over rows, one after the other. ``resident``: rows that a core has in flight: its threads over those of a row."""
+class RowKernel:
+    """Passes over rows, one after the other. ``resident``: rows that a core processes concurrently: its threads over those of a
+    row."""
 
     rows: Number
     columns: Number
-    passes: tuple[Pass, ...]
+    passes: tuple[RowPass, ...]
     dtype: str = "bf16"
     resident: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Tensors that pass once: ``points`` with elementary functions at each, ``read`` and ``written`` [B]; ``cached`` [B]: what
-    passes the shared cache, and not the memory behind it."""
+    """Tensors that are streamed once: ``points`` with elementary functions at each; ``read`` and ``written`` [B] in memory;
+    ``cached`` [B] read from the shared cache instead."""
 
     points: Number
     read: Number
@@ -130,30 +131,30 @@ class Attention:
     cached: str = "bf16"
 
 
-Kernel: TypeAlias = Gemm | Stream | Rows | Attention
+Kernel: TypeAlias = Gemm | Stream | RowKernel | Attention
 
 
-def softmax(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
-    """Maximum, sum of exponentials, quotient; 1,024 threads a row."""
-    seek = Pass(MONOIDS["max"].work)
-    add = Pass(_sum(FUNCTIONS["exp_difference"].work, MONOIDS["sum"].work))
-    return Rows(rows, columns, (seek, add, Pass(FUNCTIONS["softmax_from_stats"].work, 1, 1)), dtype, resident=2)
+def softmax(rows: Number, columns: Number, dtype: str = "bf16") -> RowKernel:
+    """Maximum, sum of exponentials, quotient; 1,024 threads per row."""
+    seek = RowPass(MONOIDS["max"].work)
+    add = RowPass(_sum(FUNCTIONS["exp_difference"].work, MONOIDS["sum"].work))
+    return RowKernel(rows, columns, (seek, add, RowPass(FUNCTIONS["softmax_from_stats"].work, 1, 1)), dtype, resident=2)
 
 
-def layer_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
-    """Mean and variance in one pass, then normalise, scale and shift; 128 threads a row."""
-    scale = Pass(FUNCTIONS["normalise_affine"].work, 1, 1)
-    return Rows(rows, columns, (Pass(MONOIDS["welford"].work), scale), dtype, resident=16)
+def layer_norm(rows: Number, columns: Number, dtype: str = "bf16") -> RowKernel:
+    """Mean and variance in one pass, then normalise, scale and shift; 128 threads per row."""
+    scale = RowPass(FUNCTIONS["normalise_affine"].work, 1, 1)
+    return RowKernel(rows, columns, (RowPass(MONOIDS["welford"].work), scale), dtype, resident=16)
 
 
-def rms_norm(rows: Number, columns: Number, dtype: str = "bf16") -> Rows:
-    """Mean of squares, then normalise and scale; 128 threads a row."""
-    squares = Pass(_sum(FUNCTIONS["square"].work, MONOIDS["mean"].work))
-    return Rows(rows, columns, (squares, Pass(FUNCTIONS["normalise_gain"].work, 1, 1)), dtype, resident=16)
+def rms_norm(rows: Number, columns: Number, dtype: str = "bf16") -> RowKernel:
+    """Mean of squares, then normalise and scale; 128 threads per row."""
+    squares = RowPass(_sum(FUNCTIONS["square"].work, MONOIDS["mean"].work))
+    return RowKernel(rows, columns, (squares, RowPass(FUNCTIONS["normalise_gain"].work, 1, 1)), dtype, resident=16)
 
 
 def elementwise(elements: Number, function: str = "identity", dtype: str = "bf16") -> Stream:
-    """One function at every element. Raises BadInput: none of that name.
+    """One function at every element. Raises BadInput: no function of that name.
 
     >>> elementwise(4096, "gelu").read
     8192
@@ -165,7 +166,7 @@ def elementwise(elements: Number, function: str = "identity", dtype: str = "bf16
 
 
 def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
-    """Time [s] of the kernel on the chip, launch included; of the shape that the extents broadcast to.
+    """Time [s] of the kernel on the chip, with its launch; of the shape that the extents broadcast to.
 
     Raises BadInput: the chip lacks the dtype or a function.
     """
@@ -174,21 +175,21 @@ def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
             return _gemm_time(kernel, chip, efficiency) + efficiency.launch
         case Stream():
             return _stream_time(kernel, chip, efficiency) + efficiency.launch
-        case Rows():
+        case RowKernel():
             return _rows_time(kernel, chip, efficiency) + efficiency.launch
         case Attention():
             return _attention_time(kernel, chip, efficiency) + efficiency.launch
 
 
 def call_time(operator: str, kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
-    """Time [s] of the kernel as it was measured: with the host's share if that operator was timed by the host."""
+    """Time [s] of the kernel as measured: with the host's time if the host timed that operator."""
     time = kernel_time(kernel, chip, efficiency)
     host = efficiency.hosts.get(operator)
     return time if host is None else np.asarray(host_time(host.call, host.hidden, time))
 
 
 def demand(kernel: Kernel) -> tuple[Array, Array]:
-    """Multiply-accumulates, and the least bytes that pass the memory: what a roofline knows of the kernel."""
+    """Multiply-accumulates, and the least bytes of memory traffic: the inputs of a roofline."""
     match kernel:
         case Gemm():
             word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
@@ -196,7 +197,7 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
             return batch * m * n * k, batch * (m * k + k * n) * word + batch * m * n * written
         case Stream():
             return 0 * _array(kernel.points), _array(kernel.read) + _array(kernel.written)
-        case Rows():
+        case RowKernel():
             elements = _array(kernel.rows) * _array(kernel.columns)
             tensors = kernel.passes[0].reads + kernel.passes[-1].writes
             return 0 * elements, elements * tensors * DTYPE_BYTES[kernel.dtype]
@@ -208,17 +209,18 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
 
 
 def _cuts(parts: Sequence[int]) -> tuple[Array, Array, Array]:
-    """(rows, columns, parts) of every way to cut a GEMM into so many parts."""
-    shapes = [(rows, columns) for rows in TILE_ROWS for columns in TILE_COLUMNS if rows * columns <= ACCUMULATORS]
+    """(rows, columns, parts) of every tiling of a GEMM with these splits of the contraction."""
+    shapes = [(rows, columns) for rows in TILE_ROWS for columns in TILE_COLUMNS if rows * columns <= LARGEST_TILE_ELEMENTS]
     table = np.array([(*shape, number) for shape in shapes for number in parts], dtype=np.float64)
     return table[:, 0], table[:, 1], table[:, 2]
 
 
-_WHOLE, _CUT = _cuts(PARTS[:1]), _cuts(PARTS[1:])
+_WHOLE, _CUT = _cuts(CONTRACTION_SPLITS[:1]), _cuts(CONTRACTION_SPLITS[1:])
 
 
 def _gemm_time(kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
-    """The fastest tile's time; the contraction is cut only where tiles of 128 x 128 are fewer than cores, as libraries do."""
+    """The fastest tile's time. The contraction is split only where there are fewer tiles of 128 x 128 than cores, as libraries
+    do."""
 
     def cut(extents: Array) -> Array:
         rows, columns, _, batch = extents
@@ -232,7 +234,7 @@ def _gemm_time(kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
 
 
 def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, chip: Machine, share: Efficiency) -> Array:
-    """Least time over the cuts; ``extents`` [4, shapes] as `_gemm_time` takes them apart."""
+    """Least time over the tilings; ``extents`` [4, shapes] in the order of `_gemm_time`."""
     m, n, k, batch = extents[:, :, None]
     tile_rows, tile_columns, parts = cuts
     word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
@@ -242,28 +244,32 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * word
     active = np.minimum(tiles, chip.cores)
     cache = gathered_bandwidth(active, chip.port, share.cache * chip.cache)
-    rate = np.where(tile_rows * tile_columns < ACCUMULATORS, share.smaller, 1.0) * share.matrix * chip.mac_rate(kernel.dtype)
+    rate = (
+        np.where(tile_rows * tile_columns < LARGEST_TILE_ELEMENTS, share.smaller, 1.0)
+        * share.matrix
+        * chip.mac_rate(kernel.dtype)
+    )
     products = busy_time(tile_rows * tile_columns * depth * chip.cores, rate)
     feed = busy_time(active * (row_bytes + column_bytes), cache)
     results = batch * m * n * written
     on_cores = waves_time(tiles, chip.cores, transfer_time(share.latency, products, feed))
     operands = batch * (m * k + filled * k * n) * word
-    # groups without rows have no tiles at all; the others have one or more
-    wave = wave_bytes(active, BAND, np.maximum(row_tiles, 1.0), column_tiles, row_bytes, column_bytes)
+    # groups without rows have no tiles, the others at least one
+    wave = wave_bytes(active, SWIZZLE_TILE_ROWS, np.maximum(row_tiles, 1.0), column_tiles, row_bytes, column_bytes)
     streamed = tiles / active * wave
     lost = refetched_share(operands, max(chip.capacity, 1.0))
     traffic = refetched_bytes(operands, streamed, lost) + results
     memory = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, share.memory * chip.memory)))
     combine = busy_time(partial_bytes(parts, batch * m * n * ACCUMULATOR_BYTES), share.cache * chip.cache)
-    settle = np.where(parts > 1, share.latency, 0.0)
-    return _least(total((longest((on_cores, memory)), combine, settle)))
+    synchronise = np.where(parts > 1, share.latency, 0.0)
+    return _least(total((longest((on_cores, memory)), combine, synchronise)))
 
 
 def _row_tiles(rows: Array, tile: Array, spread: float) -> tuple[Array, Array | float]:
-    """Row tiles per group, and the share of groups that have rows at all; means over the groups."""
+    """Row tiles per group, and the share of groups with rows; means over the groups."""
     if not spread:
         return np.ceil(rows / tile), 1.0
-    drawn = np.floor(rows[..., None] * (1 + spread * (2 * QUANTILES - 1)))
+    drawn = np.floor(rows[..., None] * (1 + spread * (2 * ROW_QUANTILES - 1)))
     return np.ceil(drawn / tile[:, None]).mean(axis=-1), (drawn > 0).mean(axis=-1)
 
 
@@ -271,33 +277,33 @@ def _row_tiles(rows: Array, tile: Array, spread: float) -> tuple[Array, Array | 
 
 
 def _stream_time(kernel: Stream, chip: Machine, share: Efficiency) -> Array:
-    """A warp at a time: few points are few cores."""
+    """Streams in units of `POINTS_PER_CORE`, so few points use few cores."""
     points, read, written = (_array(extent) for extent in (kernel.points, kernel.read, kernel.written))
-    active = np.minimum(np.ceil(points / WARP_POINTS), chip.cores)
+    active = np.minimum(np.ceil(points / POINTS_PER_CORE), chip.cores)
     moved = read + written
     return _pass_time(points * chip.lane_cycles(kernel.work), moved, moved + _array(kernel.cached), active, chip, share)
 
 
-def _rows_time(kernel: Rows, chip: Machine, share: Efficiency) -> Array:
-    """Passes one after the other, or merged to one where a row stays in registers."""
+def _rows_time(kernel: RowKernel, chip: Machine, share: Efficiency) -> Array:
+    """Passes one after the other, or merged into one where a row stays in registers."""
     rows, columns = np.broadcast_arrays(_array(kernel.rows), _array(kernel.columns))
     size, active = rows * columns * DTYPE_BYTES[kernel.dtype], np.minimum(rows, chip.cores)
     in_flight = np.minimum(rows, chip.cores * kernel.resident) * columns * DTYPE_BYTES[kernel.dtype]
     missed = refetched_share(in_flight, max(chip.capacity, 1.0))
 
-    def walk(item: Pass, found: Number) -> Array:
-        """One pass, of whose reads the share ``found`` comes from memory, the rest from the cache."""
+    def walk(item: RowPass, found: Number) -> Array:
+        """One pass that reads the share ``found`` from memory, the rest from the cache."""
         traffic = size * (item.reads * found + item.writes)
         cycles = rows * columns * chip.lane_cycles(item.work)
         return _pass_time(cycles, traffic, size * (item.reads + item.writes), active, chip, share)
 
-    whole = Pass(_sum(*(item.work for item in kernel.passes)), kernel.passes[0].reads, kernel.passes[-1].writes)
+    whole = RowPass(_sum(*(item.work for item in kernel.passes)), kernel.passes[0].reads, kernel.passes[-1].writes)
     each = total(walk(item, missed if index else 1.0) for index, item in enumerate(kernel.passes))
-    return np.where(columns <= REGISTER_COLUMNS, walk(whole, 1.0), each)
+    return np.where(columns <= MAX_REGISTER_COLUMNS, walk(whole, 1.0), each)
 
 
 def _pass_time(cycles: Array, traffic: Array, cached: Array, active: Array, chip: Machine, share: Efficiency) -> Array:
-    """The slowest of memory, cache and lanes, of as many cores as have work; ``cycles`` of one lane, bytes of both."""
+    """The slowest of memory, cache and lanes, with ``active`` cores; ``cycles`` of one lane, bytes of both."""
     memory = busy_time(traffic, gathered_bandwidth(active, chip.port, share.memory * chip.memory))
     cache = busy_time(cached, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
     vector = busy_time(cycles, share.vector * chip.lanes * active / chip.cores)
@@ -308,24 +314,24 @@ def _pass_time(cycles: Array, traffic: Array, cached: Array, active: Array, chip
 
 
 def _attention_time(kernel: Attention, chip: Machine, share: Efficiency) -> Array:
-    """The fastest tile's time; the queries of the heads that share keys lie in one tile."""
+    """The fastest tile's time; queries of the heads that share keys are in one tile."""
     extents = (kernel.batch, kernel.queries, kernel.keys, kernel.heads, kernel.kv_heads, kernel.head_dim, kernel.value_dim)
     return _in_blocks(lambda block: _heads_time(block, kernel, chip, share), extents)
 
 
-_ATTENTION_CUTS = np.array([(rows, parts) for rows in ATTENTION_ROWS for parts in KEY_PARTS], dtype=np.float64).T
+_ATTENTION_CUTS = np.array([(rows, parts) for rows in ATTENTION_ROWS for parts in KEY_SPLITS], dtype=np.float64).T
 
 
 def _heads_time(extents: Array, kernel: Attention, chip: Machine, share: Efficiency) -> Array:
-    """Least time over the cuts; ``extents`` [7, shapes] as `_attention_time` takes them apart."""
+    """Least time over the tilings; ``extents`` [7, shapes] in the order of `_attention_time`."""
     batch, queries, keys, heads, kv_heads, dim, given = extents[:, :, None]
     tile_rows, parts = _ATTENTION_CUTS
     value, group = np.where(given > 0, given, dim), heads / kv_heads
     tiles = batch * kv_heads * np.ceil(queries * group / tile_rows) * parts
-    # whole blocks of keys, so that half of one beyond the mask is computed in vain
-    masked = np.minimum(keys, causal_keys(queries, keys, tile_rows / group) + KEY_BLOCK / 2)
+    # keys are processed in whole blocks, so half a block beyond the mask is wasted on average
+    masked = np.minimum(keys, causal_keys(queries, keys, tile_rows / group) + KEYS_PER_BLOCK / 2)
     seen = (masked if kernel.causal else keys) / parts
-    # the gradients need the scores once more, and a product each for dP, dV, dQ and dK
+    # the gradients recompute the scores, and need one product each for dP, dV, dQ and dK
     widths = 3 * dim + 2 * value if kernel.backward else dim + value
     products = busy_time(tile_rows * seen * widths * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
     work = chip.lane_cycles(_GRADIENT_WORK if kernel.backward else _SCORE_WORK)
@@ -339,12 +345,12 @@ def _heads_time(extents: Array, kernel: Attention, chip: Machine, share: Efficie
     traffic = twice * (batch * kv_heads * keys * stored + batch * queries * heads * (dim + value) * word)
     stream = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, memory)))
     combine = busy_time(partial_bytes(parts, batch * queries * heads * value * ACCUMULATOR_BYTES), share.cache * chip.cache)
-    settle = np.where(parts > 1, share.latency + share.launch, 0.0)
-    if kernel.backward:  # kernels around it: row sums of O dO; dQ, added up in fp32, is set to 0 before and rounded after
+    synchronise = np.where(parts > 1, share.latency + share.launch, 0.0)
+    if kernel.backward:  # separate kernels: row sums of O dO; clearing of dQ in fp32 before, and its rounding after
         around = 2 * value * word + dim * (2 * ACCUMULATOR_BYTES + word)
-        settle = settle + 2 * share.launch + busy_time(batch * queries * heads * around, memory)
+        synchronise = synchronise + 2 * share.launch + busy_time(batch * queries * heads * around, memory)
     on_cores = waves_time(tiles, chip.cores, tile)
-    return _least(total((longest((on_cores, stream)), combine, settle)))
+    return _least(total((longest((on_cores, stream)), combine, synchronise)))
 
 
 def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
@@ -361,10 +367,10 @@ def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
 
 
 def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) -> Array:
-    """``function`` of [extents, shapes] in blocks that stay in the host's cache, each distinct shape once; the result has the
-    shapes' own shape."""
+    """Evaluates ``function`` of [extents, shapes] in blocks that fit the host's cache, each distinct shape once; the result has
+    the broadcast shape."""
     given = [_array(extent) for extent in extents]
-    if math.prod(np.broadcast_shapes(*(extent.shape for extent in given))) > BLOCK:
+    if math.prod(np.broadcast_shapes(*(extent.shape for extent in given))) > SHAPES_PER_BLOCK:
         kinds, which = distinct_together(given)
         return _each_block(function, np.stack(kinds))[which]
     spread = np.broadcast_arrays(*given)
@@ -372,12 +378,12 @@ def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) ->
 
 
 def _each_block(function: Callable[[Array], Array], flat: Array) -> Array:
-    blocks = [function(flat[:, start : start + BLOCK]) for start in range(0, flat.shape[1], BLOCK)]
+    blocks = [function(flat[:, start : start + SHAPES_PER_BLOCK]) for start in range(0, flat.shape[1], SHAPES_PER_BLOCK)]
     return np.concatenate(blocks or [np.zeros(0)])
 
 
 def _least(times: Array) -> Array:
-    """Over the cuts, which lie along the last axis."""
+    """The least over the tilings, the last axis."""
     fastest: Array = times.min(axis=-1)
     return fastest
 
@@ -393,6 +399,6 @@ def _sum(*works: Mapping[str, float]) -> dict[str, float]:
 
 
 _SCORE_WORK = _sum(MONOIDS["max"].work, FUNCTIONS["exp_difference"].work, MONOIDS["sum"].work)
-"""Per score, its scale folded into the exponential's argument: running maximum, exponential, sum."""
+"""Per score, with its scale folded into the exponential's argument: running maximum, exponential, sum."""
 _GRADIENT_WORK = _sum(FUNCTIONS["exp_difference"].work, FUNCTIONS["subtract"].work, FUNCTIONS["mul"].work)
-"""Per score: the weight once more, and dS = P (dP - D)."""
+"""Per score: the weight again, and dS = P (dP - D)."""

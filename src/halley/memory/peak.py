@@ -1,13 +1,13 @@
-"""Memory of a chip at the peak of an iteration, by what it holds; what to change where it does not fit.
+"""Peak memory of a chip in an iteration, by content; and what to change where it does not fit.
 
-    weights       parameters as passes use them; a share of them where parameters are sharded
-    gradients     a share where gradients are sharded
-    states        of the optimizer; a share where anything is sharded; elsewhere where they are offloaded
-    activations   most that the schedule keeps at once, over all chunks of the stage
-    working       of the pass at work; and what is whole for a moment where it is stored in shares: the weights of two blocks
-                  (one at work, one fetched ahead), the gradients of two (one made, one scattered)
+    weights       parameters as passes use them; divided where parameters are sharded
+    gradients     divided where gradients are sharded
+    states        of the optimizer; divided where anything is sharded; not in this memory where they are offloaded
+    activations   the most that the schedule holds at once, over all chunks of the stage
+    working       of the running pass; and what is temporarily whole although it is stored sharded: the weights of two
+                  blocks (one in use, one prefetched), the gradients of two (one computed, one scattered)
 
-What a schedule keeps is exact, chunk by chunk. Not modelled: fragmentation, buffers of libraries.
+The activations of a schedule are exact, chunk by chunk. Not modelled: fragmentation, buffers of libraries.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from numpy.typing import NDArray
 from halley.errors import Fault, Infeasible
 from halley.formulas.timing import total
 from halley.formulas.training import sharded_bytes
+from halley.pipeline.block_counts import BlockCounts, summed
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.iteration import Training
-from halley.pipeline.makeup import Makeup, summed
-from halley.pipeline.schedule import Integers, Pipeline, order, shortened
+from halley.pipeline.iteration import PipelinedTraining
+from halley.pipeline.schedule import Integers, TrainingPipeline, pass_order, without_repeats
 from halley.units import format_bytes
 
 Floats = NDArray[np.float64]
 
 
-SHARES = {
+SHARDED_NAMES = {
     Sharded.OPTIMIZER: "the optimizer's state",
     Sharded.GRADIENTS: "state and gradients",
     Sharded.PARAMETERS: "state, gradients and parameters",
 }
-"""What is shared out, in words."""
+"""What is sharded, in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of one chip of each stage at its peak, arrays [stages, plans]. ``offloaded`` lie in the second tier of memory."""
+class TrainingMemory:
+    """Peak memory [B] of one chip of each stage, arrays [stages, plans]. ``offloaded``: in the second tier of memory."""
 
     weights: Floats
     gradients: Floats
@@ -61,27 +61,27 @@ class Memory:
 
     @property
     def peak(self) -> Floats:
-        """[plans] of the stage that needs most."""
+        """[plans] the largest total of a stage."""
         return np.asarray(self.total.max(axis=0))
 
 
-def memory(training: Training) -> Memory:
-    """What a training plan keeps on a chip of each stage.
+def training_memory(training: PipelinedTraining) -> TrainingMemory:
+    """The peak memory of a training plan on a chip of each stage.
 
-    >>> from halley.pipeline.data_parallel import RECIPES, Block, DataParallel
+    >>> from halley.pipeline.data_parallel import RECIPES, LayerBlock, DataParallel
     >>> from halley.pipeline.iteration import Optimizer
     >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
-    >>> layer = Block(2.0, 3.0, parameters=1000, activation=400)
-    >>> found = memory(Training(Pipeline(2, 5), [[layer], [layer]], alone, Optimizer(1e9)))
+    >>> layer = LayerBlock(2.0, 3.0, parameters=1000, activation=400)
+    >>> found = training_memory(PipelinedTraining(TrainingPipeline(2, 5), [[layer], [layer]], alone, Optimizer(1e9)))
     >>> found.total.tolist(), found.activations.tolist()
     ([[16800.0], [16400.0]], [[800.0], [400.0]])
     """
     data, made, recipe = training.data, training.distinct[2], training.data.recipe
     parameters, activation, working = training.sizes.transpose(1, 0, 2)
     whole = summed(made.held, parameters)
-    shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in recipe.shares)
+    shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in recipe.sharded_from)
     weights, gradients, states = (sharded_bytes(whole, word, ranks) for word, ranks in shares)
-    gathered = total([word for word, least in recipe.shares[:2] if data.sharded >= least])
+    gathered = total([word for word, least in recipe.sharded_from[:2] if data.sharded >= least])
     held = (made.held > 0)[:, :, None]
     few = np.minimum(made.held.sum(axis=1), 2)[:, None]
     moment = (held * working).max(axis=1) + gathered * few * (held * parameters).max(axis=1)
@@ -91,20 +91,20 @@ def memory(training: Training) -> Memory:
     here, there = (states, away) if training.optimizer.offload is None else (away, states)
     stages = (each[made.kind] for each in (weights, gradients, here, moment, there))
     activations, weights, gradients, here, moment, there = np.broadcast_arrays(activations, *stages)
-    return Memory(weights, gradients, here, activations, moment, there)
+    return TrainingMemory(weights, gradients, here, activations, moment, there)
 
 
 @lru_cache(maxsize=1024)
-def _moments(pipeline: Pipeline, made: Makeup) -> tuple[Integers, Integers]:
-    """[moments, distinct blocks] activations that a stage keeps of each block at every distinct moment that could be the fullest,
-    those of one stage after those of the one before, and where each stage's start."""
-    # a group of microbatches that is left out has the moments of the one before
-    pipeline, chunks = shortened(pipeline)[0], made.chunk.reshape(pipeline.chunks, pipeline.stages)
+def _moments(pipeline: TrainingPipeline, made: BlockCounts) -> tuple[Integers, Integers]:
+    """[moments, distinct blocks] number of saved activations of each block at every distinct moment that may be the peak, stage
+    by stage; and the first row of each stage."""
+    # a repeated group of microbatches has the same moments as the one before
+    pipeline, chunks = without_repeats(pipeline)[0], made.chunk.reshape(pipeline.chunks, pipeline.stages)
     sums = [_running(pipeline, made.blocks[chunks[:, first]]) for first in made.firsts]
     found = []
     for stage, kind in enumerate(made.kind.tolist()):
-        rows = _kept(pipeline, stage, *sums[kind])
-        # compared as bytes, which is many times as fast as number by number
+        rows = _saved(pipeline, stage, *sums[kind])
+        # rows compared as bytes, many times faster than number by number
         whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
         found.append(rows[np.unique(whole, return_index=True)[1]])
     ends = np.cumsum([len(each) for each in found])
@@ -112,67 +112,67 @@ def _moments(pipeline: Pipeline, made: Makeup) -> tuple[Integers, Integers]:
 
 
 @lru_cache(maxsize=4096)
-def in_flight(pipeline: Pipeline, stage: int) -> Integers:
-    """[moments, chunks] microbatches whose activations a stage keeps of each of its chunks, at every distinct moment that
-    could be the fullest.
+def in_flight(pipeline: TrainingPipeline, stage: int) -> Integers:
+    """[moments, chunks] microbatches whose activations a stage holds for each of its chunks, at every distinct moment that may
+    be the peak.
 
-    >>> in_flight(Pipeline(2, 8, 2), 0).tolist()
+    >>> in_flight(TrainingPipeline(2, 8, 2), 0).tolist()
     [[3, 2], [4, 1]]
-    >>> in_flight(Pipeline(4, 8), 1).tolist()
+    >>> in_flight(TrainingPipeline(4, 8), 1).tolist()
     [[3]]
     """
-    return np.unique(kept(pipeline, stage, np.eye(pipeline.chunks, dtype=np.int64)), axis=0)
+    return np.unique(saved_at_moments(pipeline, stage, np.eye(pipeline.chunks, dtype=np.int64)), axis=0)
 
 
-def kept(pipeline: Pipeline, stage: int, chunks: Integers) -> Integers:
-    """[moments, columns] what a stage keeps at every moment that could be the fullest; ``chunks`` [chunks of the stage, columns]:
-    what a pass through each of them keeps.
+def saved_at_moments(pipeline: TrainingPipeline, stage: int, chunks: Integers) -> Integers:
+    """[moments, columns] what a stage holds at every moment that may be the peak; ``chunks`` [chunks of the stage, columns]:
+    what a pass through each of them saves.
 
-    >>> kept(Pipeline(2, 5), 0, np.array([[3, 1]]))[0].tolist()
+    >>> saved_at_moments(TrainingPipeline(2, 5), 0, np.array([[3, 1]]))[0].tolist()
     [6, 2]
     """
-    pipeline, _ = shortened(pipeline)
-    return _kept(pipeline, stage, *_running(pipeline, chunks))
+    pipeline, _ = without_repeats(pipeline)
+    return _saved(pipeline, stage, *_running(pipeline, chunks))
 
 
-def _running(pipeline: Pipeline, chunks: Integers) -> tuple[Integers, Integers]:
-    """[passes + 1, columns] how much forward passes of a stage have kept, and backward passes let go, after each of them;
-    ``chunks`` [chunks of the stage, columns]: what a pass keeps."""
-    forward = order(pipeline).chunk
-    # backward passes take the chunks the other way round
+def _running(pipeline: TrainingPipeline, chunks: Integers) -> tuple[Integers, Integers]:
+    """[passes + 1, columns] what the forward passes of a stage have saved, and its backward passes released, after each of
+    them; ``chunks`` [chunks of the stage, columns]: what a pass saves."""
+    forward = pass_order(pipeline).chunk
+    # backward passes take the chunks in reverse order
     ahead, behind = np.zeros((2, len(forward) + 1, chunks.shape[1]), np.int64)
     np.cumsum(chunks[forward], axis=0, out=ahead[1:])
     np.cumsum(chunks[::-1][forward], axis=0, out=behind[1:])
     return ahead, behind
 
 
-def _kept(pipeline: Pipeline, stage: int, ahead: Integers, behind: Integers) -> Integers:
-    """[moments, columns] what a stage keeps."""
+def _saved(pipeline: TrainingPipeline, stage: int, ahead: Integers, behind: Integers) -> Integers:
+    """[moments, columns] what a stage holds."""
     passes = len(ahead) - 1
-    # before the first backward pass it only fills up; then one goes for one that comes
+    # it only grows before the first backward pass; then each forward pass alternates with a backward pass
     warmup = min(pipeline.warmup(stage), passes - 1)
     return ahead[warmup + 1 :] - behind[: passes - warmup]
 
 
 def check_memory(
-    training: Training,
+    training: PipelinedTraining,
     capacity: float,
     name: str = "memory",
     second: float | None = None,
-    alternatives: Mapping[str, Training] | None = None,
-) -> Memory:
-    """The memory of one plan that fits.
+    alternatives: Mapping[str, PipelinedTraining] | None = None,
+) -> TrainingMemory:
+    """The memory of one plan, checked against the capacity.
 
-    ``capacity`` [B] of the chip's memory, called ``name``; ``second`` [B] of the tier that offloaded states go to.
-    ``alternatives``: other plans by what they change, the smallest change first; sharding more is tried before them.
+    ``capacity`` [B] of the chip's memory, called ``name``; ``second`` [B] of the tier that holds offloaded states.
+    ``alternatives``: other plans by what they change, the smallest change first; more sharding is tried before them.
 
-    Raises Infeasible: the stage that needs most, with its breakdown, and the first change that fits or else the best one.
+    Raises Infeasible: the stage that needs most, with its breakdown, and the first change that fits, or else the best one.
     """
-    found = memory(training)
+    found = training_memory(training)
     faults = []
     if found.peak.max() > capacity:
         changes = {**dict(_sharding_more(training)), **(alternatives or {})}
-        needs = {words: float(memory(change).peak.max()) for words, change in changes.items()}
+        needs = {words: float(training_memory(change).peak.max()) for words, change in changes.items()}
         faults.append(_over(found, capacity, name, _remedy(needs, capacity)))
     if second is not None and found.offloaded.max() > second:
         stage = int(found.offloaded.max(axis=1).argmax())
@@ -184,7 +184,7 @@ def check_memory(
     return found
 
 
-def _over(found: Memory, capacity: float, name: str, remedy: str) -> Fault:
+def _over(found: TrainingMemory, capacity: float, name: str, remedy: str) -> Fault:
     stage = int(found.total.max(axis=1).argmax())
     parts = sorted(((float(part[stage].max()), word) for word, part in found.breakdown().items()), reverse=True)
     listed = ", ".join(f"{word} {format_bytes(size)}" for size, word in parts if size)
@@ -192,17 +192,17 @@ def _over(found: Memory, capacity: float, name: str, remedy: str) -> Fault:
     return Fault(f"{name}, chip of stage {stage}", f"at most {format_bytes(capacity)}", got, remedy)
 
 
-def _sharding_more(training: Training) -> Iterator[tuple[str, Training]]:
-    """Plans that share out more over the same data-parallel ranks, the smallest change first."""
+def _sharding_more(training: PipelinedTraining) -> Iterator[tuple[str, PipelinedTraining]]:
+    """Plans that shard more over the same data-parallel ranks, the smallest change first."""
     if np.max(training.data.ranks) > 1:
         for sharded in Sharded:
             if sharded > training.data.sharded:
-                words = f"shard {SHARES[sharded]} over the data-parallel ranks"
+                words = f"shard {SHARDED_NAMES[sharded]} over the data-parallel ranks"
                 yield words, replace(training, data=replace(training.data, sharded=sharded))
 
 
 def _remedy(needs: Mapping[str, float], capacity: float) -> str:
-    """Names the first change that fits, or the one that helps most."""
+    """The first change that fits, or the one that saves most."""
     if not needs:
         return "take more tensor-parallel ranks or stages, smaller microbatches, or recompute activations"
     fitting = next(((words, size) for words, size in needs.items() if size <= capacity), None)

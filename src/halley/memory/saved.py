@@ -1,4 +1,4 @@
-"""Which tensors of a training graph are kept from the forward to the backward pass, and which are computed again."""
+"""Which tensors of a training graph are saved from the forward to the backward pass, and which ops are recomputed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from halley.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """``tensors`` kept; ``recomputed``: ops that run again before the backward pass, in order."""
+class SavedActivations:
+    """``tensors`` that are saved; ``recomputed``: ops that run again before the backward pass, in order."""
 
     tensors: tuple[str, ...]
     recomputed: tuple[str, ...]
 
     def size(self, workload: Workload, extents: Mapping[str, int] | None = None) -> int:
-        """Bytes kept; ``extents`` of dims on one chip, where they are smaller than the workload's."""
+        """Bytes saved; ``extents`` of dims on one chip, where they differ from the workload's."""
         local = {**workload.dims, **(extents or {})}
         found = [workload.tensors[name] for name in self.tensors]
         return sum(tensor.word * math.prod(local[dim] for dim in tensor.dims) for tensor in found)
 
 
-def kept(
+def saved_activations(
     workload: Workload, backward: Collection[str], parameters: Collection[str] = (), recompute: Collection[str] = ()
-) -> Kept:
-    """What a graph of forward and ``backward`` ops (by name) keeps between the two.
+) -> SavedActivations:
+    """What a graph of forward and ``backward`` ops (by name) saves between the two passes.
 
-    Kept is what backward ops read and forward ops read or write, apart from ``parameters``, which stay anyhow. Of what the
-    forward ops named in ``recompute`` write nothing is kept: they run again, if they have to, from what they read.
+    Saved is what backward ops read and forward ops read or write, except ``parameters``, which stay in memory anyway. Outputs
+    of the forward ops named in ``recompute`` are not saved: if the backward pass needs them, these ops run again from their
+    inputs.
 
-    Raises BadInput: names of ops or parameters that the workload lacks; a recomputed op that is a backward one.
+    Raises BadInput: ops or parameters that the workload lacks; a recomputed op that is a backward op.
     """
     faults = [*_unknown(workload, backward, "backward"), *_unknown(workload, recompute, "recompute")]
     for name in parameters:
@@ -52,7 +53,7 @@ def kept(
             needed = (needed - set(op.outputs)) | set(op.inputs)
             again.append(op.name)
     tensors = tuple(name for name in workload.tensors if name in needed and name not in parameters)
-    return Kept(tensors, tuple(reversed(again)))
+    return SavedActivations(tensors, tuple(reversed(again)))
 
 
 def _unknown(workload: Workload, names: Collection[str], what: str) -> list[Fault]:

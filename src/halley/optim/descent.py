@@ -1,8 +1,8 @@
-"""The least of a function of a few positive parameters: a pattern search on their logarithms.
+"""Minimises a function of a few positive parameters: a pattern search on their logarithms.
 
-Kernel times are maxima and minima over tiles, so that their errors have kinks and flat places, where gradients mislead. The
-search takes steps of a factor along one parameter at a time, longer where they help, shorter where not, until all are short. It
-draws nothing at random: the same measurements give the same parameters.
+Kernel times are maxima and minima over tiles. Errors of fits to them have kinks and plateaus, where gradients mislead. The
+search multiplies one parameter at a time by a factor. Steps that help become longer, others shorter, until all are short. It
+uses no random numbers: equal measurements give equal parameters.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-FIRST, LAST = 0.3, 1e-3
+FIRST_LOG_STEP, SHORTEST_LOG_STEP = 0.3, 1e-3
 """First and shortest step, as logarithms of factors."""
-GROWTH, SHRINKAGE = 1.5, 0.5
-ROUNDS = 400
-"""Most rounds over all parameters, from long steps to short ones."""
-RESTARTS, GAIN = 8, 1e-4
-"""Most walks, each from where the last one ended; none follows one that gained less."""
+STEP_GROWTH, STEP_SHRINKAGE = 1.5, 0.5
+MAX_ROUNDS = 400
+"""Largest number of rounds over all parameters in one search."""
+MAX_RESTARTS, LEAST_GAIN_OF_RESTART = 8, 1e-4
+"""Largest number of searches, each from the end of the last. The search ends after one that gained less than
+`LEAST_GAIN_OF_RESTART`."""
 
 
 def descend(
     loss: Callable[[Sequence[float]], float], start: Sequence[float], bounds: Sequence[tuple[float, float]]
 ) -> tuple[tuple[float, ...], float]:
-    """Parameters of a small loss, and the loss; a local minimum along every parameter.
+    """Parameters that locally minimise the loss along every parameter, and the loss.
 
-    ``start`` and ``bounds`` (least, most) are above 0. A parameter that the loss does not see keeps its start. Source: Hooke and
-    Jeeves, "Direct search" solution of numerical and statistical problems, J. ACM 8, 1961.
+    ``start`` and ``bounds`` (lower, upper) are above 0. A parameter without effect on the loss keeps its start. Source: Hooke
+    and Jeeves, "Direct search" solution of numerical and statistical problems, J. ACM 8, 1961.
 
     >>> found, least = descend(lambda x: abs(x[0] - 3) + abs(x[1] - 5), [1.0, 1.0], [(0.1, 9.0), (0.1, 2.0)])
     >>> [round(value, 2) for value in found]
@@ -33,21 +34,21 @@ def descend(
     """
     here = [min(max(value, low), high) for value, (low, high) in zip(start, bounds, strict=True)]
     least = loss(here)
-    for _ in range(RESTARTS):
+    for _ in range(MAX_RESTARTS):
         before = least
-        here, least = _walk(loss, here, least, bounds)
-        if before - least < GAIN:
+        here, least = _pattern_search(loss, here, least, bounds)
+        if before - least < LEAST_GAIN_OF_RESTART:
             break
     return tuple(here), least
 
 
-def _walk(
+def _pattern_search(
     loss: Callable[[Sequence[float]], float], here: list[float], least: float, bounds: Sequence[tuple[float, float]]
 ) -> tuple[list[float], float]:
-    """From long steps to short ones."""
-    steps = [FIRST] * len(here)
-    for _ in range(ROUNDS):
-        if max(steps, default=0.0) <= LAST:
+    """One search, from long steps to short ones."""
+    steps = [FIRST_LOG_STEP] * len(here)
+    for _ in range(MAX_ROUNDS):
+        if max(steps, default=0.0) <= SHORTEST_LOG_STEP:
             break
         for index, (low, high) in enumerate(bounds):
             for step in (steps[index], -steps[index]):
@@ -55,8 +56,8 @@ def _walk(
                 found = loss(moved) if moved != here else math.inf
                 if found < least - 1e-12:
                     here, least = moved, found
-                    steps[index] *= GROWTH
+                    steps[index] *= STEP_GROWTH
                     break
             else:
-                steps[index] *= SHRINKAGE
+                steps[index] *= STEP_SHRINKAGE
     return here, least

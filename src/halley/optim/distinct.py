@@ -1,4 +1,4 @@
-"""The distinct columns of a table, as `numpy.unique` finds them, by numbering values instead of sorting whole columns."""
+"""The distinct columns of a table, as `numpy.unique` finds them, but by numbering values instead of sorting whole columns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 Places = NDArray[np.intp]
 
-MARKED = 8
-"""How many codes there may be for each column, so that to mark those that occur takes less than to sort the columns."""
+CODES_PER_COLUMN_MARKED = 8
+"""Up to so many possible codes per column, marking those that occur is faster than sorting."""
 
 
 def distinct_columns(rows: ArrayLike) -> tuple[Places, Places]:
-    """The places of the first of each kind of column of ``rows`` [rows, columns], in the order of their values; for each column
-    [columns], which kind it is.
+    """Indices of the first of each distinct column of ``rows`` [rows, columns], in the order of their values; and, for each
+    column [columns], the number of its distinct column.
 
     >>> first, which = distinct_columns([[2, 1, 2, 1], [5, 6, 5, 4]])
     >>> first.tolist(), which.tolist()
@@ -24,20 +24,20 @@ def distinct_columns(rows: ArrayLike) -> tuple[Places, Places]:
     """
     kinds, which = distinct_together(list(np.asarray(rows)))
     first = np.empty(len(kinds[0]), np.intp)
-    # of those of a kind the first is written last
+    # written in reverse, so that the first of equal columns remains
     first[which[::-1]] = np.arange(len(which))[::-1]
     return first, which
 
 
 def distinct_together(rows: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], Places]:
-    """The distinct columns of ``rows`` that broadcast to one shape, row by row, in the order of their values; for each column of
-    that shape, which of them it is. Rows are not spread out before.
+    """The distinct columns of ``rows`` that broadcast to one shape, row by row, in the order of their values; and, for each
+    column of that shape, its number among them. The rows are not broadcast in memory.
 
     >>> found, which = distinct_together([np.array([3, 2, 3]), np.array([[5], [4]])])
     >>> [row.tolist() for row in found], which.tolist()
     ([[2, 2, 3, 3], [4, 5, 4, 5]], [[3, 1, 3], [2, 0, 2]])
     """
-    # code: the number of a column among all combinations of values of the rows so far
+    # a column's code is its number among all combinations of values of the rows so far
     kinds, which = np.zeros(1, np.intp), np.zeros((), np.intp)
     values, places = list[NDArray[Any]](), list[Places]()
     for row in rows:
@@ -50,8 +50,8 @@ def distinct_together(rows: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]],
 
 
 def _numbered(codes: Places, count: int) -> tuple[Places, Places]:
-    """Which of ``count`` codes occur, in their order; and the codes numbered by that."""
-    if count > MARKED * codes.size:
+    """The codes below ``count`` that occur, ascending; and the codes replaced by their number among these."""
+    if count > CODES_PER_COLUMN_MARKED * codes.size:
         found, number = np.unique(codes, return_inverse=True)
         return found, number.reshape(codes.shape)
     occurs = np.zeros(count, np.intp)

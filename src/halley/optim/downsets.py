@@ -1,11 +1,11 @@
-"""Best chains of downsets: how the kernels of a graph are best parted into blocks that run one after the other.
+"""Best chains of downsets: the best way to partition the kernels of a graph into blocks that run one after the other.
 
-A downset (order ideal) holds, with each kernel, all that the kernel needs. Blocks that can run one after the other are the
-differences of nested downsets, and each chain of downsets from the empty to the full one is such a sequence of blocks. So a
-dynamic programme over the downsets finds the best, whatever a block costs. Graphs of real layers have few of them.
+A downset (order ideal) contains, with each kernel, all kernels that it needs. Blocks that can run one after the other are the
+differences of nested downsets, so every chain of downsets from the empty to the full one is such a sequence of blocks. A
+dynamic programme over the downsets finds the best chain for any costs of blocks. Graphs of real layers have few downsets.
 
-A chain has several costs, each a sum over its blocks, and is judged by a value that falls with none of them; for each downset
-those sums are kept that no other matches in every cost.
+A chain has several costs, each a sum over its blocks. Its value is a function of these sums that does not decrease in any of
+them. The programme keeps the Pareto-optimal sums of each downset.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Kernels: TypeAlias = int
 """A set of the graph's vertices: bit i stands for vertex i."""
 
 MOST_DOWNSETS = 1_000_000
-"""Downsets that a search looks at."""
+"""Largest number of downsets that a search takes."""
 
 
 class TooManyDownsets(Exception):
-    """More downsets than a search can look at."""
+    """The graph has more downsets than a search takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Downsets of a graph, smaller ones first, the empty one and the full one at the ends. ``steps``: for each, the kernels that
-    it can take next, ascending, and the number of the downset that results."""
+    """The downsets of a graph by size, from the empty to the full one. ``steps``: for each downset, the kernels that can be
+    added next, ascending, with the index of the resulting downset."""
 
     downsets: tuple[Kernels, ...]
     steps: tuple[tuple[tuple[int, int], ...], ...]
@@ -42,7 +42,8 @@ class Lattice:
 
 @lru_cache(maxsize=64)
 def lattice(needs: tuple[Kernels, ...], most: int = MOST_DOWNSETS) -> Lattice:
-    """All downsets. ``needs``: for each kernel those that it needs, at least the direct ones, all of them before it.
+    """All downsets. ``needs``: for each kernel the set of kernels that it needs, at least the direct ones. A kernel needs
+    earlier ones only.
 
     >>> lattice((0b0, 0b1, 0b1, 0b110)).downsets   # a diamond
     (0, 1, 3, 5, 7, 15)
@@ -55,7 +56,7 @@ def lattice(needs: tuple[Kernels, ...], most: int = MOST_DOWNSETS) -> Lattice:
     place = {0: 0}
     found, ready = [0], [[kernel for kernel, needed in enumerate(needs) if not needed]]
     steps = []
-    for downset, free in zip(found, ready, strict=False):  # both grow as they are walked
+    for downset, free in zip(found, ready, strict=False):  # both grow during the loop
         taken = []
         for kernel in free:
             larger = downset | 1 << kernel
@@ -73,10 +74,11 @@ def lattice(needs: tuple[Kernels, ...], most: int = MOST_DOWNSETS) -> Lattice:
 
 
 @lru_cache(maxsize=64)
-def in_line(count: int) -> Lattice:
-    """The downsets of kernels that run one by one in the given order: its chains part them into runs of consecutive kernels.
+def chain_lattice(count: int) -> Lattice:
+    """The downsets of kernels that run one by one in the given order. Their chains partition the kernels into runs of
+    consecutive ones.
 
-    >>> in_line(3).downsets
+    >>> chain_lattice(3).downsets
     (0, 1, 3, 7)
     """
     steps = (*(((kernel, kernel + 1),) for kernel in range(count)), ())
@@ -86,10 +88,11 @@ def in_line(count: int) -> Lattice:
 def blocks(
     downsets: Lattice, source: int, empty: State, grow: Callable[[State, int], Iterable[State]]
 ) -> Iterator[tuple[int, State]]:
-    """Every block that can follow a downset: number of the downset with it, and its state; each set of kernels once per state.
+    """Every block that can follow a downset: index of the downset with it, and its state; each set of kernels once per state.
 
-    ``grow`` gives the states of a block with one kernel more: several where the kernel has variants, none where what is grown
-    cannot fit any more. Kernels come in ascending order, so that every block that fits must be reached through some that fit.
+    ``grow`` returns the states of a block with one more kernel: several where the kernel has variants, none where neither the
+    block nor any larger one fits. Kernels are added in ascending order, so ``grow`` must return a state for every subset of a
+    block that fits.
     """
     left = [(source, -1, empty)]
     while left:
@@ -102,14 +105,14 @@ def blocks(
 
 
 class Label(NamedTuple, Generic[State]):
-    """What some chain to a downset costs; ``before`` and ``block``: its last block."""
+    """Costs of a chain that ends at a downset; ``block``: its last block; ``before``: the chain without it."""
 
     costs: Costs
     before: Label[State] | None = None
     block: State | None = None
 
     def chain(self) -> tuple[State, ...]:
-        """The blocks from the first to the last."""
+        """The blocks in order."""
         found: list[State] = []
         label: Label[State] | None = self
         while label is not None and label.block is not None:
@@ -119,8 +122,8 @@ class Label(NamedTuple, Generic[State]):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[State]):
-    """The best chain, empty if none is below the limit, and its value; ``costed``: blocks that were costed."""
+class BestChain(Generic[State]):
+    """The best chain, empty if none has a value below the limit; its value; ``costed``: the number of blocks costed."""
 
     chain: tuple[State, ...]
     value: float
@@ -131,44 +134,45 @@ def best_chain(
     downsets: Lattice,
     empty: Sequence[State],
     grow: Callable[[State, int], Iterable[State]],
-    price: Callable[[State], Costs],
+    cost_of: Callable[[State], Costs],
     value: Callable[[Costs], float],
     rest: Sequence[Costs],
     limit: float = math.inf,
     least: Callable[[Kernels, State], Costs] | None = None,
-    alone: Callable[[int], tuple[State, Costs] | None] | None = None,
-) -> Found[State]:
+    single_kernel: Callable[[int], tuple[State, Costs] | None] | None = None,
+) -> BestChain[State]:
     """The chain of least value, if any is below ``limit``.
 
-    ``empty``, ``grow``: see `blocks`; blocks of several kinds grow from an empty one each. ``price``: costs of a block, none
-    negative. ``value``: of a chain's costs; it falls with none of them. ``rest``: for each downset, a lower bound of the costs of
-    what is still to come; zeros are always right. ``least``: a lower bound of what is still to come after a downset, that block
-    or one grown from it included. ``alone``: a block of one kernel that does not grow, with its costs, beside those that do.
+    ``empty``, ``grow``: see `blocks`; blocks of different kinds grow from an empty state each. ``cost_of``: the costs of a
+    block, none negative. ``value``: of a chain's costs, non-decreasing in each. ``rest``: for each downset, a lower bound of
+    the costs of the remaining kernels; zeros are always valid. ``least``: a lower bound of the costs that remain after a
+    downset if its next block contains the given state's kernels. ``single_kernel``: a block of one kernel that cannot grow,
+    with its costs, in addition to those of ``grow``.
     """
     labels: list[list[Label[State]]] = [[] for _ in downsets.downsets]
     labels[0].append(Label(tuple(0.0 for _ in rest[0])))
     best: Label[State] | None = None
     end, costed = len(labels) - 1, 0
     for place, here in enumerate(labels[:end]):
-        live = [label for label in here if value(_sum(label.costs, rest[place])) < limit]
+        open_labels = [label for label in here if value(_sum(label.costs, rest[place])) < limit]
         labels[place] = []
-        if not live:
+        if not open_labels:
             continue
-        lowest = tuple(min(label.costs[cost] for label in live) for cost in range(len(rest[0])))
+        lowest = tuple(min(label.costs[cost] for label in open_labels) for cost in range(len(rest[0])))
         done = downsets.downsets[place]
 
-        def promising(
+        def grown_below_limit(
             state: State, kernel: int, lowest: Costs = lowest, done: Kernels = done, limit: float = limit
         ) -> list[State]:
-            """What has grown, as far as it can still come below the limit."""
+            """Grown states that may still give a value below the limit."""
             found = grow(state, kernel)
             return [each for each in found if least is None or value(_sum(lowest, least(done, each))) < limit]
 
-        starts = itertools.chain.from_iterable(blocks(downsets, place, each, promising) for each in empty)
-        grown = ((target, state, price(state)) for target, state in starts)
-        for target, state, costs in itertools.chain(_single(downsets.steps[place], alone), grown):
+        starts = itertools.chain.from_iterable(blocks(downsets, place, each, grown_below_limit) for each in empty)
+        grown = ((target, state, cost_of(state)) for target, state in starts)
+        for target, state, costs in itertools.chain(_single(downsets.steps[place], single_kernel), grown):
             costed += 1
-            for label in live:
+            for label in open_labels:
                 found = Label(_sum(label.costs, costs), label, state)
                 bound = value(_sum(found.costs, rest[target]))
                 if bound >= limit:
@@ -177,21 +181,21 @@ def best_chain(
                     best, limit = found, bound
                 else:
                     _keep(labels[target], found)
-    return Found(best.chain() if best else (), limit, costed)
+    return BestChain(best.chain() if best else (), limit, costed)
 
 
 def _single(
-    steps: Iterable[tuple[int, int]], alone: Callable[[int], tuple[State, Costs] | None] | None
+    steps: Iterable[tuple[int, int]], single_kernel: Callable[[int], tuple[State, Costs] | None] | None
 ) -> Iterator[tuple[int, State, Costs]]:
-    """The blocks of one kernel that do not grow."""
-    for kernel, target in steps if alone else ():
-        found = alone(kernel) if alone else None
+    """The blocks of one kernel that cannot grow."""
+    for kernel, target in steps if single_kernel else ():
+        found = single_kernel(kernel) if single_kernel else None
         if found is not None:
             yield target, *found
 
 
 def _keep(labels: list[Label[State]], found: Label[State]) -> None:
-    """Take a label in, unless one matches it in every cost; leave out those that it matches so."""
+    """Adds a label unless another dominates it; removes those that it dominates."""
     if any(all(a <= b for a, b in zip(label.costs, found.costs, strict=True)) for label in labels):
         return
     labels[:] = [label for label in labels if any(a < b for a, b in zip(label.costs, found.costs, strict=True))]

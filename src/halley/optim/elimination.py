@@ -1,10 +1,10 @@
-"""The least sum of tables over variables with few values each, exactly: variables are eliminated one after the other.
+"""Exact minimum of a sum of tables over variables with few values each, by eliminating one variable after the other.
 
-A table gives a cost to each combination of values of some variables. To eliminate a variable, the tables that have it are added
-up and the least over its values is kept, with the value that gives it (bucket elimination: Dechter, Artificial Intelligence
-113, 1999). The order decides how large tables grow. It is chosen greedily: first the variable with the smallest joined table, of
-equals the one that brings the fewest pairs of values of others into one table that shared none before. It depends on the
-sizes of tables alone, and is kept for others of these sizes.
+A table gives a cost for each combination of values of some variables. Eliminating a variable adds up the tables that contain it
+and takes the least over its values (bucket elimination: Dechter, Artificial Intelligence 113, 1999). The order determines how
+large joined tables grow. It is chosen greedily: the variable with the smallest joined table first; among equal ones, the one
+that adds the fewest entries of new pairs of neighbours (fill). The order depends on the tables' variables and sizes alone and
+is cached.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 
-LARGEST = 1 << 30
-"""Most entries of a joined table: what takes some ten seconds."""
+LARGEST_JOINED_TABLE = 1 << 30
+"""Largest number of entries of a joined table: about ten seconds."""
 
-SLAB = 1 << 18
+ENTRIES_PER_SLAB = 1 << 18
 """Entries that are joined at once where a table is large: 2 MiB."""
 
-TOGETHER = 1 << 15
-"""Entries up to which all values of a variable are joined at once."""
+ENTRIES_JOINED_AT_ONCE = 1 << 15
+"""Largest joined table that is formed with all values of the eliminated variable at once."""
 
-STEP = 1 << 13
-"""What it takes to eliminate a variable from small tables, in entries that are joined in this time."""
+STEP_OVERHEAD_ENTRIES = 1 << 13
+"""Fixed time of an elimination step, as the number of entries that are joined in it."""
 
-SMALL = 1 << 11
-"""Entries of a joined table up to which its parts are added up as they come."""
+ENTRIES_SUMMED_DIRECTLY = 1 << 11
+"""Largest joined table whose operands are added in the given order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """``values`` has an axis per variable; infinite where a combination is not allowed."""
+class CostTable:
+    """Costs with one axis per variable; infinite where a combination is not allowed."""
 
     variables: tuple[str, ...]
     values: NDArray[np.float64]
 
 
-def table(variables: Sequence[str], values: NDArray[np.float64]) -> Table:
-    """A table in which a variable may come twice: both axes then have the same index.
+def cost_table(variables: Sequence[str], values: NDArray[np.float64]) -> CostTable:
+    """A table in which a variable may occur twice: both axes then have the same index.
 
-    >>> table(("x", "x"), np.array([[1.0, 2.0], [3.0, 4.0]])).values.tolist()
+    >>> cost_table(("x", "x"), np.array([[1.0, 2.0], [3.0, 4.0]])).values.tolist()
     [1.0, 4.0]
     """
     names = list(variables)
@@ -56,13 +56,14 @@ def table(variables: Sequence[str], values: NDArray[np.float64]) -> Table:
             second = names.index(name, first + 1)
             values = np.diagonal(values, axis1=first, axis2=second)
             names = [*(each for place, each in enumerate(names) if place not in (first, second)), name]
-    return Table(tuple(names), np.asarray(values, dtype=np.float64))
+    return CostTable(tuple(names), np.asarray(values, dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A table as it is added to others: number ``slot``, its axes turned by ``axes`` so that the variable to go comes first and
-    the rest, ``names``, are in the order of the joined table; ``extents``: the same with an axis of 1 for each that it lacks."""
+class Operand:
+    """A table as an operand of a join: table number ``slot``, transposed by ``axes`` so that the eliminated variable comes
+    first and the others, ``names``, follow in the order of the joined table. ``extents``: its shape there, 1 for each
+    variable that it lacks."""
 
     slot: int
     axes: tuple[int, ...]
@@ -75,21 +76,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A variable goes: its tables are added up over it and ``given``; the least over its values is the next table. First come
-    ``sums`` of few variables: of two parts by number, the second takes up the first; those that are ``left`` are then joined."""
+class EliminationStep:
+    """Eliminates ``variable``: joins its tables over it and ``given``, and takes the least over its values. First ``sums``
+    adds, for each pair (one, other) of operand numbers, operand one to operand other; the operands ``left`` are then joined.
+    ``size`` [entries] of the joined table."""
 
     variable: str
     given: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Operand, ...]
     size: int
     sums: tuple[tuple[int, int], ...]
     left: tuple[int, ...]
 
     def least(self, tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """The next table."""
+        """The resulting table."""
         found = [part.aligned(tables) for part in self.parts]
-        if self.size <= TOGETHER and not self.sums:
+        if self.size <= ENTRIES_JOINED_AT_ONCE and not self.sums:
             return np.asarray(_sum(found).min(axis=0))
         for one, other in self.sums:
             found[other] = found[other] + found[one]
@@ -97,12 +99,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """In which order variables go, for tables of certain variables and sizes; ``rest``: the tables that are left, over variables
-    of ``shape``. ``largest`` and ``entries``: of the joined tables, the most in one and those in all."""
+class EliminationOrder:
+    """The steps for tables of given variables and sizes. ``rest``: the remaining operands, over variables of ``shape``.
+    ``largest`` and ``entries``: of the largest joined table, and of all."""
 
-    steps: tuple[Step, ...]
-    rest: tuple[Part, ...]
+    steps: tuple[EliminationStep, ...]
+    rest: tuple[Operand, ...]
     shape: tuple[int, ...]
 
     @property
@@ -116,44 +118,44 @@ class Order:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eliminated:
-    """``rest``: the least cost for each combination of the variables that were kept; ``entries``: of all tables that were joined,
-    and `STEP` for each, a measure of the work."""
+    """``rest``: the least cost for each combination of the remaining variables. ``entries``: of all joined tables, plus
+    `STEP_OVERHEAD_ENTRIES` per step; a measure of the work."""
 
-    rest: Table
+    rest: CostTable
     entries: int
-    _order: Order
+    _order: EliminationOrder
     _tables: Sequence[NDArray[np.float64]]
 
     def complete(self, kept: Mapping[str, int]) -> dict[str, int]:
-        """Values of all variables that cost least for these of the kept ones."""
+        """Values of all variables that attain the least cost, given those of the remaining ones."""
         return _completed(self._order.steps, self._tables, kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Thinned:
-    """``tables`` over fewer variables, whose sum is the least of those that were given; ``entries`` as in `Eliminated`."""
+class PartlyEliminated:
+    """``tables`` over fewer variables, with the same least sum as those given; ``entries`` as in `Eliminated`."""
 
-    tables: list[Table]
+    tables: list[CostTable]
     entries: int
-    _steps: Sequence[Step]
+    _steps: Sequence[EliminationStep]
     _known: Sequence[NDArray[np.float64]]
 
     def complete(self, kept: Mapping[str, int]) -> dict[str, int]:
-        """Values of all variables that cost least for these of the ones that are left."""
+        """Values of all variables that attain the least cost, given those of the remaining ones."""
         return _completed(self._steps, self._known, kept)
 
 
-def thinned(tables: Iterable[Table], keep: Iterable[str], most: int) -> Thinned:
-    """Eliminates variables but ``keep`` as long as joined tables have at most so many entries: for tables that are added to many
-    others over the variables that are kept.
+def eliminate_partly(tables: Iterable[CostTable], keep: Iterable[str], most: int) -> PartlyEliminated:
+    """Eliminates variables other than ``keep`` while joined tables have at most ``most`` entries. For tables that are added to
+    many others over the remaining variables.
 
-    >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
-    >>> found = thinned(chain, ("x",), 4)
+    >>> chain = [CostTable(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), CostTable(("y", "z"), np.array([[9.0], [3.0]]))]
+    >>> found = eliminate_partly(chain, ("x",), 4)
     >>> [(item.variables, item.values.tolist()) for item in found.tables], sorted(found.complete({"x": 1}).items())
     ([(('x',), [8.0, 4.0])], [('x', 1), ('y', 1), ('z', 0)])
     """
     items = list(tables)
-    steps, left = _thinning(tuple((item.variables, item.values.shape) for item in items), frozenset(keep), most)
+    steps, left = _partial_order(tuple((item.variables, item.values.shape) for item in items), frozenset(keep), most)
     known = [item.values for item in items]
     for step in steps:
         known.append(step.least(known))
@@ -162,12 +164,12 @@ def thinned(tables: Iterable[Table], keep: Iterable[str], most: int) -> Thinned:
         order = tuple(sorted(names))
         values = known[slot].transpose([names.index(name) for name in order])
         joined[order] = joined[order] + values if order in joined else values
-    rest = [Table(names, values) for names, values in joined.items()]
-    return Thinned(rest, sum(step.size + STEP for step in steps), steps, known)
+    rest = [CostTable(names, values) for names, values in joined.items()]
+    return PartlyEliminated(rest, sum(step.size + STEP_OVERHEAD_ENTRIES for step in steps), steps, known)
 
 
 def _completed(
-    steps: Sequence[Step], tables: Sequence[NDArray[np.float64]], kept: Mapping[str, int]
+    steps: Sequence[EliminationStep], tables: Sequence[NDArray[np.float64]], kept: Mapping[str, int]
 ) -> dict[str, int]:
     found = dict(kept)
     for step in reversed(steps):
@@ -176,49 +178,52 @@ def _completed(
     return found
 
 
-def eliminate(tables: Iterable[Table], keep: Sequence[str] = ()) -> Eliminated:
+def eliminate(tables: Iterable[CostTable], keep: Sequence[str] = ()) -> Eliminated:
     """Eliminates all variables but ``keep``, which become the axes of ``rest`` in this order.
 
-    >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
+    >>> chain = [CostTable(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), CostTable(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> done = eliminate(chain)
     >>> float(done.rest.values), sorted(done.complete({}).items())
     (4.0, [('x', 1), ('y', 1), ('z', 0)])
 
-    Raises BadInput: a table would be too large.
+    Raises BadInput: a joined table would have more than `LARGEST_JOINED_TABLE` entries.
     """
     items = list(tables)
     order = _order_of(items, keep)
-    if order.largest > LARGEST:
-        step = next(step for step in order.steps if step.size > LARGEST)
-        expected, got = f"tables of at most {LARGEST} entries", f"{step.size} over {', '.join((step.variable, *step.given))}"
+    if order.largest > LARGEST_JOINED_TABLE:
+        step = next(step for step in order.steps if step.size > LARGEST_JOINED_TABLE)
+        expected, got = (
+            f"tables of at most {LARGEST_JOINED_TABLE} entries",
+            f"{step.size} over {', '.join((step.variable, *step.given))}",
+        )
         raise BadInput(Fault("elimination", expected, got, "use fewer axes, or fix a layout"))
     return _eliminated(items, keep, order)
 
 
-def eliminate_within(tables: Iterable[Table], most: int, keep: Sequence[str] = ()) -> Eliminated | None:
-    """The same; None where all joined tables would have more than ``most`` entries."""
+def eliminate_within(tables: Iterable[CostTable], most: int, keep: Sequence[str] = ()) -> Eliminated | None:
+    """As `eliminate`; None if the joined tables would have more than ``most`` entries in all."""
     items = list(tables)
     order = _order_of(items, keep)
     return _eliminated(items, keep, order) if order.entries <= most else None
 
 
-def _eliminated(items: Sequence[Table], keep: Sequence[str], order: Order) -> Eliminated:
+def _eliminated(items: Sequence[CostTable], keep: Sequence[str], order: EliminationOrder) -> Eliminated:
     known = [item.values for item in items]
     for step in order.steps:
         known.append(step.least(known))
     rest = np.zeros(order.shape)
     for part in order.rest:
         rest += part.aligned(known)
-    return Eliminated(Table(tuple(keep), rest), order.entries + STEP * len(order.steps), order, known)
+    return Eliminated(CostTable(tuple(keep), rest), order.entries + STEP_OVERHEAD_ENTRIES * len(order.steps), order, known)
 
 
 def _least(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The least over the first axis of a sum of tables that broadcast; where it is large, in slabs that stay in a cache."""
+    """The least over the first axis of a sum of tables that broadcast; large ones in slabs that fit the cache."""
     count, shape = len(parts[0]), np.broadcast_shapes(*(part.shape[1:] for part in parts))
     size = math.prod(shape)
-    if count * size <= TOGETHER or not shape:
+    if count * size <= ENTRIES_JOINED_AT_ONCE or not shape:
         return np.asarray(_sum(parts).min(axis=0))
-    if size <= SLAB:
+    if size <= ENTRIES_PER_SLAB:
         least = _sum([part[0] for part in parts])
         for value in range(1, count):
             np.minimum(least, _sum([part[value] for part in parts]), out=least)
@@ -237,31 +242,31 @@ def _sum(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     return found
 
 
-def _column(values: NDArray[np.float64], part: Part, at: Mapping[str, int]) -> NDArray[np.float64]:
-    """A table by the variable that goes, at these values of the others."""
+def _column(values: NDArray[np.float64], part: Operand, at: Mapping[str, int]) -> NDArray[np.float64]:
+    """A table along the eliminated variable, at the given values of the others."""
     places: tuple[slice | int, ...] = (slice(None), *(at[name] for name in part.names))
     column: NDArray[np.float64] = values.transpose(part.axes)[places]
     return column
 
 
 @lru_cache(maxsize=32)
-def _thinning(
+def _partial_order(
     tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...], keep: frozenset[str], most: int
-) -> tuple[tuple[Step, ...], tuple[tuple[int, tuple[str, ...]], ...]]:
-    """In which order variables go, for tables of these variables and shapes; the tables that are left, by number."""
-    pool, steps = _Pool(tables, sorted(keep)), list[Step]()
+) -> tuple[tuple[EliminationStep, ...], tuple[tuple[int, tuple[str, ...]], ...]]:
+    """The steps for tables of these variables and shapes; number and variables of the tables that remain."""
+    pool, steps = _Pool(tables, sorted(keep)), list[EliminationStep]()
     while (name := pool.next()) is not None and pool.joined[name] <= most:
         steps.append(pool.take(name))
     return tuple(steps), tuple((slot, pool.names[slot]) for slot in sorted(pool.left()))
 
 
-def _order_of(items: Sequence[Table], keep: Sequence[str]) -> Order:
+def _order_of(items: Sequence[CostTable], keep: Sequence[str]) -> EliminationOrder:
     return elimination_order(tuple((item.variables, item.values.shape) for item in items), tuple(keep))
 
 
 @lru_cache(maxsize=128)
-def elimination_order(tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...], keep: tuple[str, ...]) -> Order:
-    """For tables of these variables and shapes; the same tables with other costs need none of their own.
+def elimination_order(tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...], keep: tuple[str, ...]) -> EliminationOrder:
+    """The order for tables of these variables and shapes; cached, because it does not depend on costs.
 
     >>> order = elimination_order(((("x", "y"), (2, 3)), (("y", "z"), (3, 4))), ())
     >>> [(step.variable, step.given, step.size) for step in order.steps]
@@ -271,18 +276,19 @@ def elimination_order(tables: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...
     while (name := pool.next()) is not None:
         steps.append(pool.take(name))
     shape = tuple(pool.sizes[name] for name in keep)
-    return Order(tuple(steps), tuple(pool.part(slot, (), keep) for slot in sorted(pool.left())), shape)
+    return EliminationOrder(tuple(steps), tuple(pool.part(slot, (), keep) for slot in sorted(pool.left())), shape)
 
 
 class _Pool:
-    """Tables by number and by variable, the graph of variables that share a table, and for each that is still to go the size of
-    its ``joined`` table; its ``pairs`` are counted when it is one of several with the smallest."""
+    """The remaining tables by number and by variable; the ``neighbours`` of each variable (those that share a table with it);
+    the size of the ``joined`` table of each variable; and, where several have the smallest one, the entries of new ``pairs``
+    of neighbours."""
 
     def __init__(self, tables: Iterable[tuple[tuple[str, ...], tuple[int, ...]]], keep: Sequence[str]) -> None:
         self.names: list[tuple[str, ...]] = []
         self.sizes: dict[str, int] = {}
         self.having: dict[str, list[int]] = {name: [] for name in keep}
-        self.around: dict[str, set[str]] = {name: set() for name in keep}
+        self.neighbours: dict[str, set[str]] = {name: set() for name in keep}
         self.scalars: list[int] = []
         for names, shape in tables:
             self.sizes.update(zip(names, shape, strict=True))
@@ -297,52 +303,53 @@ class _Pool:
             self.scalars.append(slot)
         for name in names:
             self.having.setdefault(name, []).append(slot)
-            self.around.setdefault(name, set()).update(names)
-            self.around[name].discard(name)
+            self.neighbours.setdefault(name, set()).update(names)
+            self.neighbours[name].discard(name)
 
     def _joined(self, name: str) -> int:
-        return self.sizes[name] * math.prod([self.sizes[other] for other in self.around[name]])
+        return self.sizes[name] * math.prod([self.sizes[other] for other in self.neighbours[name]])
 
     def _paired(self, name: str) -> int:
-        """Size of the pairs of neighbours that would share a table for the first time."""
+        """Entries of the pairs of neighbours that would share a table for the first time."""
         if name not in self.pairs:
-            around, sizes = self.around[name], self.sizes
-            new = [sizes[one] * sizes[other] for one in around for other in around - self.around[one] if one < other]
+            neighbours, sizes = self.neighbours[name], self.sizes
+            new = [sizes[one] * sizes[other] for one in neighbours for other in neighbours - self.neighbours[one] if one < other]
             self.pairs[name] = sum(new)
         return self.pairs[name]
 
     def next(self) -> str | None:
-        """The variable that is cheapest to eliminate."""
+        """The variable to eliminate next."""
         least = min(self.joined.values(), default=0)
         return min((name for name, size in self.joined.items() if size == least), key=self._order, default=None)
 
     def _order(self, name: str) -> tuple[int, str]:
         return self._paired(name), name
 
-    def take(self, name: str) -> Step:
-        """The variable's tables leave the pool, and what is left of them comes in; the pairs of all who see two of its variables
-        are counted anew."""
-        slots, around = self.having.pop(name), self.around.pop(name)
-        for other in around:
+    def take(self, name: str) -> EliminationStep:
+        """Replaces the variable's tables by the joined one; pairs of variables near it are counted anew."""
+        slots, neighbours = self.having.pop(name), self.neighbours.pop(name)
+        for other in neighbours:
             self.having[other] = [slot for slot in self.having[other] if name not in self.names[slot]]
-            self.around[other].discard(name)
+            self.neighbours[other].discard(name)
         del self.joined[name]
-        # loops over many values come innermost
-        given = tuple(sorted(around, key=lambda other: (self.sizes[other], other)))
+        # the longest loops are innermost
+        given = tuple(sorted(neighbours, key=lambda other: (self.sizes[other], other)))
         size = self.sizes[name] * math.prod([self.sizes[other] for other in given])
-        step = Step(name, given, tuple(self.part(slot, (name,), given) for slot in slots), size, *self._sums(slots, size))
+        step = EliminationStep(
+            name, given, tuple(self.part(slot, (name,), given) for slot in slots), size, *self._sums(slots, size)
+        )
         self._add(given)
         for other in given:
             if other in self.joined:
                 self.joined[other] = self._joined(other)
-        for other in set(given).union(*(self.around[each] for each in given)):
+        for other in set(given).union(*(self.neighbours[each] for each in given)):
             self.pairs.pop(other, None)
         return step
 
     def _sums(self, slots: Sequence[int], size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-        """``sums`` and ``left`` of a `Step`, where tables are large: each table goes to the smallest that has all of its
-        variables, the small ones first."""
-        if size <= SMALL:
+        """``sums`` and ``left`` of an `EliminationStep` with a large joined table: each operand is added to the smallest that
+        has all of its variables, small operands first."""
+        if size <= ENTRIES_SUMMED_DIRECTLY:
             return (), tuple(range(len(slots)))
         names = [frozenset(self.names[slot]) for slot in slots]
         order = sorted(range(len(slots)), key=lambda number: math.prod([self.sizes[name] for name in names[number]]))
@@ -355,32 +362,32 @@ class _Pool:
                 sums.append((one, other))
         return tuple(sums), tuple(left)
 
-    def part(self, slot: int, first: tuple[str, ...], order: Sequence[str]) -> Part:
+    def part(self, slot: int, first: tuple[str, ...], order: Sequence[str]) -> Operand:
         own = self.names[slot]
         names = tuple(name for name in order if name in own)
         axes = tuple(own.index(name) for name in (*first, *names))
-        return Part(slot, axes, names, tuple(self.sizes[name] if name in own else 1 for name in (*first, *order)))
+        return Operand(slot, axes, names, tuple(self.sizes[name] if name in own else 1 for name in (*first, *order)))
 
     def left(self) -> set[int]:
-        """The tables that are left."""
+        """Numbers of the remaining tables."""
         return {*self.scalars, *(slot for slots in self.having.values() for slot in slots)}
 
 
-def aligned(item: Table, order: Sequence[str]) -> NDArray[np.float64]:
-    """The values with an axis per name of ``order``; extent 1 for those that the table lacks."""
+def aligned(item: CostTable, order: Sequence[str]) -> NDArray[np.float64]:
+    """The values with an axis per name of ``order``; extent 1 for variables that the table lacks."""
     kept = [name for name in order if name in item.variables]
     turned = item.values.transpose([item.variables.index(name) for name in kept])
     extents = iter(turned.shape)
     return turned.reshape([next(extents) if name in item.variables else 1 for name in order])
 
 
-def cost(tables: Iterable[Table], values: Mapping[str, int]) -> float:
-    """The sum at these values of the variables."""
+def cost(tables: Iterable[CostTable], values: Mapping[str, int]) -> float:
+    """The sum of the tables at these values of the variables."""
     return math.fsum(float(item.values[tuple(values[name] for name in item.variables)]) for item in tables)
 
 
-def weighted(first: Iterable[Table], second: Iterable[Table], weight: float) -> Iterator[Table]:
-    """Tables of the first kind, and of the second times a weight."""
+def weighted(first: Iterable[CostTable], second: Iterable[CostTable], weight: float) -> Iterator[CostTable]:
+    """The first tables, and the second ones times a weight."""
     yield from first
     if weight:
-        yield from (Table(item.variables, item.values * weight) for item in second)
+        yield from (CostTable(item.variables, item.values * weight) for item in second)

@@ -1,6 +1,7 @@
-"""How loops are compiled by numba: types, options, and a pointer to doubles.
+"""Compilation of loops by numba: types, options, and a pointer to doubles.
 
-Nothing imports this module but modules of compiled loops, which `halley.optim.switch` loads: numba takes a good part of a second.
+Only modules of compiled loops import this one, and `halley.optim.switch` loads them on demand: importing numba takes a good
+part of a second.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ INT, FLOAT = types.int64, types.float64
 INTS, INT_ROWS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
 ONES, ROWS = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 DOUBLES = types.CPointer(FLOAT)
-"""Registers go by address: an array would have its references counted at each step, which takes longer than the step."""
+"""Registers are passed by address: passing an array updates its reference count at each step, which takes longer than the step.
+"""
 
 Doubles = Any
 
@@ -27,8 +29,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(signature: Any) -> Callable[[Function], Function]:
-    """A decorator: the function in machine code, kept on disk where there is a folder to write to. It is compiled
-    at once, for the types of the ``signature`` and no others."""
+    """A decorator that compiles a function at once, for the types of the ``signature`` only, and caches the machine code on
+    disk where a folder is writable."""
 
     def decorate(function: Function) -> Function:
         try:
@@ -40,7 +42,7 @@ def compiled(signature: Any) -> Callable[[Function], Function]:
 
 
 def _pointer(typing: Any, address: Any) -> Any:
-    """How the compiler makes an address a pointer to doubles."""
+    """Code generation for the conversion of an address to a pointer to doubles."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))

@@ -1,17 +1,17 @@
-"""Lower bounds of a sum of tables over one or two variables each: of the least sum, and of the least with any one value.
+"""Lower bounds of a sum of tables over one or two variables each: of the least sum, and of the least sum with each value.
 
-Costs are moved between tables so that no sum changes (equivalence-preserving transformations: Cooper et al., Artificial
-Intelligence 174, 2010), in passes over the variables in an order and back (sequential reweighted message passing: Kolmogorov,
-IEEE TPAMI 28, 2006). What every value of a variable costs in a table moves to the variable; what the variable costs moves on, in
-equal shares, to those that come later. All tables stay at 0 or more, so the sum of the least cost of each variable is a bound
-of the whole, and it never falls.
+Costs move between tables so that no sum changes (equivalence-preserving transformations: Cooper et al., Artificial Intelligence
+174, 2010), in passes over the variables forward and back (sequential reweighted message passing: Kolmogorov, IEEE TPAMI 28,
+2006). A cost that a table adds for every combination with a value moves to that value; the costs of a variable's values move
+on, in equal parts, to the tables with later variables. All entries stay at 0 or more, so the sum over variables of their least
+cost is a lower bound of the least sum, and it never falls.
 
     A[x, y] >= 0, B[y, z] >= 0   ->   A - a[y], B + a[y]   with a[y] = min over x of A[x, y]
 
-Tables are only read. What has moved out of one is kept beside it, for each value of its two variables: a table is what was given
-less both.
+The given tables are not changed. What has moved out of a table is stored separately, for each value of its two variables: the
+table's entries are those given less both.
 
-The bound is that of the linear relaxation over consistent pairs at best, and may stop short of it.
+The bound is at best that of the local-consistency linear relaxation, and may be below it.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.optim.elimination import Table, aligned
-from halley.optim.switch import Switch
+from halley.optim.elimination import CostTable, aligned
+from halley.optim.switch import CompiledLoops
 
 Numbers: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
-SWITCH = Switch("halley.optim.value_bounds_compiled", patience=1.0)
+SWITCH = CompiledLoops("halley.optim.value_bounds_compiled", load_after=1.0)
 """Whether passes run compiled."""
 
-PAIR_TIME, VALUE_TIME = 1e-5, 2e-9
-"""About what NumPy takes in a pass for a pair of variables, and for each pair of their values [s]."""
+PAIR_SECONDS, VALUE_SECONDS = 1e-5, 2e-9
+"""Approximate NumPy time of a pass [s]: for each table of two variables, and for each of its entries."""
 
-CHAINED = 3
-"""Neighbours of a variable that is one of a chain, at most: those beside it, and one that hangs on it."""
+CHAIN_NEIGHBOURS = 3
+"""Largest number of neighbours of a variable in a chain: the two beside it, and one attached to it."""
 
-SLACK = 1e-10
-"""By how much a bound has to exceed a sum that was found before a value is given up, relative: far more than what rounding
-adds up to, far less than what counts as a difference."""
+RELATIVE_ROUNDING = 1e-10
+"""By how much, relative, a bound has to exceed a sum that was found before its value is pruned: far more than accumulated
+rounding, far less than a relevant difference."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Which variables share a table, as numbers. ``sizes`` of the variables, whose values lie in a row from ``places`` on; a
-    table of ``first`` and ``second`` (a later variable), row by row, from ``spots`` on, and what has moved out of it to the
-    values of both from ``sides`` on. Variable v is in the tables ``of[starts[v]]`` to ``of[starts[v + 1] - 1]``."""
+    """The tables of two variables, as index arrays. ``sizes``: number of values of each variable; variable v's values start at
+    ``places[v]``. Table e has variables ``first[e]`` and ``second[e]`` (the later one); its entries, row by row, start at
+    ``spots[e]``; what has moved out of it to the values of both starts at ``sides[e]``. Variable v is in tables
+    ``of[starts[v]]`` to ``of[starts[v + 1] - 1]``."""
 
     sizes: Indices
     places: Indices
@@ -62,9 +63,9 @@ class Pairs:
 
 @dataclass(slots=True, eq=False)
 class ValueBounds:
-    """Costs on their way. ``left``: by variable, the values (numbers in the tables that were given) that are looked at.
-    ``single``, ``double``: costs of values, and of pairs before any ``moved``; ``constant`` besides. ``lowest``: no sum is less.
-    ``of_values``: no sum with this value is less. ``best``: the least sum that was met, with the ``chosen`` values; infinite if
+    """State of the bounds. ``left``: by variable, the remaining values (numbers in the given tables). ``single``, ``double``:
+    costs of values, and of pairs before ``moved`` is subtracted; ``constant``: cost of all sums. ``lowest``: a lower bound
+    of all sums. ``of_values``: lower bounds by value. ``best``: the least sum found, with its ``chosen`` values; infinite if
     none was."""
 
     names: tuple[str, ...]
@@ -81,7 +82,7 @@ class ValueBounds:
     lowest: float = -math.inf
 
     def sweep(self, rounds: int = 1) -> None:
-        """Passes over the variables, forward and back."""
+        """Passes over the variables, forward and back, ``rounds`` times."""
         least = np.minimum.reduceat(self.single, self.pairs.places[:-1])
         self.lowest = self.constant + math.fsum(least)
         compiled = SWITCH.kernels()
@@ -94,11 +95,11 @@ class ValueBounds:
                 self.single, self.double, self.moved, self.of_values, least, values, self.lowest, number % 2 == 1,
             )  # fmt: skip
             self.lowest = float(bound)
-            self._meet(values)
+            self._record_sum(values)
         if compiled is None:
-            SWITCH.spent += 2 * rounds * (len(p.first) * PAIR_TIME + len(self.double) * VALUE_TIME)
+            SWITCH.spent += 2 * rounds * (len(p.first) * PAIR_SECONDS + len(self.double) * VALUE_SECONDS)
 
-    def _meet(self, values: Indices) -> None:
+    def _record_sum(self, values: Indices) -> None:
         """Compares the sum at these values with the best."""
         p = self.pairs
         pairs = p.spots[:-1] + values[p.first] * p.sizes[p.second] + values[p.second]
@@ -110,27 +111,27 @@ class ValueBounds:
 
     @property
     def distance(self) -> float:
-        """Between the best and the bound."""
+        """best - lowest."""
         return self.best - self.lowest
 
     @property
     def closed(self) -> bool:
-        """No sum is less than the best by more than rounding."""
-        return self.distance <= SLACK * abs(self.best) < math.inf
+        """Whether the best sum exceeds the bound by no more than rounding."""
+        return self.distance <= RELATIVE_ROUNDING * abs(self.best) < math.inf
 
     @property
     def impossible(self) -> bool:
-        """No sum is finite."""
+        """Whether no sum is finite."""
         return self.lowest >= self.constant + self.forbidden
 
     def needed(self, most: float | None = None) -> NDArray[np.bool_]:
-        """By value, whether a sum up to ``most``, or one as good as the best, may have it."""
+        """By value, whether it may be in a sum up to ``most``; without it, in one as good as the best."""
         most = self.best if most is None else most
-        return self.of_values <= (most + SLACK * abs(most) if math.isfinite(most) else math.inf)
+        return self.of_values <= (most + RELATIVE_ROUNDING * abs(most) if math.isfinite(most) else math.inf)
 
     def promising(self, count: int) -> dict[str, Indices]:
-        """By variable, that many values: those of the least bounds, with the one that was chosen in the best sum. (Always as
-        many, so that the order of elimination is known from before.)"""
+        """By variable, ``count`` values of lowest bound, with the one in the best sum among them. The number is constant, so
+        that the elimination order is cached."""
         found = {}
         for name, left, start, end in zip(self.names, self.left, self.pairs.places, self.pairs.places[1:], strict=False):
             first = left[np.argsort(self.of_values[start:end], kind="stable")[:count]]
@@ -140,15 +141,15 @@ class ValueBounds:
         return found
 
     def bounds(self, name: str, values: int, others: float | None = None) -> Numbers:
-        """By value of a variable, a bound of all sums with it; ``values``: how many it had at first. Those that are no longer
-        looked at are beyond ``others``, or beyond the best."""
+        """By value of a variable, a lower bound of all sums with it; ``values``: how many it had at first. Pruned values get
+        ``others``, or the best sum."""
         at = self.names.index(name)
         found = np.full(values, self.best if others is None else others)
         found[self.left[at]] = self.of_values[self.pairs.places[at] : self.pairs.places[at + 1]]
         return found
 
     def restricted(self, keep: NDArray[np.bool_]) -> ValueBounds:
-        """The same without the values that are not in ``keep``."""
+        """The bounds without the values outside ``keep``."""
         p = self.pairs
         masks = [keep[start:end] for start, end in zip(p.places, p.places[1:], strict=False)]
         rows = [np.flatnonzero(mask) for mask in masks]
@@ -163,11 +164,23 @@ class ValueBounds:
         sizes = np.array([int(mask.sum()) for mask in masks])
         left = [numbers[mask] for numbers, mask in zip(self.left, masks, strict=True)]
         pairs = Pairs(sizes, _starts(sizes), p.first, p.second, *_edges(sizes, p.first, p.second), p.starts, p.of)
-        return ValueBounds(self.names, left, pairs, self.single[keep], _row(pieces), _row(moved), self.constant, self.forbidden,
-                           self.of_values[keep], self.best, self.chosen, self.lowest)
+        return ValueBounds(
+            self.names,
+            left,
+            pairs,
+            self.single[keep],
+            _row(pieces),
+            _row(moved),
+            self.constant,
+            self.forbidden,
+            self.of_values[keep],
+            self.best,
+            self.chosen,
+            self.lowest,
+        )
 
     def with_value(self, name: str, value: int) -> ValueBounds:
-        """The same for one value of a variable."""
+        """The bounds with one value of a variable fixed."""
         at = self.names.index(name)
         keep = np.ones(len(self.single), bool)
         keep[self.pairs.places[at] : self.pairs.places[at + 1]] = self.left[at] == value
@@ -177,10 +190,10 @@ class ValueBounds:
         return found
 
 
-def value_bounds(tables: Sequence[Table]) -> ValueBounds:
-    """Bounds of the sum of tables of at most two variables each, one variable or more in all.
+def value_bounds(tables: Sequence[CostTable]) -> ValueBounds:
+    """Bounds of the sum of tables of at most two variables each, at least one variable in all.
 
-    >>> chain = [Table(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), Table(("y", "z"), np.array([[9.0], [3.0]]))]
+    >>> chain = [CostTable(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), CostTable(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> found = value_bounds(chain)
     >>> found.sweep()
     >>> found.lowest, found.best, found.chosen, found.of_values.tolist()
@@ -189,7 +202,7 @@ def value_bounds(tables: Sequence[Table]) -> ValueBounds:
     extents: dict[str, int] = {}
     for item in tables:
         extents.update(zip(item.variables, item.values.shape, strict=True))
-    names = _walk(tables)
+    names = _sweep_order(tables)
     number = {name: place for place, name in enumerate(names)}
     sizes = np.array([extents[name] for name in names], np.int64)
     places = _starts(sizes)
@@ -200,7 +213,7 @@ def value_bounds(tables: Sequence[Table]) -> ValueBounds:
     spots, sides = _edges(sizes, first, second)
     single, double, constant = np.zeros(places[-1]), np.zeros(spots[-1]), 0.0
     ranges = [_range(item.values) for item in tables]
-    # sums that are forbidden cost more than any that is not
+    # forbidden sums cost more than any allowed one
     forbidden = 2 * math.fsum(highest - lowest for lowest, highest, _ in ranges) or 1.0
     for item, ordered, (lowest, _, whole) in zip(tables, walked, ranges, strict=True):
         constant += lowest
@@ -210,7 +223,7 @@ def value_bounds(tables: Sequence[Table]) -> ValueBounds:
             single[places[at] : places[at + 1]] += values
         elif ordered:
             edge = edges[ordered]
-            turned = aligned(Table(item.variables, values), ordered)
+            turned = aligned(CostTable(item.variables, values), ordered)
             double[spots[edge] : spots[edge + 1]].reshape(turned.shape)[...] += turned
     ends = np.concatenate((first, second))
     by_variable = np.argsort(ends, kind="stable")
@@ -222,7 +235,7 @@ def value_bounds(tables: Sequence[Table]) -> ValueBounds:
 
 
 def _range(values: Numbers) -> tuple[float, float, bool]:
-    """The least and the largest of what is finite, 0 where nothing is; and whether all is."""
+    """The least and the largest finite value, 0 where there is none; and whether all values are finite."""
     lowest, highest = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf))
     if math.isfinite(lowest) and math.isfinite(highest):
         return lowest, highest, True
@@ -230,9 +243,9 @@ def _range(values: Numbers) -> tuple[float, float, bool]:
     return (float(allowed.min()), float(allowed.max()), False) if allowed.size else (0.0, 0.0, False)
 
 
-def _walk(tables: Sequence[Table]) -> tuple[str, ...]:
-    """The variables in the order of the passes: as they first come, each followed by the chains that begin at it, so that what is
-    moved along a chain arrives in one pass."""
+def _sweep_order(tables: Sequence[CostTable]) -> tuple[str, ...]:
+    """The order of the variables in a pass: as they first occur, each followed by the chains that start at it, so that costs
+    move along a chain in one pass."""
     near: dict[str, dict[str, None]] = {}
     for item in tables:
         for name in item.variables:
@@ -244,12 +257,12 @@ def _walk(tables: Sequence[Table]) -> tuple[str, ...]:
             following = waiting.pop()
             if following not in found:
                 found[following] = None
-                waiting += (other for other in reversed(near[following]) if len(near[other]) <= CHAINED)
+                waiting += (other for other in reversed(near[following]) if len(near[other]) <= CHAIN_NEIGHBOURS)
     return tuple(found)
 
 
 def _edges(sizes: Indices, first: Indices, second: Indices) -> tuple[Indices, Indices]:
-    """Where tables begin, and what has moved out of them."""
+    """Start of each table's entries, and of what has moved out of it."""
     return _starts(sizes[first] * sizes[second]), _starts(sizes[first] + sizes[second])
 
 
@@ -266,8 +279,8 @@ def sweep(
     of: Indices, single: Numbers, double: Numbers, moved: Numbers, of_values: Numbers, least: Numbers, chosen: Indices,
     lowest: float, backward: bool,
 ) -> float:  # fmt: skip
-    """One pass over the variables; gives the new bound. ``least``: the least cost of each variable. Fills ``chosen``: of each
-    variable the value that costs least with those that were chosen before."""
+    """One pass over the variables; returns the new bound. ``least``: the least cost of each variable. Fills ``chosen`` with the
+    value of each variable that costs least given those chosen before."""
     count = len(sizes)
     costs = [single[places[v] : places[v + 1]] for v in range(count)]
     for v in range(count - 1, -1, -1) if backward else range(count):

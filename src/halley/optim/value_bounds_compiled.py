@@ -1,6 +1,5 @@
-"""The passes of `halley.optim.value_bounds` as one loop that numba compiles once and keeps on disk: the same steps in the same
-order, and the same numbers. Nothing imports this module but `value_bounds`: numba takes a good part of a second to load.
-"""
+"""The passes of `halley.optim.value_bounds` compiled by numba and cached on disk: the same steps in the same order, and the
+same numbers. Only `value_bounds` loads this module, because importing numba takes a good part of a second."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ INTS, FLOATS = types.Array(INT, 1, "C"), types.Array(FLOAT, 1, "C")
 
 @compiled(FLOAT(FLOATS, FLOATS))
 def least_of(line: Numbers, gone: Numbers) -> float:
-    """The least difference. Four are looked for side by side, as each comparison has to wait for the one before it."""
+    """The least difference. Four minima are computed independently, because each comparison has to wait for the one before it."""
     a = b = c = d = np.inf
     for k in range(len(line) >> 2):
         x = line[4 * k] - gone[4 * k]
@@ -40,7 +39,7 @@ def least_of(line: Numbers, gone: Numbers) -> float:
 def least_costs(
     double: Numbers, spot: int, rows: int, columns: int, by_row: bool, moved: Numbers, side: int, least: Numbers
 ) -> None:
-    """Of each row (or column) the least entry of a table, less what has ``moved`` from ``side`` on to the columns (or rows)."""
+    """For each row (or column) of a table, its least entry less what has ``moved`` to the columns (or rows), from ``side`` on."""
     if by_row:
         gone = moved[side : side + columns]
         for row in range(rows):
@@ -60,8 +59,8 @@ def sweep(
     of: Indices, single: Numbers, double: Numbers, moved: Numbers, of_values: Numbers, least: Numbers, chosen: Indices,
     lowest: float, backward: bool,
 ) -> float:  # fmt: skip
-    """As `halley.optim.value_bounds.sweep`. One long loop, because a call counts the references of all arrays that it passes:
-    the choice of a value in a function of its own took 1 to 7 % longer."""
+    """As `halley.optim.value_bounds.sweep`. One long loop, because a call updates the reference counts of all arrays that it
+    passes: the choice of a value in a function of its own took 1 to 7 % longer."""
     count, widest = len(sizes), sizes.max()
     share, joint, shared = np.empty(widest), np.empty(widest), np.empty(widest)
     for step in range(count):

@@ -1,1 +1,1 @@
-"""Pipelines and iterations of training: stages, schedules, their exact time, data parallelism."""
+"""Pipelines and training iterations: stages, schedules, their exact times, data parallelism."""

@@ -1,7 +1,8 @@
-"""Data parallelism: what is sharded over the ranks, and when its collectives hold up the work.
+"""Data parallelism: what is sharded over the ranks, and which of its collectives are exposed.
 
-The ranks of a stage share one network, apart from those of tensor parallelism and of the pipeline, whose collectives are part
-of the blocks' times. A block is a run of layers whose parameters are gathered, and whose gradients are reduced, at once.
+The data-parallel ranks of a stage share one network. Tensor parallelism and the pipeline have networks of their own; the
+collectives of tensor parallelism are part of the blocks' times. A block is a run of layers whose parameters are gathered, and
+whose gradients are reduced, together.
 
     sharded      each backward pass           after the last microbatch          after the optimizer step
     nothing                                   all-reduce of gradients
@@ -10,9 +11,9 @@ of the blocks' times. A block is a run of layers whose parameters are gathered, 
     parameters   all-gather, reduce-scatter   (the last of these)
                  (forward: all-gather)
 
-Reductions run beside the backward work of the blocks that follow; what is left after it is exposed. Collectives of one pass do
-not run beside the next pass: the first gather and the last scatter of each are exposed. Work is not slowed by collectives
-beside it.
+Reductions overlap with the backward work of the following blocks; what remains after it is exposed. Collectives of one pass do
+not overlap with the next pass, so the first gather and the last scatter of each pass are exposed. Collectives do not slow the
+work that they overlap with.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.formulas.training import drained_time, prefetched_time, sharded_backward_time
 from halley.ir.mapping import CollectiveKind
-from halley.pipeline.schedule import Pipeline, deal
+from halley.pipeline.schedule import TrainingPipeline, layers_per_chunk
 
 CollectiveTime = Callable[[CollectiveKind, Number], Number]
 """Time [s] of a collective over the data-parallel ranks, by kind and payload [B]: the whole vector of one rank (all-reduce),
-the whole gathered or unreduced vector (all-gather, reduce-scatter). Numbers and arrays alike."""
+the whole gathered or unreduced vector (all-gather, reduce-scatter). Accepts numbers and arrays."""
 
 
 class Sharded(IntEnum):
-    """What data-parallel ranks share out instead of keeping a copy each; the numbers are the stages of ZeRO."""
+    """What is sharded over the data-parallel ranks instead of replicated; the numbers are the stages of ZeRO."""
 
     NOTHING = 0
     OPTIMIZER = 1
@@ -43,27 +44,26 @@ class Sharded(IntEnum):
     PARAMETERS = 3
 
     def owners(self, ranks: Number) -> Number:
-        """How many of the data-parallel ranks have a share in the update of a parameter; all others repeat it."""
+        """How many of the data-parallel ranks divide the update of a parameter; 1 means that every rank computes it."""
         return 1 if self is Sharded.NOTHING else ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Bytes per parameter: ``weight`` and ``gradient`` as passes use them, ``state`` of the optimizer (master weight among
-    it)."""
+    """Bytes per parameter: ``weight`` and ``gradient`` as passes use them; ``state`` of the optimizer, with the master weight."""
 
     weight: int
     gradient: int
     state: int
 
     @property
-    def shares(self) -> tuple[tuple[int, Sharded], ...]:
-        """Bytes per parameter of weight, gradient and state, each with what has to be sharded for ranks to share it out."""
+    def sharded_from(self) -> tuple[tuple[int, Sharded], ...]:
+        """Bytes per parameter of weight, gradient and state, each with the stage of ZeRO from which it is sharded."""
         return (self.weight, Sharded.PARAMETERS), (self.gradient, Sharded.GRADIENTS), (self.state, Sharded.OPTIMIZER)
 
     def resident(self, offload: bool) -> tuple[tuple[int, Sharded], ...]:
-        """Of these ``shares`` what the chip itself holds: all but the optimizer's state where that is offloaded."""
-        return self.shares[:2] if offload else self.shares
+        """Those of `sharded_from` that the chip itself holds: without the optimizer's state where it is offloaded."""
+        return self.sharded_from[:2] if offload else self.sharded_from
 
 
 RECIPES: dict[str, Recipe] = {
@@ -87,10 +87,10 @@ def recipe(name: str) -> Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Layers as one chip runs them for one microbatch: ``forward``, ``backward`` [s], ``recompute`` [s] of forward work before
-    the backward pass; ``parameters`` [1] on the chip (before sharding over data-parallel ranks); ``activation`` [B] kept from
-    the forward pass to the backward pass; ``working`` [B] needed only while a pass is at work (recomputed activations too)."""
+class LayerBlock:
+    """Layers as one chip runs them for one microbatch. ``forward``, ``backward`` [s]; ``recompute`` [s]: forward work repeated
+    before the backward pass. ``parameters`` [1] on the chip, before sharding over data-parallel ranks. ``activation`` [B]
+    saved from the forward to the backward pass; ``working`` [B] needed only during a pass, recomputed activations included."""
 
     forward: Number
     backward: Number
@@ -100,28 +100,31 @@ class Block:
     working: Number = 0.0
 
     @property
-    def behind(self) -> Number:
+    def backward_work(self) -> Number:
         """All work of the backward pass [s]."""
         return self.recompute + self.backward
 
 
-Blocks = Sequence[Block]
+LayerBlocks = Sequence[LayerBlock]
 
-Known = tuple[Block, Number]
-"""A block and the time of its collective; an object that is kept shares its address with no other."""
+_KnownTime = tuple[LayerBlock, Number]
+"""A block and the time of its collective. Keeping the block keeps its address from being used again."""
 
 
-def dealt_out(layers: Blocks, pipeline: Pipeline, first: Blocks = (), last: Blocks = ()) -> tuple[Blocks, ...]:
-    """A stack of layers over the chunks of a pipeline, contiguous and as evenly as can be (`halley.pipeline.schedule.deal`);
-    ``first`` (embedding) and ``last`` (head, loss) go to the ends. Chunks of the same blocks are one object.
+def layers_of_chunks(
+    layers: LayerBlocks, pipeline: TrainingPipeline, first: LayerBlocks = (), last: LayerBlocks = ()
+) -> tuple[LayerBlocks, ...]:
+    """A stack of layers divided over the chunks of a pipeline, contiguous and as evenly as possible
+    (`halley.pipeline.schedule.layers_per_chunk`). ``first`` (embedding) and ``last`` (head, loss) go to the first and the
+    last chunk. Chunks of the same blocks are one object.
 
-    >>> [len(chunk) for chunk in dealt_out([Block(1, 2)] * 10, Pipeline(4, 8), first=[Block(0.1, 0.2)])]
+    >>> [len(chunk) for chunk in layers_of_chunks([LayerBlock(1, 2)] * 10, TrainingPipeline(4, 8), first=[LayerBlock(0.1, 0.2)])]
     [3, 3, 3, 2]
 
     Raises BadInput: fewer layers than chunks.
     """
-    counts = deal(len(layers), pipeline.last + 1)
-    known: dict[tuple[int, ...], Blocks] = {}
+    counts = layers_per_chunk(len(layers), pipeline.last + 1)
+    known: dict[tuple[int, ...], LayerBlocks] = {}
     found = []
     for chunk, (end, count) in enumerate(zip(accumulate(counts), counts, strict=True)):
         ends = first if chunk == 0 else (), last if chunk == pipeline.last else ()
@@ -132,76 +135,77 @@ def dealt_out(layers: Blocks, pipeline: Pipeline, first: Blocks = (), last: Bloc
 
 @dataclass(frozen=True, slots=True)
 class DataParallel:
-    """``ranks`` [1], a number or an array over plans; what is ``sharded``; the collectives' ``time``."""
+    """``ranks`` [1], a number or an array over plans; what is ``sharded``; ``time`` of the collectives."""
 
     ranks: Number
     sharded: Sharded
     time: CollectiveTime
     recipe: Recipe
-    _known: dict[tuple[CollectiveKind, int], Known] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[tuple[CollectiveKind, int], _KnownTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def gather(self, block: Block) -> Number:
+    def gather(self, block: LayerBlock) -> Number:
         """All-gather of a block's parameters [s]."""
         return self._time(CollectiveKind.ALL_GATHER, self.recipe.weight, block)
 
-    def reduction(self, block: Block) -> Number:
-        """All-reduce of a block's gradients, or reduce-scatter where each rank updates its share [s]."""
+    def reduction(self, block: LayerBlock) -> Number:
+        """All-reduce of a block's gradients, or reduce-scatter where each rank updates its own part [s]."""
         kind = CollectiveKind.ALL_REDUCE if self.sharded is Sharded.NOTHING else CollectiveKind.REDUCE_SCATTER
         return self._time(kind, self.recipe.gradient, block)
 
-    def _time(self, kind: CollectiveKind, word: int, block: Block) -> Number:
-        """A collective of ``word`` bytes per parameter [s], worked out once for a block."""
+    def _time(self, kind: CollectiveKind, word: int, block: LayerBlock) -> Number:
+        """Time of a collective of ``word`` bytes per parameter [s], computed once per block."""
         key = kind, id(block)
         if key not in self._known:
             self._known[key] = block, self.time(kind, word * block.parameters)
         return self._known[key][1]
 
-    def passes(self, blocks: Blocks) -> tuple[Number, Number]:
-        """Forward and backward pass of one microbatch [s], with what their collectives add."""
+    def passes(self, blocks: LayerBlocks) -> tuple[Number, Number]:
+        """Forward and backward pass of one microbatch [s], with the exposed time of their collectives."""
         if self.sharded is Sharded.PARAMETERS:
-            return self._fetched(blocks)
-        counted = runs(blocks)
+            return self._gathered_passes(blocks)
+        counted = run_lengths(blocks)
         ahead = total([count * block.forward for block, count in counted])
         if self.sharded is Sharded.GRADIENTS:
-            return ahead, self._summed(blocks)[0]
-        return ahead, total([count * block.behind for block, count in counted])
+            return ahead, self._reduced_backward(blocks)[0]
+        return ahead, total([count * block.backward_work for block, count in counted])
 
-    def _fetched(self, blocks: Blocks) -> tuple[Number, Number]:
-        """Forward and backward pass of one microbatch whose parameters are gathered [s]."""
+    def _gathered_passes(self, blocks: LayerBlocks) -> tuple[Number, Number]:
+        """Forward and backward pass of one microbatch with gathered parameters [s]."""
         gathers, scatters = [self.gather(block) for block in blocks], [self.reduction(block) for block in blocks]
-        backward = sharded_backward_time(gathers[::-1], [block.behind for block in reversed(blocks)], scatters[::-1])
+        backward = sharded_backward_time(gathers[::-1], [block.backward_work for block in reversed(blocks)], scatters[::-1])
         return prefetched_time(gathers, [block.forward for block in blocks]), backward
 
-    def _summed(self, blocks: Blocks) -> tuple[Number, Number, Number]:
-        """From the start of a backward pass on: when its gradients are summed over the ranks, and its work done; and how long its
-        reductions take [s]."""
+    def _reduced_backward(self, blocks: LayerBlocks) -> tuple[Number, Number, Number]:
+        """From the start of a backward pass [s]: when its gradients are reduced over the ranks, when its work ends; and the
+        total time of its reductions."""
         end: Number = 0
         work: Number = 0
         busy: Number = 0
-        for block, count in reversed(runs(blocks)):
-            behind, reduction = block.behind, self.reduction(block)
+        for block, count in reversed(run_lengths(blocks)):
+            behind, reduction = block.backward_work, self.reduction(block)
             end = drained_time(end, work + behind, behind, reduction, count)
             work, busy = work + count * behind, busy + count * reduction
         return end, work, busy
 
-    def drain(self, blocks: Blocks) -> tuple[Number, Number]:
-        """How long after a chunk's last backward pass its gradients are summed over the ranks, where the network has nothing else
-        to do; and how long their reductions take [s]."""
-        end, work, busy = self._summed(blocks)
+    def drain(self, blocks: LayerBlocks) -> tuple[Number, Number]:
+        """How long after a chunk's last backward pass its gradients are reduced over the ranks if the network is otherwise
+        idle; and the total time of these reductions [s]."""
+        end, work, busy = self._reduced_backward(blocks)
         return end - work, busy
 
-    def gathered_after(self, held: Iterable[tuple[Block, Number]]) -> Number:
-        """All-gathers of a stage's updated parameters after the optimizer step [s]; ``held``: how often it has each block."""
+    def parameter_gather(self, held: Iterable[tuple[LayerBlock, Number]]) -> Number:
+        """All-gathers of a stage's updated parameters after the optimizer step [s]; ``held``: the stage's blocks and how many
+        it has of each."""
         if self.sharded in (Sharded.NOTHING, Sharded.PARAMETERS):
             return 0.0
         return total([times * self.gather(block) for block, times in held])
 
 
-def runs(blocks: Blocks) -> list[tuple[Block, int]]:
-    """Blocks in their order; those in a row that are one object together, with how many they are.
+def run_lengths(blocks: LayerBlocks) -> list[tuple[LayerBlock, int]]:
+    """Consecutive blocks that are one object, once each, with their number.
 
-    >>> layer = Block(1, 2)
-    >>> [count for _, count in runs([Block(3, 4), layer, layer])]
+    >>> layer = LayerBlock(1, 2)
+    >>> [count for _, count in run_lengths([LayerBlock(3, 4), layer, layer])]
     [1, 2]
     """
     found = []

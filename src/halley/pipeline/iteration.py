@@ -1,7 +1,7 @@
-"""An iteration of training put together: passes, pipeline, data parallelism, optimizer. It adds no physics of its own.
+"""Time of a training iteration from passes, pipeline, data parallelism and optimizer. It adds no equations of its own.
 
-Every time may be a number or an array over plans of the same pipeline. The account is that of the stage that is done last; its
-parts add up to the iteration's time.
+Every time may be a number or an array over plans of the same pipeline. The breakdown is that of the stage that finishes last;
+its parts add up to the iteration's time.
 """
 
 from __future__ import annotations
@@ -19,64 +19,67 @@ from halley.formulas.numbers import Number, ceil_div
 from halley.formulas.pipeline import pipeline_bound
 from halley.formulas.timing import busy_time, total
 from halley.formulas.training import offloaded_step_time, optimizer_traffic, sharded_bytes
-from halley.pipeline.data_parallel import Block, Blocks, DataParallel, Sharded
-from halley.pipeline.makeup import Makeup, makeup, numbered, summed, table_of
-from halley.pipeline.recurrence import Times, pipeline_times
-from halley.pipeline.schedule import Integers, Pipeline
+from halley.pipeline.block_counts import BlockCounts, block_counts, numbered, summed, table_of
+from halley.pipeline.data_parallel import DataParallel, LayerBlock, LayerBlocks, Sharded
+from halley.pipeline.recurrence import PipelineTimes, pipeline_times
+from halley.pipeline.schedule import Integers, TrainingPipeline
 
 Floats = NDArray[np.float64]
 
-AROUND = 16
-"""Bytes per parameter that kernels around an optimizer's step move, as Megatron-LM runs them: fp32 gradients cleared, then read
-and written again as they are clipped; the fp32 master weight read again to be rounded."""
+EXTRA_OPTIMIZER_BYTES_PER_PARAMETER = 16
+"""Bytes per parameter that separate kernels move before and after an optimizer step in Megatron-LM: fp32 gradients are cleared,
+then read and written when they are clipped; the fp32 master weight is read again to be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """A step bound by memory: ``bandwidth`` [B/s] of the chip's memory, ``start`` [s] of its kernels. ``clipping``: gradients
-    are scaled by their norm over all chips, which takes ``norm_reduction`` [s] to sum. ``offload`` [B/s]: bandwidth, each way,
-    to a second tier of memory that keeps the state; None keeps it beside the weights. ``around`` [B]: per parameter, moved by
-    kernels of their own before and after it (gradients cleared, scaled; weights rounded)."""
+    """An optimizer step that is bound by memory. ``bandwidth`` [B/s] of the chip's memory; ``start`` [s] of its kernels.
+    ``clipping``: gradients are scaled by their norm over all chips, which takes ``norm_reduction`` [s] to reduce.
+    ``offload`` [B/s]: bandwidth, each way, to a second tier of memory that holds the state; None: the state is in the chip's
+    memory. ``extra_bytes`` [B]: per parameter, moved by separate kernels (clearing and scaling of gradients, rounding of
+    weights)."""
 
     bandwidth: Number
     start: Number = 0.0
     clipping: bool = False
     norm_reduction: Number = 0.0
     offload: Number | None = None
-    around: Number = 0.0
+    extra_bytes: Number = 0.0
 
     def norm_time(self, data: DataParallel, parameters: Number) -> Number:
-        """A chip reads its gradients [s]; those that it alone has, where they are scattered."""
+        """A chip reads its gradients [s]: only its own part where they are scattered."""
         own = sharded_bytes(parameters, data.recipe.gradient, data.sharded.owners(data.ranks))
         return busy_time(own, self.bandwidth)
 
     def step_time(self, data: DataParallel, parameters: Number) -> Number:
-        """A chip updates the parameters that are its own to update [s]."""
+        """A chip updates the parameters that it owns [s]."""
         own = parameters if data.sharded is Sharded.NOTHING else ceil_div(parameters, data.ranks)
         recipe = data.recipe
         traffic = optimizer_traffic(own, recipe.gradient, recipe.state, recipe.weight)
-        before = self.start + busy_time(own * self.around, self.bandwidth)
+        before = self.start + busy_time(own * self.extra_bytes, self.bandwidth)
         if self.offload is None:
             return before + busy_time(traffic, self.bandwidth)
         return before + offloaded_step_time(traffic, self.bandwidth, own * recipe.state, self.offload)
 
 
 @dataclass(frozen=True)
-class Training:
-    """``chunks`` [chunks] of blocks, in the order of the model; ``onward``, ``back`` [chunks - 1]: transfer of an activation
-    to the next chunk, of a gradient from it, for one microbatch [s]; ``holding``: a transfer holds its sender, else it runs
-    beside work. ``tied`` [s]: the first and the last stage add up the gradients of a table that both have.
+class PipelinedTraining:
+    """A training iteration. ``chunks`` [chunks] of blocks in the order of the model. ``onward``, ``back`` [chunks - 1] [s]:
+    transfer of one microbatch's activation to the next chunk, and of its gradient from it. ``blocking``: a transfer blocks
+    its sender; else it overlaps with work. ``tied`` [s]: reduction of the gradients of a table that the first and the last
+    stage share.
 
-    Raises BadInput: not as many chunks as the pipeline has, or one without blocks; transfers for other boundaries than there are.
+    Raises BadInput: another number of chunks than the pipeline's, or an empty chunk; another number of transfers than
+    boundaries.
     """
 
-    pipeline: Pipeline
-    chunks: Sequence[Blocks]
+    pipeline: TrainingPipeline
+    chunks: Sequence[LayerBlocks]
     data: DataParallel
     optimizer: Optimizer
     onward: Sequence[Number] = ()
     back: Sequence[Number] = ()
-    holding: bool = False
+    blocking: bool = False
     tied: Number = 0.0
 
     def __post_init__(self) -> None:
@@ -84,7 +87,7 @@ class Training:
         if len(self.chunks) != expected or not all(self.chunks):
             got = f"{len(self.chunks)} chunks, {sum(not blocks for blocks in self.chunks)} of them empty"
             wanted = f"{expected} chunks of at least one block ({self.pipeline.stages} stages x {self.pipeline.chunks})"
-            faults.append(Fault("training, chunks", wanted, got, "deal the layers out again"))
+            faults.append(Fault("training, chunks", wanted, got, "divide the layers over the chunks again"))
         for name, times in (("onward", self.onward), ("back", self.back)):
             if len(times) not in (0, self.pipeline.last):
                 wanted = f"{self.pipeline.last} transfers between chunks, or none"
@@ -93,12 +96,12 @@ class Training:
             raise BadInput(faults)
 
     @cached_property
-    def distinct(self) -> tuple[list[Blocks], list[Block], Makeup]:
-        """Chunks and blocks, each object once, and which of them chunks and stages have."""
+    def distinct(self) -> tuple[list[LayerBlocks], list[LayerBlock], BlockCounts]:
+        """Distinct chunks and blocks, and how many of them each chunk and stage has."""
         chunks, which = numbered(self.chunks)
         blocks, within = numbered([block for chunk in chunks for block in chunk])
         ends = [0, *accumulate(map(len, chunks))]
-        return chunks, blocks, makeup(which, tuple(within[a:b] for a, b in pairwise(ends)), self.pipeline.stages)
+        return chunks, blocks, block_counts(which, tuple(within[a:b] for a, b in pairwise(ends)), self.pipeline.stages)
 
     @cached_property
     def sizes(self) -> Floats:
@@ -111,8 +114,8 @@ class Training:
         """Parameters on a chip of a stage, before sharding over data-parallel ranks."""
         return total([times * block.parameters for block, times in self.held(stage)])
 
-    def held(self, stage: int) -> list[tuple[Block, int]]:
-        """The blocks of a stage, each object once, and how often it is there."""
+    def held(self, stage: int) -> list[tuple[LayerBlock, int]]:
+        """The distinct blocks of a stage with their numbers."""
         _, blocks, made = self.distinct
         counts = made.held[made.kind[stage]].tolist()
         return [(block, count) for block, count in zip(blocks, counts, strict=True) if count]
@@ -120,13 +123,12 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """Where the time of the stage that is done last goes, over all microbatches; arrays [plans] of seconds.
+    """Breakdown of the time of the stage that finishes last, over all microbatches; arrays [plans] [s].
 
-    ``forward``, ``recompute``, ``backward``: work of the blocks. ``sharding``: collectives of sharded gradients and parameters
-    that passes wait for. ``bubble``: it waits for other stages. ``transfers``: what those between stages add, whether they hold
-    the stage or it waits for them. ``reduction``: of gradients, exposed. ``waiting``: for other stages, where gradients are
-    clipped. ``norm``, ``step`` of the optimizer, ``gather`` of updated parameters. ``stage`` [plans]: which one that is; no
-    part of the time.
+    ``forward``, ``recompute``, ``backward``: work of the blocks. ``sharding``: exposed collectives of sharded gradients and
+    parameters. ``bubble``: waits for other stages. ``transfers``: time added by transfers between stages, blocking or waited
+    for. ``reduction``: exposed reduction of gradients. ``waiting``: for other stages before gradients are clipped. ``norm`` and
+    ``step`` of the optimizer; ``gather`` of updated parameters. ``stage`` [plans]: the number of that stage; not a time.
     """
 
     forward: Floats
@@ -152,12 +154,13 @@ class Iteration:
         return np.asarray(total(list(self.breakdown().values())))
 
 
-def iteration_time(training: Training, apart: bool = True) -> Iteration:
-    """Time of an iteration, taken apart. Not ``apart``, what transfers add is left in the bubble: half the effort, for a search.
+def iteration_time(training: PipelinedTraining, attribute_transfers: bool = True) -> Iteration:
+    """Time of an iteration and its breakdown. Without ``attribute_transfers``, time added by transfers counts as bubble; that
+    takes half as long to compute, for searches.
 
-    >>> from halley.pipeline.data_parallel import RECIPES, Block
+    >>> from halley.pipeline.data_parallel import RECIPES, LayerBlock
     >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
-    >>> two = Training(Pipeline(2, 5), [[Block(2.0, 3.0)], [Block(7.0, 11.0)]], alone, Optimizer(1e9))
+    >>> two = PipelinedTraining(TrainingPipeline(2, 5), [[LayerBlock(2.0, 3.0)], [LayerBlock(7.0, 11.0)]], alone, Optimizer(1e9))
     >>> found = iteration_time(two)
     >>> found.time.tolist(), found.forward.tolist(), found.bubble.tolist()
     ([95.0], [10.0], [70.0])
@@ -165,36 +168,36 @@ def iteration_time(training: Training, apart: bool = True) -> Iteration:
     pipeline, made, clipping = training.pipeline, training.distinct[2], training.optimizer.clipping
     passes = _passes(training)
     forward, backward = ([each[number] for number in made.chunk.tolist()] for each in zip(*passes, strict=True))
-    times = pipeline_times(pipeline, forward, backward, training.onward, training.back, training.holding)
-    done, reduced = times.stage_ends, _reduced(training, times)
-    transfers = apart and (len(training.onward) or len(training.back))
+    times = pipeline_times(pipeline, forward, backward, training.onward, training.back, training.blocking)
+    done, reduced = times.stage_ends, _gradients_summed(training, times)
+    transfers = attribute_transfers and (len(training.onward) or len(training.back))
     bare = pipeline_times(pipeline, forward, backward).stage_ends if transfers else done
-    after = _after(training)
+    after = _optimizer_times(training)
     known = reduced + after[0][made.kind]
-    # all stages wait for the norm
+    # the norm needs the gradients of all stages
     ready = np.broadcast_to(known.max(axis=0), known.shape) if clipping else known
     latest = (ready + (after[1] + after[2])[made.kind]).argmax(axis=0)
-    passed, ended, final, alone, together = (_of(latest, each) for each in (bare, done, reduced, known, ready))
+    passed, ended, final, alone, together = (_row_of_plan(latest, each) for each in (bare, done, reduced, known, ready))
     kind = made.kind[latest]
-    norm, step, gather = (_of(kind, each) for each in after)
+    norm, step, gather = (_row_of_plan(kind, each) for each in after)
     work = _work(training, kind, passes)
     waits = ended - passed, final - ended, together - alone
     norm = norm + (training.optimizer.norm_reduction if clipping else 0.0)
     return Iteration(*(*work, passed - work.sum(axis=0), *waits, norm, step, gather, latest))
 
 
-def _of(rows: Integers, table: Floats) -> Floats:
-    """[plans] of each plan the value in one of the rows of a table [rows, plans], or of one that holds for all plans."""
+def _row_of_plan(rows: Integers, table: Floats) -> Floats:
+    """[plans] for each plan, the value in one row of a table [rows, plans] or [rows, 1]."""
     return np.asarray(table[rows, np.arange(len(rows)) if table.shape[1] > 1 else 0])
 
 
-def _passes(training: Training) -> list[tuple[Number, Number]]:
+def _passes(training: PipelinedTraining) -> list[tuple[Number, Number]]:
     """Forward and backward pass of each distinct chunk [s]."""
     return [training.data.passes(blocks) for blocks in training.distinct[0]]
 
 
-def _work(training: Training, kind: Integers, passes: Sequence[tuple[Number, Number]]) -> Floats:
-    """[parts, plans] parts of the time that the passes of a stage of this ``kind`` [plans] take: forward, recompute, backward,
+def _work(training: PipelinedTraining, kind: Integers, passes: Sequence[tuple[Number, Number]]) -> Floats:
+    """[parts, plans] the time of the passes of a stage of this ``kind`` [plans], by part: forward, recompute, backward,
     sharding."""
     _, blocks, made = training.distinct
     names = ("forward", "recompute", "backward")
@@ -206,20 +209,20 @@ def _work(training: Training, kind: Integers, passes: Sequence[tuple[Number, Num
     return work
 
 
-def _after(training: Training) -> tuple[Floats, Floats, Floats]:
-    """[kinds, plans] parts of a stage's time once its gradients are summed: its own part of the norm, step, gather."""
+def _optimizer_times(training: PipelinedTraining) -> tuple[Floats, Floats, Floats]:
+    """[kinds, plans] times of a stage after its gradients are reduced: its part of the norm, step, gather."""
     data, optimizer, (_, blocks, made) = training.data, training.optimizer, training.distinct
     parameters = summed(made.held, training.sizes[:, 0])
     norm = optimizer.norm_time(data, parameters) if optimizer.clipping else np.zeros_like(parameters)
-    gather = data.gathered_after(zip(blocks, made.held.T[:, :, None], strict=True))
+    gather = data.parameter_gather(zip(blocks, made.held.T[:, :, None], strict=True))
     return norm, optimizer.step_time(data, parameters), np.zeros_like(parameters) + gather
 
 
-def _reduced(training: Training, times: Times) -> Floats:
-    """[stages, plans] when stages are done and their gradients are summed."""
+def _gradients_summed(training: PipelinedTraining, times: PipelineTimes) -> Floats:
+    """[stages, plans] when stages have finished and their gradients are reduced."""
     reduced = times.stage_ends
     if training.data.sharded < Sharded.GRADIENTS:
-        reduced = np.maximum(reduced, _drained(training, times.last_backward))
+        reduced = np.maximum(reduced, _drain_ends(training, times.last_backward))
     if np.any(np.asarray(training.tied) > 0):
         both = np.maximum(reduced[0], reduced[-1]) + training.tied
         reduced = np.broadcast_to(reduced, (len(reduced), both.shape[-1])).copy()
@@ -227,25 +230,25 @@ def _reduced(training: Training, times: Times) -> Floats:
     return reduced
 
 
-def _drained(training: Training, last_backward: Floats) -> Floats:
-    """[stages, plans] when a stage's gradients are summed that its network begins to sum after the last microbatch."""
+def _drain_ends(training: PipelinedTraining, last_backward: Floats) -> Floats:
+    """[stages, plans] when a stage's gradients are reduced if the reduction starts after the last microbatch."""
     pipeline, (chunks, _, made) = training.pipeline, training.distinct
     after, busy = (table_of(each) for each in zip(*(training.data.drain(blocks) for blocks in chunks), strict=True))
     shape = pipeline.chunks, pipeline.stages, -1
     busy = busy[made.chunk].reshape(shape)
-    # those of earlier chunks are still to follow
+    # chunks with a lower number finish later, so their reductions follow
     behind = after[made.chunk].reshape(shape) + np.cumsum(busy, axis=0) - busy
     return np.asarray((last_backward.reshape(shape) + behind).max(axis=0))
 
 
-def iteration_bound(training: Training) -> Number:
-    """Lower bound of an iteration's time [s], without running its schedule: the first stage is the last to finish its passes."""
+def iteration_bound(training: PipelinedTraining) -> Number:
+    """Lower bound of an iteration's time [s] that runs no schedule: the first stage is the last to finish its passes."""
     data, pipeline, made, first = training.data, training.pipeline, training.distinct[2], training.held(0)
     passes = _passes(training)
     forward, backward = ([each[number] for number in made.chunk.tolist()] for each in zip(*passes, strict=True))
     none = [0.0] * pipeline.last
-    given = () if training.holding else (training.onward, training.back)
+    given = () if training.blocking else (training.onward, training.back)
     onward, back = [times if len(times) else none for times in given] or [none, none]
     work = pipeline_bound(forward, backward, onward, back, pipeline.stages, pipeline.microbatches)
     last = data.reduction(training.chunks[0][0]) if data.sharded < Sharded.GRADIENTS else 0.0
-    return work + last + training.optimizer.step_time(data, training.parameters(0)) + data.gathered_after(first)
+    return work + last + training.optimizer.step_time(data, training.parameters(0)) + data.parameter_gather(first)

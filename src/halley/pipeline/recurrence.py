@@ -1,14 +1,14 @@
-"""Exact time of a pipeline with uneven stages, for many plans at once: a pass starts when its stage is free and its input
-there.
+"""Exact time of a pipeline with uneven stages, for many plans at once: a pass starts when its stage is free and its input has
+arrived.
 
     start = max(free[stage], arrival of the input),  end = start + duration,
     arrival at the next chunk = max(end, link free) + transfer
 
-in the order of a timetable, in which everything that a pass waits for comes first.
+in the order of a timetable, in which everything that a pass waits for precedes it.
 
-GPipe has a closed form. The recurrence of 1F1B only adds and takes maxima. Where all that a repeat of the timetable's body leaves
-behind is what the one before left, later by one and the same time, it goes on so in all repeats: those of a plan that has settled
-are not walked through, but added at that pace.
+GPipe has a closed form. The recurrence of 1F1B only adds and takes maxima. If one repeat of the timetable's body delays all
+state that it passes on by the same time as the repeat before, all later repeats do. The remaining repeats are then added at
+that rate instead of being computed.
 """
 
 from __future__ import annotations
@@ -24,102 +24,103 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
 from halley.formulas.pipeline import flow_shop_time
-from halley.pipeline.makeup import numbered, table_of
-from halley.pipeline.schedule import SWITCH, Integers, Pipeline, Schedule
-from halley.pipeline.timetable import ENDED, LINK, NONE, SOURCE, STAGE, TARGET, TIME, Section, Timetable, timetable
+from halley.pipeline.block_counts import numbered, table_of
+from halley.pipeline.schedule import SWITCH, Integers, PipelineSchedule, TrainingPipeline
+from halley.pipeline.timetable import ENDED, LINK, NONE, SOURCE, STAGE, TARGET, TIME, Timetable, TimetableSection, timetable
 
 Floats = NDArray[np.float64]
 
-Run = Callable[[Section, Integers, Floats, Floats, Floats], None]
-"""Does the passes of a section: [3, 2 chunks] rows of times, times [distinct, plans], table [places, plans], and the ends of last
-backward passes [chunks, plans]; writes the last two."""
+SectionRunner = Callable[[TimetableSection, Integers, Floats, Floats, Floats], None]
+"""Computes the passes of a section from rows of times [3, 2 chunks] and times [distinct, plans]; updates the table [places,
+plans] and the ends of last backward passes [chunks, plans]."""
 
-STEP_TIME, PASS_TIME = 1.5e-5, 1e-8
-"""About what NumPy takes for a step of passes, and for a pass of each plan [s]."""
+STEP_SECONDS, PASS_SECONDS = 1.5e-5, 1e-8
+"""Approximate NumPy time [s] of a step of passes, and of a pass for each plan."""
 
-BLOCK_BYTES = 2**20
-"""Times kept at once: plans are taken in blocks for which they fit a core's cache."""
+PLAN_BLOCK_BYTES = 2**20
+"""Size of the table of times for the plans that are computed together: it fits a core's cache."""
 
-STEADY = 1e-13
-"""Relative difference of times that is put down to rounding."""
+RELATIVE_ROUNDING = 1e-13
+"""Relative difference of times that counts as rounding."""
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """``last_backward`` [chunks, plans]: end of each chunk's backward pass of the last microbatch, when its gradients are
-    final; ``stage_ends`` [stages, plans]: when a stage is done with all passes, and with transfers that hold it [s]."""
+class PipelineTimes:
+    """``last_backward`` [chunks, plans] [s]: end of each chunk's backward pass of the last microbatch, when its gradients are
+    final. ``stage_ends`` [stages, plans] [s]: end of all passes of a stage, and of transfers that block it."""
 
     last_backward: Floats
     stage_ends: Floats
 
     @property
     def time(self) -> Floats:
-        """[plans] when all stages are done."""
+        """[plans] when all stages have finished."""
         return np.asarray(self.stage_ends.max(axis=0))
 
 
 def pipeline_times(
-    pipeline: Pipeline,
+    pipeline: TrainingPipeline,
     forward: Sequence[Number],
     backward: Sequence[Number],
     onward: Sequence[Number] = (),
     back: Sequence[Number] = (),
-    holding: bool = False,
-) -> Times:
-    """Run the schedule with these times, each a number or an array over plans.
+    blocking: bool = False,
+) -> PipelineTimes:
+    """Times of a schedule; each duration is a number or an array over plans.
 
-    ``forward``, ``backward`` [chunks]: pass of one microbatch through each chunk, in the order of the model [s]. ``onward``,
-    ``back`` [chunks - 1]: transfer of an activation to the next chunk, and of a gradient from it [s]; none given: they take no
-    time. A link carries one transfer at a time in each direction; with ``holding``, a transfer holds its sender instead.
+    ``forward``, ``backward`` [chunks] [s]: pass of one microbatch through each chunk, in the order of the model. ``onward``,
+    ``back`` [chunks - 1] [s]: transfer of an activation to the next chunk, and of a gradient from it; without them transfers
+    take no time. A link carries one transfer at a time in each direction. With ``blocking``, a transfer occupies its sender
+    instead.
 
-    >>> times = pipeline_times(Pipeline(2, 5), [2.0, 7.0], [3.0, 11.0])
+    >>> times = pipeline_times(TrainingPipeline(2, 5), [2.0, 7.0], [3.0, 11.0])
     >>> times.time.tolist(), times.last_backward.tolist()
     ([95.0], [[95.0], [92.0]])
 
-    Raises BadInput: not one time for each chunk, or each boundary between chunks.
+    Raises BadInput: not one time for each chunk, or for each boundary between chunks.
     """
     chunks = pipeline.last + 1
     _check_lengths(pipeline, {"forward": forward, "backward": backward}, chunks)
     onward, back = (given if len(given) else [0.0] * (chunks - 1) for given in (onward, back))
     _check_lengths(pipeline, {"onward": onward, "back": back}, chunks - 1)
-    # of the last chunk no activation leaves, of the first no gradient
+    # no activation leaves the last chunk, and no gradient the first
     work, leaving = [*forward, *backward], [*onward, 0.0, 0.0, *back]
     found, numbers = numbered([0.0, *work, *leaving])
     times, rows = table_of(found), np.array(numbers)
     none, (of_work, of_leaving) = np.full(2 * chunks, NONE), np.split(rows[1:], 2)
-    if pipeline.schedule is Schedule.GPIPE:
-        return _gpipe(pipeline, times[of_work], times[of_leaving], holding)
-    places = np.stack([of_work, of_leaving, none] if holding else [of_work, none, of_leaving])
+    if pipeline.schedule is PipelineSchedule.GPIPE:
+        return _gpipe(pipeline, times[of_work], times[of_leaving], blocking)
+    places = np.stack([of_work, of_leaving, none] if blocking else [of_work, none, of_leaving])
     compiled = SWITCH.kernels()
-    run: Run = compiled.run if compiled is not None else _run
+    run: SectionRunner = compiled.run if compiled is not None else _run
     passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))
     for block in _blocks(passes, times.shape[1]):
         last[:, block], ends[:, block] = _ends(run, passes, pipeline.stages, places, np.ascontiguousarray(times[:, block]))
-    return Times(last, ends)
+    return PipelineTimes(last, ends)
 
 
-def _gpipe(pipeline: Pipeline, passes: Floats, leaving: Floats, holding: bool) -> Times:
-    """GPipe in closed form: a stage is done when a backward flow shop that ends with it is."""
+def _gpipe(pipeline: TrainingPipeline, passes: Floats, leaving: Floats, blocking: bool) -> PipelineTimes:
+    """GPipe in closed form: a stage finishes with the backward flow shop that ends at it."""
     stages, jobs = pipeline.stages, pipeline.microbatches
-    held = leaving if holding else np.zeros_like(leaving)
+    held = leaving if blocking else np.zeros_like(leaving)
     work, moved = passes + held, leaving - held
-    # towards a stage, not from it: nothing comes back to the last one
+    # times of transfers to a stage; no gradient is sent to the last one
     back = np.concatenate((moved[stages + 1 :], np.zeros_like(moved[:1])))
     turned = _flow_shops(work[:stages], moved[:stages], jobs)[-1]
     ends = turned + _flow_shops(work[stages:][::-1], back[::-1], jobs)[::-1]
-    return Times(ends - held[stages:], ends)
+    return PipelineTimes(ends - held[stages:], ends)
 
 
 def _flow_shops(stages: Floats, links: Floats, jobs: int) -> Floats:
-    """[stages, plans] time of the flow shop that ends with each stage and the link behind it."""
+    """[stages, plans] time of the flow shop that ends with each stage and its outgoing link."""
     # a running sum adds in the same order for any number of plans
     return np.asarray(flow_shop_time(np.cumsum(stages + links, axis=0), np.maximum.accumulate(np.maximum(stages, links)), jobs))
 
 
-def _ends(run: Run, found: Timetable, stages: int, rows: Integers, times: Floats) -> tuple[Floats, Floats]:
+def _ends(run: SectionRunner, found: Timetable, stages: int, rows: Integers, times: Floats) -> tuple[Floats, Floats]:
     """[chunks, plans] ends of the last backward passes, [stages, plans] of all passes. ``rows`` [3, 2 chunks] of ``times``
-    [distinct, plans]: how long a pass takes, how long it then holds its stage, and how long its result is on the way."""
+    [distinct, plans]: duration of a pass, how long it then blocks its stage, and how long its result is in transfer."""
     table, last = np.zeros((found.places, times.shape[1])), np.empty((rows.shape[1] // 2, times.shape[1]))
     run(found.prologue, rows, times, table, last)
     if found.repeats:
@@ -128,12 +129,13 @@ def _ends(run: Run, found: Timetable, stages: int, rows: Integers, times: Floats
     return last, table[:stages]
 
 
-def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, table: Floats) -> Floats:
-    """[live, plans] what all repeats of the body make of what the prologue leaves in the ``table``.
+def _repeated(run: SectionRunner, found: Timetable, rows: Integers, times: Floats, table: Floats) -> Floats:
+    """[live, plans] the state after all repeats of the body, from the state of the prologue in the ``table``.
 
-    What a body leaves are maxima of sums of what it finds: convex, and moved along with all that it finds. Where a body moves all
-    times alike, so do all later ones. Where two in a row move each as far, and so does one that starts ``jump`` bodies further
-    on at that rate, so do all between: what is convex, and linear at both ends of a stretch, is linear on it.
+    A body maps its input state to maxima of sums: a convex function that commutes with shifts in time. If a body shifts all of
+    the state by one time, so do all later bodies. If two consecutive bodies shift each entry equally, and so does a body that
+    starts ``jump`` bodies later at that rate, so do all between, because a convex function that is linear at both ends of an
+    interval is linear on it.
     """
     state, last = table[found.live], np.empty((0, 0))
     after, running = np.empty_like(state), np.arange(state.shape[1])
@@ -146,7 +148,7 @@ def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, table: 
         table[found.live] = start
         run(found.body, rows, times, table, last)
         end = table[found.live]
-        moved, rounding = end - start, STEADY * end.max(axis=0)
+        moved, rounding = end - start, RELATIVE_ROUNDING * end.max(axis=0)
         same = np.abs(moved - step).max(axis=0) <= rounding
         tried = jump > 0
         taken = same | ~tried
@@ -167,29 +169,29 @@ def _repeated(run: Run, found: Timetable, rows: Integers, times: Floats, table: 
     return after
 
 
-def _run(section: Section, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
+def _run(section: TimetableSection, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
     """The passes of a section, step by step."""
     works, holds, moves = rows[:, section.passes[:, TIME]]
-    holding = bool((holds != NONE).any())
+    blocking = bool((holds != NONE).any())
     for first, stop, stage, source, target, link, final in _steps(section):
         end = np.maximum(table.take(stage, 0), table.take(source, 0))
         end += times.take(works[first:stop], 0)
         if final is not None:
             last[section.passes[first + final, ENDED]] = end[final]
-        if holding:
+        if blocking:
             end += times.take(holds[first:stop], 0)
         table[stage] = end
         np.maximum(end, table.take(link, 0), out=end)
         end += times.take(moves[first:stop], 0)
         table[link] = end
         table[target] = end
-    SWITCH.spent += (len(section.starts) - 1) * STEP_TIME + len(section.passes) * times.shape[1] * PASS_TIME
+    SWITCH.spent += (len(section.starts) - 1) * STEP_SECONDS + len(section.passes) * times.shape[1] * PASS_SECONDS
 
 
 @lru_cache(maxsize=256)
-def _steps(section: Section) -> list[tuple[int, int, Integers, Integers, Integers, Integers, Integers | None]]:
-    """The first pass of each step and the one behind its last; their stages, sources, targets and links; and which of them are
-    the last backward passes of a chunk, if any are."""
+def _steps(section: TimetableSection) -> list[tuple[int, int, Integers, Integers, Integers, Integers, Integers | None]]:
+    """For each step: its first pass and the end of its passes; their stages, sources, targets and links; and which are last
+    backward passes of a chunk, if any."""
     columns = [np.ascontiguousarray(section.passes[:, column]) for column in (STAGE, SOURCE, TARGET, LINK, ENDED)]
     found = []
     for first, stop in pairwise(section.starts.tolist()):
@@ -200,12 +202,12 @@ def _steps(section: Section) -> list[tuple[int, int, Integers, Integers, Integer
 
 
 def _blocks(found: Timetable, plans: int) -> Iterator[slice]:
-    """Plans in blocks whose times take at most `BLOCK_BYTES`."""
-    step = max(1, BLOCK_BYTES // (8 * found.places))
+    """Slices of plans whose tables take at most `PLAN_BLOCK_BYTES`."""
+    step = max(1, PLAN_BLOCK_BYTES // (8 * found.places))
     return (slice(first, min(first + step, plans)) for first in range(0, plans, step))
 
 
-def _check_lengths(pipeline: Pipeline, given: dict[str, Sequence[Number]], length: int) -> None:
+def _check_lengths(pipeline: TrainingPipeline, given: dict[str, Sequence[Number]], length: int) -> None:
     expected = f"{length} of them, for {pipeline.stages} stages x {pipeline.chunks} chunks"
     faults = [Fault(f"times {name}", expected, str(len(times))) for name, times in given.items() if len(times) != length]
     if faults:

@@ -1,7 +1,6 @@
-"""The recurrence of `halley.pipeline.recurrence` as one loop that numba compiles once and keeps on disk: the same operations in
-the same order, and the same numbers. Nothing imports this module but `halley.pipeline.schedule.SWITCH`: numba takes a good part
-of a second to load.
-"""
+"""The recurrence of `halley.pipeline.recurrence` compiled by numba and cached on disk: the same operations in the same order,
+and the same numbers. Only `halley.pipeline.schedule.SWITCH` loads this module, because importing numba takes a good part of
+a second."""
 
 from __future__ import annotations
 
@@ -10,40 +9,41 @@ from numba import types
 from numpy.typing import NDArray
 
 from halley.optim.jit import DOUBLES, FLOAT, INT, Doubles, compiled, pointer
-from halley.pipeline.schedule import walk
-from halley.pipeline.timetable import ENDED, LINK, NONE, SOURCE, STAGE, TARGET, TIME, Section
+from halley.pipeline.schedule import run_schedule
+from halley.pipeline.timetable import ENDED, LINK, NONE, SOURCE, STAGE, TARGET, TIME, TimetableSection
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-WIDTH = 128
-"""Plans that are timed at once: enough to make a pass's start cheap, few enough that their tables stay in a core's caches."""
+PLANS_AT_ONCE = 128
+"""Plans that are timed together: enough to amortise the overhead of a pass, few enough that their tables fit a core's caches.
+"""
 
 INTS, INT_ROWS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
 ROWS = types.Array(FLOAT, 2, "C")
 
 
-walk_on = compiled(INT(INTS, INTS, INTS, INT, INTS, INTS, INTS))(walk)
-"""`halley.pipeline.schedule.walk` in machine code."""
+run_schedule_compiled = compiled(INT(INTS, INTS, INTS, INT, INTS, INTS, INTS))(run_schedule)
+"""`halley.pipeline.schedule.run_schedule` in machine code."""
 
 
 @compiled(types.void(DOUBLES, DOUBLES, DOUBLES, INT))
 def work(free: Doubles, arrival: Doubles, times: Doubles, plans: int) -> None:
-    """When passes end: they start when their stage is free and their input there."""
+    """Ends of passes: a pass starts when its stage is free and its input has arrived."""
     for i in range(plans):
         free[i] = (free[i] if free[i] > arrival[i] else arrival[i]) + times[i]
 
 
 @compiled(types.void(DOUBLES, DOUBLES, INT))
 def hold(free: Doubles, holding: Doubles, plans: int) -> None:
-    """When stages are free whose results hold them."""
+    """When stages are free after transfers that block them."""
     for i in range(plans):
         free[i] = free[i] + holding[i]
 
 
 @compiled(types.void(DOUBLES, DOUBLES, DOUBLES, DOUBLES, INT))
 def send(free: Doubles, moving: Doubles, link: Doubles, arrival: Doubles, plans: int) -> None:
-    """When results are there."""
+    """When results arrive."""
     for i in range(plans):
         there = (free[i] if free[i] > link[i] else link[i]) + moving[i]
         link[i] = there
@@ -52,10 +52,10 @@ def send(free: Doubles, moving: Doubles, link: Doubles, arrival: Doubles, plans:
 
 @compiled(types.void(INT_ROWS, INT_ROWS, ROWS, ROWS, ROWS))
 def run_all(passes: Integers, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
-    """The passes of a section, one after the other, for `WIDTH` plans at a time."""
+    """The passes of a section in order, for `PLANS_AT_ONCE` plans at a time."""
     step = 8 * table.shape[1]
-    for first in range(0, table.shape[1], WIDTH):
-        plans = min(WIDTH, table.shape[1] - first)
+    for first in range(0, table.shape[1], PLANS_AT_ONCE):
+        plans = min(PLANS_AT_ONCE, table.shape[1] - first)
         at, given = table.ctypes.data + 8 * first, times.ctypes.data + 8 * first
         for number in range(len(passes)):
             free, time = pointer(at + step * passes[number, STAGE]), passes[number, TIME]
@@ -68,6 +68,6 @@ def run_all(passes: Integers, rows: Integers, times: Floats, table: Floats, last
             send(free, pointer(given + step * rows[2, time]), link, target, plans)
 
 
-def run(section: Section, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
+def run(section: TimetableSection, rows: Integers, times: Floats, table: Floats, last: Floats) -> None:
     """The passes of a section."""
     run_all(section.passes, rows, times, table, last)

@@ -14,58 +14,58 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.formulas.pipeline import passes_in_flight, warmup_passes
-from halley.optim.switch import Switch
+from halley.optim.switch import CompiledLoops
 
 Integers = NDArray[np.int64]
 
 Numbers: TypeAlias = list[int] | Integers
-"""A list of whole numbers, or an array of them."""
+"""A list or an array of integers."""
 
-SWITCH = Switch("halley.pipeline.recurrence_compiled", patience=2.0)
-"""Whether pipelines are walked through compiled: not before that has taken twice what it takes to load the loops, which also take
-130 MiB."""
+SWITCH = CompiledLoops("halley.pipeline.recurrence_compiled", load_after=2.0)
+"""Whether schedules run compiled: only after work that took twice as long as loading the loops, which also take 130 MiB."""
 
-SHORT_GROUPS = 4
-"""Whole groups of as many microbatches as stages that show all that longer 1F1B pipelines do: stages run ahead by less than two,
-and what is there twice comes again."""
+GROUPS_WITHOUT_REPEATS = 4
+"""Groups of as many microbatches as stages after which a 1F1B pipeline only repeats itself: stages run ahead by less than two
+groups, and a state that occurs twice recurs."""
 
-CHUNK_LIMIT = 1024
-MICROBATCH_LIMIT = 65_536
-"""What a pipeline may have: beyond, a schedule takes minutes to walk through, and nobody builds it."""
+MAX_CHUNKS = 1024
+MAX_MICROBATCHES = 65_536
+"""Limits of a pipeline: larger schedules take minutes to compute and are not built in practice."""
 
 
-class Schedule(StrEnum):
-    """In which order a stage runs its passes. 1F1B with several chunks per stage is interleaved 1F1B."""
+class PipelineSchedule(StrEnum):
+    """The order in which a stage runs its passes. 1F1B with several chunks per stage is interleaved 1F1B."""
 
     GPIPE = "gpipe"
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
-    """``chunks`` of layers per stage: chunk c of stage s is number c S + s in the order of the model, S the stages.
+class TrainingPipeline:
+    """``chunks`` of layers per stage: chunk c of stage s has number c S + s in the order of the model, where S is the number of
+    stages.
 
-    Raises BadInput: numbers below 1; chunks where there is one stage, or GPipe; a last group of microbatches with which stages
-    of an interleaved schedule would wait for each other.
+    Raises BadInput: numbers below 1; several chunks with one stage or with GPipe; a last group of microbatches with which an
+    interleaved schedule deadlocks.
     """
 
     stages: int
     microbatches: int
     chunks: int = 1
-    schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
+    schedule: PipelineSchedule = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
 
     def __post_init__(self) -> None:
         numbers = (("stages", self.stages), ("microbatches", self.microbatches), ("chunks", self.chunks))
         faults = [_whole(f"pipeline, {name}", number) for name, number in numbers if not _is_whole(number)]
         if not faults:
             faults = self._limits()
-        if not faults and self.chunks > 1 and (self.stages == 1 or self.schedule is Schedule.GPIPE):
+        if not faults and self.chunks > 1 and (self.stages == 1 or self.schedule is PipelineSchedule.GPIPE):
             remedy = "take 1 chunk, or schedule 1f1b over several stages"
             faults.append(Fault("pipeline, chunks", "1 with GPipe and with a single stage", str(self.chunks), remedy))
         if faults:
             raise BadInput(faults)
-        # the walk through a schedule takes long; where the rule says that it goes on, tests against the simulation found no other
-        if self.chunks > 1 and not goes_on(self.stages, self.microbatches, self.chunks) and deadlocked(self):
+        # running a schedule takes long; the rule agrees with it in all tests
+        if self.chunks > 1 and not never_deadlocks(self.stages, self.microbatches, self.chunks) and deadlocked(self):
             below, above = ((self.microbatches // self.stages + more) * self.stages for more in (0, 1))
             near = " or ".join(str(count) for count in (below, above) if count)
             expected = f"microbatches whose last group of fewer than {self.stages} keeps all stages going"
@@ -74,7 +74,7 @@ class Pipeline:
 
     def _limits(self) -> list[Fault]:
         chunks = self.stages * self.chunks
-        limits = (("stages x chunks", chunks, CHUNK_LIMIT), ("microbatches", self.microbatches, MICROBATCH_LIMIT))
+        limits = (("stages x chunks", chunks, MAX_CHUNKS), ("microbatches", self.microbatches, MAX_MICROBATCHES))
         return [Fault(f"pipeline, {name}", f"at most {limit}", str(got)) for name, got, limit in limits if got > limit]
 
     @property
@@ -83,30 +83,30 @@ class Pipeline:
         return self.stages * self.chunks - 1
 
     def warmup(self, stage: int) -> int:
-        """Forward passes that a stage runs ahead."""
+        """Number of forward passes that a stage runs before its first backward pass."""
         passes = self.microbatches * self.chunks
-        if self.schedule is Schedule.GPIPE:
+        if self.schedule is PipelineSchedule.GPIPE:
             return passes
         return min(passes, int(warmup_passes(self.stages, self.chunks, stage)))
 
     def in_flight(self, stage: int) -> int:
-        """Most passes whose activations a stage keeps at once."""
+        """Largest number of passes whose activations a stage holds at once."""
         return int(passes_in_flight(self.warmup(stage), self.chunks, self.microbatches))
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Passes of all stages, by index arithmetic. Both arrays [passes of a stage] hold for every stage: ``chunk`` of a stage,
-    and ``microbatch``, of its k-th forward pass; the k-th backward pass has the same microbatch and chunk v - 1 - c."""
+class PassOrder:
+    """The order of passes, the same for every stage. ``chunk`` and ``microbatch`` [passes of a stage]: of the k-th forward
+    pass. The k-th backward pass has the same microbatch, and chunk v - 1 - c of v chunks."""
 
     chunk: Integers
     microbatch: Integers
 
 
-def order(pipeline: Pipeline) -> Order:
-    """Groups of as many microbatches as stages go through a stage's chunks one after the other.
+def pass_order(pipeline: TrainingPipeline) -> PassOrder:
+    """The order of passes: each group of as many microbatches as stages passes through a stage's chunks in turn.
 
-    >>> order(Pipeline(2, 4, 2)).chunk.tolist(), order(Pipeline(2, 4, 2)).microbatch.tolist()
+    >>> pass_order(TrainingPipeline(2, 4, 2)).chunk.tolist(), pass_order(TrainingPipeline(2, 4, 2)).microbatch.tolist()
     ([0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 2, 3, 2, 3])
     """
     stages, chunks, microbatches = pipeline.stages, pipeline.chunks, pipeline.microbatches
@@ -114,22 +114,23 @@ def order(pipeline: Pipeline) -> Order:
     group = number // (stages * chunks)
     size = np.minimum(stages, microbatches - group * stages)
     within = number - group * stages * chunks
-    return Order(within // size, group * stages + within % size)
+    return PassOrder(within // size, group * stages + within % size)
 
 
-def walk(
+def run_schedule(
     chunk: Numbers, microbatch: Numbers, warmup: Numbers, chunks: int, done: Numbers, counts: Numbers, found: Numbers
 ) -> int:
-    """Run all stages as far as they get, and write ``found`` [passes x (step, stage, direction, chunk, microbatch)], where each
-    pass takes one step and starts as soon as it can. Returns how many passes it got to: fewer than all where stages deadlock.
+    """Runs all stages as far as possible, where each pass takes one step and starts as soon as it can. Writes ``found`` [passes
+    x (step, stage, direction, chunk, microbatch)] and returns the number of passes run: fewer than all if the stages
+    deadlock.
 
-    ``chunk``, ``microbatch`` [passes of a stage]: `halley.pipeline.schedule.Order`; ``warmup`` [stages]; ``chunks`` per stage.
-    Zeros to work with: ``done`` [2 x chunks of the model x microbatches], ``counts`` [3 x stages]. Plain loops over rows of
-    numbers, so that it can be compiled as it is, and goes fast over lists where it is not.
+    ``chunk``, ``microbatch`` [passes of a stage]: as in `PassOrder`; ``warmup`` [stages]; ``chunks`` per stage. Work space,
+    zero on entry: ``done`` [2 x chunks of the model x microbatches], ``counts`` [3 x stages]. Plain loops, which can be
+    compiled unchanged and are fast over lists otherwise.
     """
     stages, count = len(warmup), len(chunk)
     last, microbatches = stages * chunks - 1, count // chunks
-    # of each stage: forward passes, backward passes, and the step in which it is free
+    # counts of each stage: forward passes, backward passes, and the step in which it is free
     behind_at, free_at, back_at = stages, 2 * stages, (last + 1) * microbatches
     passes, before = 0, -1
     while passes > before:
@@ -137,7 +138,7 @@ def walk(
         for stage in range(stages):
             while counts[behind_at + stage] < count:
                 ahead, behind = counts[stage], counts[behind_at + stage]
-                # forward while fewer than warmup + 1 are in flight
+                # forward while at most warmup passes are in flight
                 back = 1 if ahead == count or ahead - behind > warmup[stage] else 0
                 number = behind if back else ahead
                 of, which = microbatch[number], (chunks - 1 - chunk[number] if back else chunk[number]) * stages + stage
@@ -160,45 +161,46 @@ def walk(
     return passes
 
 
-def in_steps(pipeline: Pipeline) -> Integers:
-    """[passes, (step, stage, direction (0 forward), chunk in the order of the model, microbatch)] of a 1F1B schedule whose passes
-    all take one step, by step and stage. Raises BadInput: stages wait for each other."""
-    plan, stages, compiled = order(pipeline), pipeline.stages, SWITCH.kernels()
+def unit_time_schedule(pipeline: TrainingPipeline) -> Integers:
+    """[passes, (step, stage, direction (0 forward), chunk in the order of the model, microbatch)] of a 1F1B schedule whose
+    passes take one step each, sorted by step and stage. Raises BadInput: the stages deadlock."""
+    plan, stages, compiled = pass_order(pipeline), pipeline.stages, SWITCH.kernels()
     warmup = np.array([pipeline.warmup(stage) for stage in range(stages)])
     passes = 2 * len(plan.chunk) * stages
     sizes = passes, 3 * stages, 5 * passes
     if compiled is not None:
-        room: list[Numbers] = [np.zeros(size, np.int64) for size in sizes]
-        got = compiled.walk_on(plan.chunk, plan.microbatch, warmup, pipeline.chunks, *room)
+        buffers: list[Numbers] = [np.zeros(size, np.int64) for size in sizes]
+        got = compiled.run_schedule_compiled(plan.chunk, plan.microbatch, warmup, pipeline.chunks, *buffers)
     else:
-        room = [[0] * size for size in sizes]
-        got = walk(plan.chunk.tolist(), plan.microbatch.tolist(), warmup.tolist(), pipeline.chunks, *room)
+        buffers = [[0] * size for size in sizes]
+        got = run_schedule(plan.chunk.tolist(), plan.microbatch.tolist(), warmup.tolist(), pipeline.chunks, *buffers)
     if got < passes:
         raise BadInput(Fault("pipeline", "a schedule whose stages can all go on", f"{pipeline}, which deadlocks"))
-    found = np.asarray(room[2], np.int64).reshape(passes, 5)
+    found = np.asarray(buffers[2], np.int64).reshape(passes, 5)
     return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 
-def shortened(pipeline: Pipeline) -> tuple[Pipeline, int]:
-    """A pipeline with the groups of microbatches left out that do again what those before them did, and how many these are; none
-    of GPipe.
+def without_repeats(pipeline: TrainingPipeline) -> tuple[TrainingPipeline, int]:
+    """The pipeline without the groups of microbatches that repeat what those before them do, and the number of these groups; 0
+    for GPipe.
 
-    >>> shortened(Pipeline(2, 101))[0].microbatches, shortened(Pipeline(2, 101))[1], shortened(Pipeline(2, 9))[1]
+    >>> short, groups = without_repeats(TrainingPipeline(2, 101))
+    >>> short.microbatches, groups, without_repeats(TrainingPipeline(2, 9))[1]
     (9, 46, 0)
 
-    Raises BadInput: its stages wait for each other.
+    Raises BadInput: the shorter pipeline deadlocks.
     """
-    spare = pipeline.microbatches // pipeline.stages - SHORT_GROUPS
-    if spare <= 0 or pipeline.schedule is Schedule.GPIPE:
+    spare = pipeline.microbatches // pipeline.stages - GROUPS_WITHOUT_REPEATS
+    if spare <= 0 or pipeline.schedule is PipelineSchedule.GPIPE:
         return pipeline, 0
     return replace(pipeline, microbatches=pipeline.microbatches - spare * pipeline.stages), spare
 
 
-def goes_on(stages: int, microbatches: int, chunks: int) -> bool:
-    """Whether the stages of an interleaved schedule never wait for each other in a circle: its last group of microbatches is
-    whole or the only one, or leaves out at most two stages; with two chunks one microbatch may be left over too.
+def never_deadlocks(stages: int, microbatches: int, chunks: int) -> bool:
+    """Whether an interleaved schedule is known not to deadlock: its last group of microbatches is full, is the only one, or
+    lacks at most two microbatches; with two chunks per stage it may also have a single one.
 
-    >>> goes_on(8, 24, 3), goes_on(8, 25, 3), goes_on(8, 25, 2), goes_on(8, 5, 3)
+    >>> never_deadlocks(8, 24, 3), never_deadlocks(8, 25, 3), never_deadlocks(8, 25, 2), never_deadlocks(8, 5, 3)
     (True, False, True, True)
     """
     rest = microbatches % stages
@@ -206,22 +208,22 @@ def goes_on(stages: int, microbatches: int, chunks: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def deadlocked(pipeline: Pipeline) -> bool:
-    """Whether stages of a schedule wait for each other for ever."""
+def deadlocked(pipeline: TrainingPipeline) -> bool:
+    """Whether the stages of a schedule deadlock."""
     try:
-        # a shorter one checks itself as it is made
-        if not shortened(pipeline)[1]:
-            in_steps(pipeline)
+        # a shorter pipeline checks itself when it is constructed
+        if not without_repeats(pipeline)[1]:
+            unit_time_schedule(pipeline)
     except BadInput:
         return True
     return False
 
 
-def deal(layers: int, parts: int) -> tuple[int, ...]:
-    """Whole layers over chunks of a pipeline, as evenly as can be. What is left over goes one each to the chunks before the
-    last: the last has the head as well, and the first keep the most activations.
+def layers_per_chunk(layers: int, parts: int) -> tuple[int, ...]:
+    """Layers divided over the chunks of a pipeline as evenly as possible. The remainder goes, one layer each, to the last
+    chunks but the last one: the last chunk also has the head, and the first ones hold the most activations.
 
-    >>> deal(10, 4)
+    >>> layers_per_chunk(10, 4)
     (2, 3, 3, 2)
 
     Raises BadInput: fewer layers than parts.
@@ -237,8 +239,8 @@ def deal(layers: int, parts: int) -> tuple[int, ...]:
 
 
 def layers_before(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
-    """[chunks + 1, kinds] how many layers of each kind come before each chunk, and at last in all; ``kinds``: layers of each, in
-    the order of the model; ``layers`` [chunks]: how many each chunk has.
+    """[chunks + 1, kinds] the number of layers of each kind before each chunk, and in all. ``kinds``: layers of each kind, in
+    the order of the model; ``layers`` [chunks]: layers of each chunk.
 
     >>> layers_before((2, 4), (1, 3, 2)).tolist()
     [[0, 0], [1, 0], [2, 2], [2, 4]]
@@ -249,7 +251,7 @@ def layers_before(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
 
 
 def parts_of_chunks(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
-    """[chunks, 1 + kinds + 1] how many of each part of a model each chunk has: embedding, layers of each kind, head. The first
+    """[chunks, 1 + kinds + 1] how many of each part of a model a chunk has: embedding, layers of each kind, head. The first
     chunk has the embedding, the last one the head; ``kinds`` and ``layers`` as in `layers_before`.
 
     >>> parts_of_chunks((2, 4), (1, 3, 2)).tolist()
@@ -261,7 +263,7 @@ def parts_of_chunks(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
 
 
 def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:
-    """Raises BadInput: degrees that are no whole numbers, or do not multiply to the chips.
+    """Raises BadInput: degrees that are not positive integers, or whose product is not the number of chips.
 
     >>> check_degrees(64, {"data": 4, "pipeline": 2, "tensor": 8})
     """
@@ -275,12 +277,12 @@ def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:
 
 
 def microbatches(batch: int, ranks: int, microbatch: int) -> int:
-    """Microbatches that each data-parallel rank runs in an iteration.
+    """Number of microbatches that each data-parallel rank runs in an iteration.
 
     >>> microbatches(2048, 16, 4)
     32
 
-    Raises BadInput: they do not divide the batch.
+    Raises BadInput: ranks x microbatch does not divide the batch.
     """
     named = (("batch", batch), ("data-parallel ranks", ranks), ("sequences of a microbatch", microbatch))
     faults = [_whole(name, number) for name, number in named if not _is_whole(number)]

@@ -1,11 +1,12 @@
-"""The passes of a 1F1B schedule in an order in which whatever a pass waits for comes first.
+"""The passes of a 1F1B schedule in an order in which everything that a pass waits for precedes it.
 
-Between its first and its last microbatches a pipeline does the same again and again, S microbatches (S the stages) further on:
+Between its first and last microbatches a pipeline repeats the same passes for each further S microbatches, where S is the
+number of stages:
 
     prologue, body x repeats, epilogue
 
-so that a long pipeline has no longer a timetable than a short one. Passes lie in steps: those of one step do not wait for each
-other. What they read and write are places of a table (`Timetable`), the same ones in every repeat of the body.
+So the timetable does not grow with the number of microbatches. Passes are grouped in steps; passes of one step are independent.
+They read and write places of a table (`Timetable`), which are the same in every repeat of the body.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from functools import lru_cache
 
 import numpy as np
 
-from halley.pipeline.schedule import Integers, Pipeline, in_steps, shortened
+from halley.pipeline.schedule import Integers, TrainingPipeline, unit_time_schedule, without_repeats
 
 STAGE, TIME, SOURCE, TARGET, LINK, ENDED = range(6)
-"""Columns of a section's passes: the stage; its place among the times of passes (forward passes of all chunks in the order of the
-model, then backward passes); places of its input, of its result, and of the link that carries the result; and the chunk whose
-last microbatch this backward pass is, -1 for all others."""
+"""Columns of a section's passes: the stage; its row among the times of passes (forward passes of all chunks in the order of the
+model, then backward passes); places of its input, of its result, and of the link that carries the result; and, if this is
+the backward pass of a chunk's last microbatch, that chunk, else -1."""
 
 NONE = 0
 """The row of times that are 0 for all plans."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Section:
-    """``passes`` [passes, 6 columns], step by step; step i has those from ``starts[i]`` to ``starts[i + 1]``."""
+class TimetableSection:
+    """``passes`` [passes, 6 columns], sorted by step; step i has passes ``starts[i]`` to ``starts[i + 1]``."""
 
     passes: Integers
     starts: Integers
@@ -36,29 +37,29 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Sections, how often the body is repeated, and how many ``places`` a table of times has.
+    """Sections, the number of repeats of the body, and the number of ``places`` in the table of times.
 
-    First come the stages (when each is free), then links (onward of each stage, back of each stage, and one of each stage for
-    results that stay), then results, by the pass that waits for them and by microbatch, modulo some divisor of S. ``live``: the
-    places of what one repeat of the body, or the prologue, leaves to the next, or to the epilogue.
+    The first places are the stages (when each is free), then links (forward of each stage, backward of each stage, and one of
+    each stage for results that stay), then results, by the pass that waits for them and by microbatch modulo a divisor of S.
+    ``live``: places that a repeat of the body, or the prologue, passes on to the next repeat or to the epilogue.
     """
 
-    prologue: Section
-    body: Section
+    prologue: TimetableSection
+    body: TimetableSection
     repeats: int
-    epilogue: Section
+    epilogue: TimetableSection
     places: int
     live: Integers
 
 
-def timetable(pipeline: Pipeline) -> Timetable:
+def timetable(pipeline: TrainingPipeline) -> Timetable:
     """The timetable of a 1F1B schedule.
 
-    >>> found = timetable(Pipeline(2, 100))
+    >>> found = timetable(TrainingPipeline(2, 100))
     >>> len(found.prologue.passes), len(found.body.passes), found.repeats, len(found.epilogue.passes)
     (4, 8, 49, 4)
     """
-    short, spare = shortened(pipeline)
+    short, spare = without_repeats(pipeline)
     found = _timetable(short)
     if not spare:
         return found
@@ -66,12 +67,12 @@ def timetable(pipeline: Pipeline) -> Timetable:
 
 
 @lru_cache(maxsize=1024)
-def _timetable(pipeline: Pipeline) -> Timetable:
-    """The same, all microbatches walked through."""
-    passes = in_steps(pipeline)
+def _timetable(pipeline: TrainingPipeline) -> Timetable:
+    """The timetable from the schedule of all microbatches."""
+    passes = unit_time_schedule(pipeline)
     period = 2 * pipeline.stages * pipeline.chunks
     first, repeats = _repeated(passes, period, pipeline.stages)
-    # the body has no last microbatch
+    # the body must not contain a last microbatch
     ending = (passes[:, 2] == 1) & (passes[:, 4] == pipeline.microbatches - 1)
     repeats = max(0, min(repeats, int(passes[ending, 0].min() - first) // period))
     rings = _rings(passes, pipeline)
@@ -86,7 +87,7 @@ def _timetable(pipeline: Pipeline) -> Timetable:
 
 
 def _read_first(passes: Integers) -> Integers:
-    """The places that passes read before one of them writes there."""
+    """The places that passes read before any of them writes there."""
     number = np.arange(len(passes))
     read, write = (np.full(passes[:, [SOURCE, TARGET, LINK]].max(initial=-1) + 1, len(passes)) for _ in range(2))
     for column in (STAGE, SOURCE, LINK):
@@ -98,13 +99,13 @@ def _read_first(passes: Integers) -> Integers:
 
 
 def _repeated(passes: Integers, period: int, stages: int) -> tuple[int, int]:
-    """The first step of passes that come again and again after a ``period``, ``stages`` microbatches further on, and how often
-    in a row; 0 where they do not come twice."""
+    """The first step of the longest run of passes that repeat with a ``period`` in steps and ``stages`` in microbatches, and
+    the number of repeats; 0 if there are fewer than two."""
     steps = passes[:, 0]
     count = int(steps[-1]) + 1
     starts = np.searchsorted(steps, np.arange(count + 1))
     many = np.diff(starts)
-    # each pass beside the one in its place a period later, where the two steps have as many
+    # compares each pass with the one at its place a period later, where both steps have equally many
     alike = np.flatnonzero(many[: count - period] == many[period:]) if count > period else np.arange(0)
     same = np.zeros(count, bool)
     same[alike] = True
@@ -119,23 +120,23 @@ def _repeated(passes: Integers, period: int, stages: int) -> tuple[int, int]:
 
 
 def _awaited(passes: Integers, chunks: int) -> tuple[Integers, Integers]:
-    """Of each pass, its place among times, and that of the pass that waits for it; behind the last one where none does."""
+    """For each pass, its row among the times, and the row of the pass that waits for it; one past the last row if none does."""
     direction, chunk = passes[:, 2], passes[:, 3]
     onward, turning = chunk + 1, (direction == 0) & (chunk == chunks - 1)
     waiting = np.where(direction == 1, chunks + chunk - 1, np.where(turning, chunks + chunk, onward))
     return direction * chunks + chunk, np.where((direction == 1) & (chunk == 0), 2 * chunks, waiting)
 
 
-def _rings(passes: Integers, pipeline: Pipeline) -> Integers | None:
-    """[2 chunks + 1] of each place among times, how many results that wait for its passes have room: the least divisor D of S for
-    which one is read before that of D microbatches later is written. None where S are not enough."""
+def _rings(passes: Integers, pipeline: TrainingPipeline) -> Integers | None:
+    """[2 chunks + 1] for each row of times, how many results are buffered for the passes that wait: the least divisor D of S
+    such that each result is read before that of D microbatches later is written. None if S do not suffice."""
     chunks = pipeline.last + 1
     time, waiting = _awaited(passes, chunks)
     read = np.full((2 * chunks + 1, pipeline.microbatches), -1)
     write = np.full((2 * chunks + 1, pipeline.microbatches), passes[-1, 0] + 1)
     read[time, passes[:, 4]] = passes[:, 0]
     write[waiting, passes[:, 4]] = passes[:, 0]
-    # nothing is written for the first chunk to read, and nobody waits behind it
+    # the first chunk reads no result, and nothing waits for its backward pass
     read[[0, -1]] = -1
     rings = np.zeros(2 * chunks + 1, np.int64)
     for ring in range(1, pipeline.stages + 1):
@@ -145,8 +146,8 @@ def _rings(passes: Integers, pipeline: Pipeline) -> Integers | None:
     return rings if rings.all() else None
 
 
-def _placed(passes: Integers, pipeline: Pipeline, rings: Integers) -> Integers:
-    """[passes, 6 columns] with places for stages, links and results."""
+def _placed(passes: Integers, pipeline: TrainingPipeline, rings: Integers) -> Integers:
+    """[passes, 6 columns] with places of stages, links and results."""
     stages, chunks = pipeline.stages, pipeline.last + 1
     _, stage, direction, chunk, microbatch = passes.T
     time, waiting = _awaited(passes, chunks)
@@ -159,6 +160,6 @@ def _placed(passes: Integers, pipeline: Pipeline, rings: Integers) -> Integers:
     return np.stack([stage, time, source, target, link, ended], axis=1)
 
 
-def _section(passes: Integers, steps: Integers) -> Section:
+def _section(passes: Integers, steps: Integers) -> TimetableSection:
     starts = np.flatnonzero(np.diff(steps, prepend=-1, append=np.iinfo(np.int64).max))
-    return Section(np.ascontiguousarray(passes), starts)
+    return TimetableSection(np.ascontiguousarray(passes), starts)

@@ -1,9 +1,9 @@
-"""Backward as a rewrite of graphs: forward -> forward and backward.
+"""Backward pass as a rewrite of graphs: forward -> forward and backward.
 
     S = A B; P = softmax(S)  ->  ... ; dS = P (dP - sum of dP P); dA = dS B^T; dB = A^T dS
 
-Each op is followed, in reverse order, by what its inputs receive (`halley.rewrite.pullbacks`); what a tensor receives from
-several readers is added up. Gradients are ops and tensors like others: they are sharded, fused, scheduled and costed like others.
+The ops are differentiated in reverse order (`halley.rewrite.pullbacks`); gradients of a tensor from several readers are added up.
+Backward ops and gradients are ordinary ops and tensors: they are sharded, fused, scheduled and costed like others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Op, OpKind, Tensor, Workload
 from halley.rewrite.gradients import GradientGraph
-from halley.rewrite.invariance import independent
+from halley.rewrite.invariance import is_independent
 from halley.rewrite.pullbacks import pull_back, pull_back_softmax
 
 
 @dataclass(frozen=True, slots=True)
 class Differentiated:
-    """A graph with its backward.
+    """A graph with its backward pass.
 
     ``workload``: forward ops, then backward ops; its outputs are those of the forward graph and the gradients. ``forward``:
-    names of the forward ops. ``seeds``: by output, the input that brings its gradient. ``gradients``: by tensor asked for, its
-    gradient; two tensors may have the same. ``repeated``: forward ops that are run again, by ops at the start of the backward
+    names of the forward ops. ``seeds``: by output, the input that holds its gradient. ``gradients``: by requested tensor, its
+    gradient; two tensors may share one. ``repeated``: forward ops that the start of the backward pass recomputes
     (`halley.rewrite.recompute`).
     """
 
@@ -41,16 +41,16 @@ class Differentiated:
 
     @property
     def passes(self) -> dict[str, str]:
-        """By op, in their order, the pass that it is part of: ``forward``, ``recompute`` (ops of it once more), ``backward``."""
+        """By op, in order, the pass that it belongs to: ``forward``, ``recompute`` or ``backward``."""
         ahead, again = len(self.forward), len(self.repeated)
         numbers = enumerate(self.workload.ops)
         return {op.name: "forward" if n < ahead else "recompute" if n < ahead + again else "backward" for n, op in numbers}
 
     @property
-    def kept(self) -> tuple[str, ...]:
-        """What has to be kept from forward to backward: tensors that the backward reads and that it neither makes nor is given.
+    def saved(self) -> tuple[str, ...]:
+        """Tensors saved from the forward for the backward pass: those that it reads but neither computes nor gets as a seed.
 
-        Weights and other inputs of the forward graph are among them, in the order of the workload's tensors.
+        They include weights and other inputs of the forward graph, in the order of the workload's tensors.
         """
         made = {name for op in self.backward for name in op.outputs}
         read = {name for op in self.backward for name in op.inputs} - made - set(self.seeds.values())
@@ -60,16 +60,16 @@ class Differentiated:
 def backward(workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequence[str] | None = None) -> Differentiated:
     """The graph with the gradients of ``wrt`` when each output receives a gradient (a new input ``d_<output>``).
 
-    ``outputs``: those of the workload unless given. ``wrt``: inputs, or other tensors; all inputs that are not integers unless
-    given. The gradient of T is the tensor ``d_T``, or what is equal to it (the gradient of both terms of a sum is that of the
-    sum). It has the element type of T. Backward ops are named ``<op>_d_<input>``, sums ``sum_d_<tensor>``. Kernels: each
-    contraction alone; of each forward kernel, the other ops together.
+    ``outputs``: those of the workload unless given. ``wrt``: inputs or other tensors; by default all inputs that are not
+    integers. The gradient of T is the tensor ``d_T``, or an equal tensor (both terms of a sum have the gradient of the sum). It
+    has the element type of T. Backward ops are named ``<op>_d_<input>``, sums ``sum_d_<tensor>``. Kernels: each contraction
+    alone; the other backward ops of one forward kernel together.
 
     >>> from halley.workloads.gemm import gemm
     >>> found = backward(gemm(4, 5, 6))
     >>> [(op.name, op.inputs, op.dims) for op in found.backward]
     [('gemm_d_A', ('d_C', 'B'), ('m', 'n', 'k')), ('gemm_d_B', ('A', 'd_C'), ('k', 'm', 'n'))]
-    >>> found.kept, found.workload.macs() == 3 * gemm(4, 5, 6).macs()
+    >>> found.saved, found.workload.macs() == 3 * gemm(4, 5, 6).macs()
     (('A', 'B'), True)
 
     Raises BadInput: tensors that the workload lacks, an output that is not a float, an op without derivative, a tensor that no
@@ -87,7 +87,7 @@ def backward(workload: Workload, outputs: Sequence[str] | None = None, wrt: Sequ
         if op.name in softmaxes:
             pull_back_softmax(graph, op, *softmaxes[op.name])
         elif any(graph.needs(name) for name in op.inputs):
-            pull_back(graph, op, lambda maximum: independent(workload, maximum, ends))
+            pull_back(graph, op, lambda maximum: is_independent(workload, maximum, ends))
     graph.begin(-1)
     found = {name: graph.gradient(name) for name in asked}
     if wrt is not None:
@@ -127,7 +127,7 @@ def _integer(workload: Workload, tensor: str) -> bool:
 
 
 def _active(workload: Workload, asked: Iterable[str]) -> set[str]:
-    """The tensors asked for and all that depend on them: what else receives a gradient would pass it on to nobody."""
+    """The requested tensors and all that depend on them: the only ones whose gradients are needed."""
     found = set(asked)
     for op in workload.ops:
         if found.intersection(op.inputs):
@@ -136,8 +136,8 @@ def _active(workload: Workload, asked: Iterable[str]) -> set[str]:
 
 
 def _softmaxes(workload: Workload, named: Collection[str]) -> dict[str, tuple[Op, Op]]:
-    """By division of a softmax written out (exponentials, their sum, the division): the exponentials and the sum. Neither is
-    ``named``, so that nobody asks for its gradient or brings one."""
+    """Softmaxes that are written out as exponentials, their sum, and a division: by the division's name, the ops of exponentials
+    and sum. Softmaxes whose intermediate tensors are in ``named`` (requested, or outputs) are left out."""
     found = {}
     for op in workload.ops:
         if op.kind is not OpKind.MAP or op.function != "divide":
@@ -153,7 +153,7 @@ def _softmaxes(workload: Workload, named: Collection[str]) -> dict[str, tuple[Op
             and {each.name for each in workload.consumers(op.inputs[0])} == {op.name, total.name}
             and {each.name for each in workload.consumers(op.inputs[1])} == {op.name}
             and not set(op.inputs).intersection(named)
-            # each row takes off a number of its own
+            # one number is subtracted from all elements of a row
             and set(workload.tensors[exponential.inputs[1]].dims) <= set(workload.tensors[op.inputs[1]].dims)
         ):
             found[op.name] = exponential, total

@@ -1,11 +1,11 @@
-"""Derivatives of the elementwise functions, in the functions of `halley.ir.workload` themselves.
+"""Derivatives of the elementwise functions, expressed in functions of `halley.ir.workload`.
 
-`DERIVATIVES` says for each argument of a function what it receives when the function's result receives d:
+`DERIVATIVES` gives the gradient of each argument of a function, for the gradient d of its result:
 
     y = x0 * x1        x0: d * x1        x1: d * x0
 
-In a rule "d" is what the result receives, "y" the result, a digit the argument of that place. None: the argument only selects
-(where to cut, which of two), so that a small change of it changes nothing.
+In a rule, "d" is the gradient of the result, "y" the result, and a digit the argument with that index. None: the argument only
+selects (a threshold), so its derivative is zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _same(given: Mapping[str, float]) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """What one argument receives: ``function`` of ``arguments``."""
+    """Gradient of one argument: ``function`` of ``arguments``."""
 
     function: str
     arguments: tuple[str, ...]
@@ -43,23 +43,23 @@ def _scaled(function: str, arguments: str, scale: float) -> Derivative:
     return _rule(function, arguments, lambda given: {"scale": scale})
 
 
-ALL = _rule("identity", "d")
-"""The argument receives d as it is."""
+PASS_THROUGH = _rule("identity", "d")
+"""The gradient of the argument is d."""
 
-MINUS = _scaled("scale", "d", -1.0)
+NEGATED = _scaled("scale", "d", -1.0)
 
 DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
-    "identity": (ALL,),
-    "add": (ALL, ALL),
+    "identity": (PASS_THROUGH,),
+    "add": (PASS_THROUGH, PASS_THROUGH),
     "mul": (_rule("mul", "d 1"), _rule("mul", "d 0")),
     "square": (_scaled("scaled_product", "d 0", 2.0),),
-    "subtract": (ALL, MINUS),
+    "subtract": (PASS_THROUGH, NEGATED),
     "divide": (_rule("divide", "d 1"), _rule("quotient_gradient", "d y 1")),
     "reciprocal": (_rule("negative_product", "d y y"),),
-    # of two equal arguments the first receives all
+    # if both arguments are equal, the first one gets the gradient
     "maximum": (_rule("select_not_below", "d 0 1"), _rule("select_above", "d 1 0")),
     "minimum": (_rule("select_not_below", "d 1 0"), _rule("select_above", "d 0 1")),
-    "multiply_add": (_rule("mul", "d 1"), _rule("mul", "d 0"), ALL),
+    "multiply_add": (_rule("mul", "d 1"), _rule("mul", "d 0"), PASS_THROUGH),
     "exp": (_rule("mul", "d y"),),
     "log": (_rule("divide", "d 0"),),
     "rsqrt": (_scaled("cube_product", "d y", -0.5),),
@@ -84,14 +84,14 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     # y = (x / count + epsilon)^(-1/2), so dy/dx = -y^3 / (2 count)
     "rsqrt_mean": (_rule("cube_product", "d y", lambda given: {"scale": -0.5 / given["count"]}),),
     "normalise": (_rule("mul", "d 2"), _scaled("scaled_product", "d 2", -1.0), _scaled("scaled_difference", "d 0 1", 1.0)),
-    "affine": (_rule("mul", "d 1"), _rule("mul", "d 0"), ALL),
+    "affine": (_rule("mul", "d 1"), _rule("mul", "d 0"), PASS_THROUGH),
     "normalise_gain": (_rule("product", "d 1 2"), _rule("product", "d 0 2"), _rule("product", "d 0 1")),
     "normalise_affine": (
         _rule("product", "d 2 3"),
         _rule("negative_product", "d 2 3"),
         _rule("difference_product", "d 0 1 3"),
         _rule("difference_product", "d 0 1 2"),
-        ALL,
+        PASS_THROUGH,
     ),
     "silu": (_rule("silu_gradient", "d 0"),),
     "silu_bias": (_rule("silu_bias_gradient", "d 0 1"), _rule("silu_bias_gradient", "d 0 1")),
@@ -106,7 +106,7 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     ),
     "product_sum": (_rule("mul", "d 1"), _rule("mul", "d 0"), _rule("mul", "d 3"), _rule("mul", "d 2")),
     "decay_mask": (_rule("decay_mask", "d 1 2"), _rule("mul", "d y"), _scaled("scaled_product", "d y", -1.0)),
-    "add_decayed": (ALL, _rule("mul_exp", "d 2"), _rule("product_exp", "d 1 2")),
+    "add_decayed": (PASS_THROUGH, _rule("mul_exp", "d 2"), _rule("product_exp", "d 1 2")),
     "silu_mul": (_rule("silu_mul_gradient", "d 0 1"), _rule("silu_mul", "0 d")),
     "gelu": (_rule("gelu_gradient", "d 0"),),
     "scaled_product": (
@@ -114,7 +114,7 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
         _rule("scaled_product", "d 0", _same),
     ),
 }
-"""By function, what each argument receives. Functions that only occur in derivatives have none of their own."""
+"""By function, the gradient of each argument. Functions that occur only in derivatives have no entry."""
 
 POSITIONAL = ("decay_mask", "scale_mask", "scale_visible", "scale_window", "scale_in_window")
-"""Functions that depend on where an element lies: the last two dims of the op are those of the rows and the columns."""
+"""Functions that depend on an element's position: the last two dims of the op are its row and its column."""

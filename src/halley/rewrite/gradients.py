@@ -1,4 +1,4 @@
-"""The backward part of a graph while it grows: names, tensors, what each tensor receives, and the sums of these."""
+"""Construction of the backward part of a graph: names, tensors, contributions to each gradient, and their sums."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from halley.ir.workload import Op, OpKind, Tensor, Window, Workload
 
 
 class GradientGraph:
-    """Ops are added in order; a forward tensor receives *contributions*, which `gradient` adds up.
+    """Ops are added in order; a forward tensor receives *contributions*, whose sum `gradient` returns.
 
-    A contribution may lack dims of its tensor: it is then the same along them (the backward of a sum), and is broadcast where it
-    is used, if it can be.
+    A contribution may lack dims of its tensor: it is then constant along them (the backward of a sum), and is broadcast by the op
+    that reads it, if possible.
     """
 
     def __init__(self, workload: Workload, active: Collection[str]) -> None:
@@ -29,24 +29,24 @@ class GradientGraph:
         self._kernels: dict[str, int] = {}
 
     def needs(self, tensor: str) -> bool:
-        """Whether a gradient of the tensor is asked for, on the way to one at least."""
+        """Whether the gradient of the tensor is needed: requested, or an intermediate step to a requested one."""
         return tensor in self._active
 
     def dims(self, tensor: str) -> tuple[str, ...]:
         return self.tensors[tensor].dims
 
     def begin(self, kernel: int) -> None:
-        """Ops from here on belong to the backward of that forward kernel."""
+        """Ops added from now on belong to the backward of this forward kernel."""
         self._kernel = kernel
 
     def seed(self, output: str) -> str:
-        """An input that brings the gradient of an output."""
+        """Add an input that holds the gradient of an output; its name."""
         name = self._tensor(f"d_{output}", replace(self.workload.tensors[output], name=""))
         self.give(output, name)
         return name
 
     def give(self, target: str, tensor: str) -> None:
-        """The target receives a tensor that is there."""
+        """Add an existing tensor to the contributions to the target's gradient."""
         self._contributions.setdefault(target, []).append(tensor)
 
     def make(
@@ -64,8 +64,8 @@ class GradientGraph:
         windows: tuple[Window, ...] = (),
         outputs: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """An op that makes, over its iteration space ``over``, a tensor of ``dims`` for the backward of ``source``; what it makes
-        has the element type of ``target``. ``outputs``: the targets of an op that makes several. Returns the new tensors."""
+        """Add an op with iteration space ``over`` to the backward of ``source``. Its result has ``dims`` and the element type of
+        ``target``. ``outputs``: the targets of an op with several results. Returns the names of the result tensors."""
         targets = tuple(outputs) or (target,)
         made = tuple(
             self._tensor(f"d_{name}_by_{source.name}", Tensor("", tuple(dims), self.tensors[name].dtype)) for name in targets
@@ -78,13 +78,13 @@ class GradientGraph:
         return made
 
     def total(self, target: str) -> str | None:
-        """The sum of all that a tensor has received; it may lack dims of the tensor. None if it received nothing."""
+        """The sum of a tensor's contributions; it may lack dims of the tensor. None if there are no contributions."""
         if target not in self._totals:
             self._totals[target] = self._add_up(target)
         return self._totals[target]
 
     def gradient(self, target: str) -> str | None:
-        """The same with all dims of the tensor, in its order."""
+        """The sum of a tensor's contributions with all dims of the tensor, in its order."""
         if target not in self._gradients:
             total = self.total(target)
             full = total is None or self.dims(total) == self.dims(target)
@@ -92,11 +92,11 @@ class GradientGraph:
         return self._gradients[target]
 
     def copy(self, target: str, tensor: str) -> str:
-        """The tensor under a name of its own, with the dims and the element type of the target."""
+        """A copy of the tensor with the dims and the element type of the target."""
         return self._sum(target, "identity", (tensor,), self.dims(target))
 
     def prune(self, results: Collection[str]) -> None:
-        """Leave out ops that work for none of the results: what a maximum receives, where it turns out to take no part."""
+        """Remove ops on which no result depends, such as the gradient of a maximum that does not influence the outputs."""
         needed, left = set(results), []
         for op in reversed(self.ops):
             if needed.intersection(op.outputs):
@@ -107,7 +107,7 @@ class GradientGraph:
         self.tensors = {name: item for name, item in self.tensors.items() if name not in self._owners or name in made}
 
     def kernels(self) -> tuple[tuple[str, ...], ...]:
-        """Ops of the backward of one forward kernel side by side; a contraction is a kernel of its own."""
+        """Kernels: consecutive backward ops of one forward kernel together; each contraction alone."""
         groups: list[list[str]] = []
         open_for: int | None = None
         for op in self.ops:
@@ -120,7 +120,7 @@ class GradientGraph:
         return tuple(map(tuple, groups))
 
     def named(self) -> dict[str, str]:
-        """New names: what is all that a tensor receives is its gradient."""
+        """New names ``d_<tensor>`` for tensors that are complete gradients."""
         taken = set(self.tensors)
         found = {}
         for target, tensor in (self._totals | self._gradients).items():
@@ -134,7 +134,7 @@ class GradientGraph:
         if not parts:
             return None
         own = self.dims(target)
-        # those that lack dims last: they are added where the others have them
+        # contributions with fewer dims last: they are added to sums that have the dims
         parts = sorted(parts, key=lambda name: -len(self.dims(name)))
         total = parts[0]
         for part in parts[1:]:
@@ -165,7 +165,7 @@ class GradientGraph:
 
 
 def unused(wanted: str, taken: Collection[str]) -> str:
-    """The name, or with a number behind it.
+    """The name, with a number appended if it is taken.
 
     >>> unused("dX", {"dX", "dX_2"})
     'dX_3'

@@ -1,7 +1,7 @@
-"""Who has which indices of a dim: the loops and splits that cut it, and whether one cutting serves another.
+"""Layouts of one dim over members: the loops and splits that cut it, and whether one layout contains another.
 
-A `Chain` lists the cuts of one dim, outermost first. What a member has of the dim is the union, over all iterations of the
-loops in time, of the ranges that the chain leaves it.
+A `Chain` lists the cuts of one dim, outermost first. A member has the union, over all iterations of the loops in time, of the
+ranges that the chain selects for it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ AxisKey: TypeAlias = tuple[str, str]
 """(level, axis)."""
 Interval: TypeAlias = tuple[int, int]
 Active: TypeAlias = Mapping[AxisKey, Interval]
-"""By axis: the members [first, stop) that take part; axes that are not named have all."""
+"""By axis: the members [first, stop) that are active; on other axes all are."""
 
 Shifts: TypeAlias = Mapping[AxisKey, Interval]
-"""By axis along which a shift went: the members [first, stop) of it. Each but the first has what the one before it had, too."""
+"""By axis with a shift: its members [first, stop). Each but the first also has the data of the member before it."""
 
-ENUMERATION_LIMIT = 20_000
-"""Most ranges that `covers` looks at; beyond it, two cuttings that are not alike count as different."""
+RANGE_LIMIT = 20_000
+"""Largest number of ranges that `covers` enumerates; beyond it, chains that are not equal count as incompatible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class DimCut:
     """One loop (``axis`` None) or split. Tile i of a split goes to member ``first + i``. A ``tile`` of 0 means ``parts`` even
-    tiles, as a scattering collective leaves them."""
+    tiles, the result of a scatter, reduce-scatter or all-to-all."""
 
     tile: int
     axis: AxisKey | None = None
@@ -40,13 +40,13 @@ class Cut:
         return self.tile or max(-(-extent // self.parts), 1)
 
 
-Chain: TypeAlias = tuple[Cut, ...]
+Chain: TypeAlias = tuple[DimCut, ...]
 
 
-def extents_after(extents: frozenset[int], cut: Cut) -> frozenset[int]:
-    """The sizes (none of them 0) that a range can have inside a cut.
+def extents_after(extents: frozenset[int], cut: DimCut) -> frozenset[int]:
+    """The non-zero sizes that a range can have inside a cut.
 
-    >>> sorted(extents_after(frozenset({10, 3}), Cut(4)))
+    >>> sorted(extents_after(frozenset({10, 3}), DimCut(4)))
     [2, 3, 4]
     """
     tiles = ((extent, cut.size(extent)) for extent in extents)
@@ -54,18 +54,18 @@ def extents_after(extents: frozenset[int], cut: Cut) -> frozenset[int]:
 
 
 def restrict(chain: Chain, axes: Iterable[AxisKey]) -> Chain:
-    """The chain as a memory sees it that lies outside all axes but these: what the members of the others bring comes
-    together there, as if their splits had been loops.
+    """The chain in a memory that is private to members of these axes only: splits over other axes become loops, as the data of
+    their members is in the same instance.
 
-    >>> restrict((Cut(8, ("core", "x")), Cut(4, ("cluster", "x"))), [("cluster", "x")])
-    (Cut(tile=8, axis=None, first=0, parts=0), Cut(tile=4, axis=('cluster', 'x'), first=0, parts=0))
+    >>> restrict((DimCut(8, ("core", "x")), DimCut(4, ("cluster", "x"))), [("cluster", "x")])
+    (DimCut(tile=8, axis=None, first=0, parts=0), DimCut(tile=4, axis=('cluster', 'x'), first=0, parts=0))
     """
     kept = set(axes)
     return tuple(cut if cut.axis in kept else replace(cut, axis=None, first=0) for cut in chain)
 
 
 def _trimmed(chain: Chain) -> Chain:
-    """Without the loops behind the last split: together they walk the range that they find."""
+    """The chain without the loops inside the last split, which together cover their whole range."""
     length = len(chain)
     while length and chain[length - 1].axis is None:
         length -= 1
@@ -73,20 +73,20 @@ def _trimmed(chain: Chain) -> Chain:
 
 
 def beyond(chain: Chain, prefix: Chain) -> Chain:
-    """What a chain cuts further than another, as far as members notice it."""
+    """The cuts of a chain after the common prefix with another one, without loops inside the last split."""
     chain, common = _trimmed(chain), 0
     while common < min(len(chain), len(prefix)) and chain[common] == prefix[common]:
         common += 1
     return chain[common:]
 
 
-def dealt(chain: Chain, prefix: Chain, extent: int) -> list[Cut]:
-    """Of what a chain cuts further than a prefix, the splits, and the loops that ever find more than a single tile.
+def distributing_cuts(chain: Chain, prefix: Chain, extent: int) -> list[DimCut]:
+    """The cuts of a chain beyond a prefix that distribute data: its splits, and its loops that have more than one iteration.
 
     >>> x = ("cluster", "x")
-    >>> [cut.tile for cut in dealt((Cut(2), Cut(3, x)), (), 8)]
+    >>> [cut.tile for cut in distributing_cuts((DimCut(2), DimCut(3, x)), (), 8)]
     [2, 3]
-    >>> [cut.tile for cut in dealt((Cut(8), Cut(3, x)), (), 8)]
+    >>> [cut.tile for cut in distributing_cuts((DimCut(8), DimCut(3, x)), (), 8)]
     [3]
     """
     further, extents, found = len(beyond(chain, prefix)), frozenset({extent}), []
@@ -99,9 +99,9 @@ def dealt(chain: Chain, prefix: Chain, extent: int) -> list[Cut]:
 
 
 def most_parts(chain: Chain, extent: int) -> int:
-    """The most parts that the last cut of a chain makes of what it finds.
+    """The largest number of parts that the last cut of a chain makes.
 
-    >>> most_parts((Cut(2), Cut(3, ("cluster", "x"))), 8)
+    >>> most_parts((DimCut(2), DimCut(3, ("cluster", "x"))), 8)
     1
     """
     extents = frozenset({extent})
@@ -110,16 +110,16 @@ def most_parts(chain: Chain, extent: int) -> int:
     return _parts(chain[-1], extents)
 
 
-def _parts(cut: Cut, extents: frozenset[int]) -> int:
+def _parts(cut: DimCut, extents: frozenset[int]) -> int:
     return max(-(-size // cut.size(size)) for size in extents)
 
 
 def least_parts(chain: Chain, joined: AxisKey, extent: int) -> int:
-    """The fewest parts that the last cut of a chain makes where members of the axis ``joined`` count as one: the first of them
-    has the most.
+    """The smallest number of parts that the last cut of a chain makes if members of the axis ``joined`` count as one, the first
+    of which has the largest range.
 
     >>> x, y = ("cluster", "x"), ("cluster", "y")
-    >>> least_parts((Cut(3, x), Cut(2, y)), x, 4), least_parts((Cut(3, x), Cut(2, y)), y, 4)
+    >>> least_parts((DimCut(3, x), DimCut(2, y)), x, 4), least_parts((DimCut(3, x), DimCut(2, y)), y, 4)
     (2, 1)
     """
     extents = frozenset({extent})
@@ -130,14 +130,14 @@ def least_parts(chain: Chain, joined: AxisKey, extent: int) -> int:
 
 
 def all_at_work(chain: Chain, extent: int, sizes: Mapping[AxisKey, int]) -> bool:
-    """Whether members that walk a chain in lockstep all have something in every iteration.
+    """Whether all members, in lockstep, have a non-empty range in every iteration of a chain.
 
-    >>> all_at_work((Cut(4, ("cluster", "x")), Cut(2)), 8, {("cluster", "x"): 2})
+    >>> all_at_work((DimCut(4, ("cluster", "x")), DimCut(2)), 8, {("cluster", "x"): 2})
     True
-    >>> all_at_work((Cut(4, ("cluster", "x")), Cut(2)), 6, {("cluster", "x"): 2})   # 2 and 2 | 2 and none
+    >>> all_at_work((DimCut(4, ("cluster", "x")), DimCut(2)), 6, {("cluster", "x"): 2})   # 2 and 2 | 2 and none
     False
     """
-    found = {frozenset({extent})}  # what the members find at once
+    found = {frozenset({extent})}  # sets of sizes that members have in the same iteration
     for cut in chain:
         inside = set[frozenset[int]]()
         for at_once in found:
@@ -153,17 +153,17 @@ def all_at_work(chain: Chain, extent: int, sizes: Mapping[AxisKey, int]) -> bool
     return True
 
 
-def come_again(chain: Chain, outside: int, axis: AxisKey, extent: int, members: int) -> bool:
-    """Whether another than the first of an axis' ``members`` has something behind a chain, in an iteration after the first of
-    the loops that follow its ``outside`` first cuts.
+def comes_again(chain: Chain, outside: int, axis: AxisKey, extent: int, members: int) -> bool:
+    """Whether a member of an axis other than the first has a non-empty range, in an iteration after the first, of the loops of a
+    chain that follow its first ``outside`` cuts.
 
     >>> x = ("cluster", "x")
-    >>> come_again((Cut(4, x), Cut(2)), 0, x, 8, 2)
+    >>> comes_again((DimCut(4, x), DimCut(2)), 0, x, 8, 2)
     True
-    >>> come_again((Cut(4), Cut(2, x)), 0, x, 5, 2)   # 2 and 2 | 1 and none
+    >>> comes_again((DimCut(4), DimCut(2, x)), 0, x, 5, 2)   # 2 and 2 | 1 and none
     False
     """
-    found = {(extent, False)}  # what one of them finds, and whether a loop has come round to it
+    found = {(extent, False)}  # (size of the range, whether it is in an iteration after the first)
     for index, cut in enumerate(chain):
         inside = set[tuple[int, bool]]()
         for size, again in found:
@@ -171,7 +171,7 @@ def come_again(chain: Chain, outside: int, axis: AxisKey, extent: int, members: 
             parts = -(-size // tile)
             mine = range(1 if cut.axis == axis else 0, min(parts, members) if cut.axis == axis else parts)
             looped = cut.axis is None and index >= outside
-            # of parts of a full tile, the first two tell all
+            # the first two parts and the last one represent all
             for part in {*mine[:2], *mine[-1:]}:
                 inside.add((_tile(size, tile, part), again or (looped and part > 0)))
         found = inside
@@ -183,9 +183,9 @@ def _tile(size: int, tile: int, index: int) -> int:
 
 
 def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Iterator[Interval]:
-    """The ranges, in order of time, that a chain leaves one member.
+    """The ranges, in order of time, that a chain selects for one member.
 
-    >>> list(ranges((Cut(4), Cut(2, ("a", "x"))), (0, 7), {("a", "x"): 1}))
+    >>> list(ranges((DimCut(4), DimCut(2, ("a", "x"))), (0, 7), {("a", "x"): 1}))
     [(2, 4), (6, 7)]
     """
     start, stop = range_
@@ -208,16 +208,16 @@ def ranges(chain: Chain, range_: Interval, member: Mapping[AxisKey, int]) -> Ite
 def covers(
     have: Chain, read: Chain, active: Active, extent: int, sizes: Mapping[AxisKey, int], shifted: Shifts | None = None
 ) -> bool:
-    """Whether every active member has, of a dim that one chain cuts, what the ranges of another chain select.
+    """Whether every active member has, by the layout ``have`` of a dim, all indices that the ranges of ``read`` select.
 
-    ``sizes``: the members of each axis. ``shifted``: axes on which each member has what the one before it had, too.
+    ``sizes``: the number of members of each axis. ``shifted``: axes on which each member also has the data of the one before.
 
     >>> x = ("cluster", "x")
-    >>> covers((Cut(4, x),), (Cut(4, x),), {}, 8, {x: 2})
+    >>> covers((DimCut(4, x),), (DimCut(4, x),), {}, 8, {x: 2})
     True
-    >>> covers((Cut(4, x),), (), {}, 8, {x: 2})   # member 1 lacks the first half
+    >>> covers((DimCut(4, x),), (), {}, 8, {x: 2})   # member 1 lacks the first half
     False
-    >>> covers((Cut(4, x),), (), {x: (0, 1)}, 4, {x: 2})   # only member 0 works, and it has all
+    >>> covers((DimCut(4, x),), (), {x: (0, 1)}, 4, {x: 2})   # only member 0 works, and it has all
     True
     """
     read = _trimmed(read)
@@ -229,7 +229,7 @@ def covers(
     if all(cut.axis is None for cut in have):
         return True
     axes = sorted({cut.axis for chain in (have, read) for cut in chain if cut.axis})
-    budget = ENUMERATION_LIMIT
+    budget = RANGE_LIMIT
     for range_extent in extents:
         for indices in itertools.product(*(range(sizes[axis]) for axis in axes)):
             member = dict(zip(axes, indices, strict=True))
@@ -245,7 +245,7 @@ def covers(
 
 
 def _owners(member: Mapping[AxisKey, int], shifted: Shifts) -> Iterator[Mapping[AxisKey, int]]:
-    """The member itself, and those whose ranges a shift has brought to it."""
+    """The member itself, and the members whose data shifts have copied to it."""
     yield member
     for axis, (first, stop) in shifted.items():
         if axis in member and first < member[axis] < stop:
@@ -257,7 +257,7 @@ def _takes_part(member: Mapping[AxisKey, int], active: Active) -> bool:
 
 
 def _joined(pieces: Iterable[Interval]) -> Iterator[Interval]:
-    """Neighbouring ranges as one."""
+    """The ranges with adjacent ones merged."""
     current: Interval | None = None
     for start, stop in pieces:
         if current and current[1] == start:

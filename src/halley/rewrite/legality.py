@@ -1,10 +1,10 @@
-"""Whether a tree is a legal mapping: every rule of docs/model.md (capacities aside), decided without executing it.
+"""Static check of a mapping: every rule of docs/model.md (except capacities), decided without executing the tree.
 
-`check` raises all faults at once. The tree is walked once, in the order in which it would run; for every open Hold the walk
-knows what each axis' members have of each tensor (`Held`), and asks at every reader whether that is what its loops and
-splits select. Where it is not, the fault names the collective that would help, and `findings` carries it as a value.
+`check` raises all faults at once. The tree is traversed once, in execution order. For every open Hold, the state of each tensor
+is tracked: which part the members along each axis have (`TensorState`). Every reader is checked against it. If a collective is
+missing, the fault names it, and `findings` returns it as a value.
 
-The rules are the interpreter's; it finds them broken by looking at elements, this module by looking at cuttings.
+The rules are those of the interpreter, which checks them on elements; this module checks them on layouts.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, children
 from halley.ir.placement import Replicate
 from halley.ir.workload import Op, Workload
-from halley.rewrite.computing import compute
-from halley.rewrite.exchange import collective
-from halley.rewrite.keeping import kept, touches
-from halley.rewrite.layout import AxisKey, come_again, restrict
+from halley.rewrite.collective import collective
+from halley.rewrite.compute import compute
+from halley.rewrite.held_regions import held_region, touches
+from halley.rewrite.hold_state import HoldState, TensorState, Violation, network_adds, reduced_dims, repeating
+from halley.rewrite.layout import AxisKey, comes_again, restrict
 from halley.rewrite.masking import mask_faults
 from halley.rewrite.names import name_faults
 from halley.rewrite.prefetch import prefetch_faults
-from halley.rewrite.residence import Finding, Held, Residence, network_adds, reduced_dims, repeating
 from halley.rewrite.rounds import round_faults
 from halley.rewrite.scopes import Path, scopes
-from halley.rewrite.state import Reader, State, dot
+from halley.rewrite.walk_state import Reader, WalkState, dot
 
 
 def check(tree: Node, workload: Workload, chip: Chip, places: Mapping[Path, str] | None = None) -> None:
-    """Raise IllegalMapping with every fault of the tree, if it has one. ``places``: of each node its file and line, which the
-    faults then name as well."""
+    """Raise IllegalMapping with every fault of the tree, if there is one. ``places``: file and line of each node by path, which
+    the faults then include."""
     found = [_placed(finding, places or {}) for finding in findings(tree, workload, chip)]
     if found:
         raise IllegalMapping(dict.fromkeys(found))
 
 
-def _placed(finding: Finding, places: Mapping[Path, str]) -> Fault:
+def _placed(finding: Violation, places: Mapping[Path, str]) -> Fault:
     fault = finding.fault
     return replace(fault, where=f"{places[finding.path]}: {fault.where}") if places else fault
 
 
 def faults(tree: Node, workload: Workload, chip: Chip) -> list[Fault]:
-    """Every broken rule, in the order in which the tree would run. Capacities are not looked at."""
+    """Every broken rule, in execution order. Capacities are not checked."""
     return list(dict.fromkeys(finding.fault for finding in findings(tree, workload, chip)))
 
 
-def findings(tree: Node, workload: Workload, chip: Chip) -> list[Finding]:
-    """The faults, each with the collective that is missing, where one is.
+def findings(tree: Node, workload: Workload, chip: Chip) -> list[Violation]:
+    """The faults, each with the missing collective, if one is missing.
 
-    Later checks presuppose earlier ones: unknown names hide what else is wrong, and so do splits that do not fit.
+    Later checks need valid names and fitting splits, so they run only if the earlier checks find no fault.
     """
     names = list(name_faults(tree, workload, chip))
     names = names or [*round_faults(tree, workload), *mask_faults(tree, workload), *prefetch_faults(tree, workload, chip)]
     if names:
-        return [Finding(fault, path=path) for path, fault in names]
+        return [Violation(fault, path=path) for path, fault in names]
     misfits: list[tuple[Path, Fault]] = []
     found = scopes(tree, chip, workload.dims, misfits)
     if misfits:
-        return [Finding(fault, path=path) for path, fault in misfits]
-    state = State(tree, workload, chip, found)
+        return [Violation(fault, path=path) for path, fault in misfits]
+    state = WalkState(tree, workload, chip, found)
     _node(state, tree, ())
     return state.findings
 
 
-def _node(state: State, node: Node, path: Path) -> None:
+def _node(state: WalkState, node: Node, path: Path) -> None:
     state.at = path
     match node:
         case Hold():
@@ -80,11 +80,11 @@ def _node(state: State, node: Node, path: Path) -> None:
                 _node(state, child, (*path, index))
 
 
-def _hold(state: State, node: Hold, path: Path) -> None:
+def _hold(state: WalkState, node: Hold, path: Path) -> None:
     depth = state.chip.depth(node.memory)
     levels = {level.name for level in state.chip.levels[: depth + 1]}
     axes = frozenset((level, axis.name) for level, axis in state.chip.axes if level in levels)
-    home = Residence(node, path, state.scopes[path], depth, axes)
+    home = HoldState(node, path, state.scopes[path], depth, axes)
     made = {name: op for op, _ in state.ops_in(node, path) for name in op.outputs}
     for name in node.names:
         _position(state, home, name)
@@ -101,7 +101,7 @@ def _hold(state: State, node: Hold, path: Path) -> None:
             _drain(state, home, name)
 
 
-def _position(state: State, home: Residence, name: str) -> None:
+def _position(state: WalkState, home: HoldState, name: str) -> None:
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
     if parent and parent.depth > home.depth:
         state.fault(where, "a memory as deep as the hold around it or deeper", f"{parent.node.memory} around it")
@@ -111,12 +111,12 @@ def _position(state: State, home: Residence, name: str) -> None:
         state.fault(where, expected, f"none around {home.node.memory}", f"hold {name} further out first")
 
 
-def _fill(state: State, home: Residence, name: str) -> None:
-    """The Hold takes what its body reads from the next one out."""
+def _fill(state: WalkState, home: HoldState, name: str) -> None:
+    """Fill of a Hold from the next outer Hold with what its body reads."""
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
-    keeps = kept(state.workload, home, name, state.scopes)
+    keeps = held_region(state.workload, home, name, state.scopes)
     filled = {dim: restrict(chain, home.axes) for dim, chain in keeps.chains.items()}
-    start = Held(home.path, repeating(home.scope), filled=filled)
+    start = TensorState(home.path, repeating(home.scope), filled=filled)
     if parent is None and name in state.producers:
         remedy = f"hold {name} outside both its writer and its readers"
         state.fault(where, f"a hold of {name} further out that has it", "none", remedy)
@@ -128,8 +128,8 @@ def _fill(state: State, home: Residence, name: str) -> None:
     home.put(name, start)
 
 
-def _fill_again(state: State, home: Residence, name: str, op: Op) -> None:
-    """The Hold of an accumulator inside a loop over a reduced dim takes up what its last visit left further out."""
+def _fill_again(state: WalkState, home: HoldState, name: str, op: Op) -> None:
+    """Refill of an accumulator inside a loop over a reduced dim, with the partial sums that its last visit drained."""
     reduced = reduced_dims(state.workload, op)
     loops = [loop for loop in home.scope.loops if loop.repeats and loop.dim in reduced]
     parent, where = state.innermost(name), f"hold {home.node.memory}: {name}"
@@ -140,35 +140,35 @@ def _fill_again(state: State, home: Residence, name: str, op: Op) -> None:
         return
     between = [loop.dim for loop in loops if loop not in parent.scope.loops]
     for key, split in home.scope.split.items():
-        # only the first member is filled again, so that what others add to must have met in the parent
+        # only the first member is refilled, so partial sums of the others must have been combined in the parent
         if key in parent.axes and split.dim in reduced and _others_again(state, home, parent, key, between):
             expected = f"no loop over {between[0]} between it and hold {parent.node.memory}, which has a part per {dot(key)}"
             state.fault(where, expected, "one", f"move the loop inside, or do not hold {name} here")
 
 
-def _others_again(state: State, home: Residence, parent: Residence, key: AxisKey, between: list[str]) -> bool:
-    """Whether other members than the first on an axis that splits a reduced dim come back to a Hold in the loops between it and
-    the one around it."""
+def _others_again(state: WalkState, home: HoldState, parent: HoldState, key: AxisKey, between: list[str]) -> bool:
+    """Whether a member other than the first, on an axis that splits a reduced dim, visits a Hold again in the loops between it
+    and its parent."""
     split = home.scope.split[key]
     if not between or split.most == 1:
         return False
     if any(dim != split.dim for dim in between):
         return True
     chain, outside = home.scope.chain(split.dim), len(parent.scope.chain(split.dim))
-    return come_again(chain, outside, key, state.workload.dims[split.dim], home.scope.size(key))
+    return comes_again(chain, outside, key, state.workload.dims[split.dim], home.scope.size(key))
 
 
-def _drain(state: State, home: Residence, name: str) -> None:
-    """The Hold gives what its body wrote to the next one out, or to the world outside."""
+def _drain(state: WalkState, home: HoldState, name: str) -> None:
+    """Drain of a Hold into the next outer Hold, or as an output of the workload."""
     parent = state.innermost(name)
     if parent is None and name not in state.workload.outputs:
         return
     where, op = f"drain of {name} from {home.node.memory}", state.producers[name]
     remedy = f"take {name} out of the group, or do not hold it further out"
-    if name in home.lost:
-        state.fault(where, f"{name} to be there still", f"{home.lost[name]}, which overwrote it in place", remedy)
-    elif name in home.mixed:
-        state.fault(where, f"{name} in the place of all that it was made from", f"parts of {home.mixed[name]}", remedy)
+    if name in home.overwritten:
+        state.fault(where, f"{name} to be there still", f"{home.overwritten[name]}, which overwrote it in place", remedy)
+    elif name in home.partly_replaced:
+        state.fault(where, f"{name} in the place of all that it was made from", f"parts of {home.partly_replaced[name]}", remedy)
     if name not in home.held:
         return
     held, reader = home.held[name], state.reader(where, home, name, home.path, at_end=True)
@@ -182,7 +182,7 @@ def _drain(state: State, home: Residence, name: str) -> None:
         _delivered(state, home, name, op)
 
 
-def _delivered(state: State, home: Residence, name: str, op: Op) -> None:
+def _delivered(state: WalkState, home: HoldState, name: str, op: Op) -> None:
     for loop in home.scope.loops:
         if loop.repeats and loop.dim in reduced_dims(state.workload, op):
             remedy = "complete the reduction before the outermost hold ends"

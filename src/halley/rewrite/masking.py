@@ -1,4 +1,4 @@
-"""Where a loop may leave out what a mask hides (docs/model.md, "Masks")."""
+"""Legality rules of loops that skip tiles that a mask hides (docs/model.md, "Masks")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[int, ...]
 
 
 def mask_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
-    """What forbids a visible loop to leave out tiles. Names in the tree must be known."""
+    """Faults of visible loops. Names in the tree must be known."""
     nodes = dict(walk(tree))
     for path, node in nodes.items():
         if isinstance(node, Temporal) and node.visible:
@@ -28,7 +28,7 @@ def mask_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
 
 
 def _loops(node: Temporal, around: list[Node], workload: Workload) -> Iterator[tuple[str, str]]:
-    """(expected, got): its dim is cut nowhere else but by loops inside it, and no members take part that have other tiles."""
+    """(expected, got): its dim is tiled only by loops inside it, and no members with other tiles take part."""
     for outer in around:
         if isinstance(outer, Temporal | Spatial | Pipeline) and outer.dim == node.dim:
             yield f"no other loop or split of {node.dim} around it", "one"
@@ -44,7 +44,7 @@ def _loops(node: Temporal, around: list[Node], workload: Workload) -> Iterator[t
 
 
 def _ops(node: Temporal, around: list[Node], workload: Workload, mask: Mask) -> Iterator[tuple[str, str]]:
-    """(expected, got): nothing outside it looks at what it leaves out, and sums over the keys stay where they are."""
+    """(expected, got): no op outside it reads skipped points, and sums over the keys are held outside it."""
     have = masks(workload)
     inside = {inner.op: workload.op(inner.op) for _, inner in walk(node.body) if isinstance(inner, Compute)}
     held = {name for _, inner in walk(node.body) if isinstance(inner, Hold) for name in inner.names}

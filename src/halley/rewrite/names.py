@@ -1,4 +1,4 @@
-"""The first check of a tree: everything that it names exists, every number makes sense, every op stands there once."""
+"""The first check of a tree: all names exist, all numbers are valid, and every op occurs once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from halley.rewrite.scopes import Path
 
 
 def name_faults(tree: Node, workload: Workload, chip: Chip) -> Iterator[tuple[Path, Fault]]:
-    """Faults that need no more than a look at each node, and which one that is; the root for an op that is missing."""
+    """Faults of single nodes, each with the path of its node; the root's path for a missing op."""
     seen = Counter(node.op for _, node in walk(tree) if isinstance(node, Compute))
     last = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     for path, node in walk(tree):
@@ -76,7 +76,7 @@ def _node_faults(node: Node, workload: Workload, chip: Chip) -> Iterator[Fault]:
 
 
 def _array(node: Compute, workload: Workload, chip: Chip) -> Iterator[Fault]:
-    """What a `Compute` names of the array: dims of a contraction, on each side of the role that the dataflow puts there."""
+    """Faults of the array dims of a `Compute`: dims of a contraction, on each side of the role that the dataflow allows."""
     op, where = next((op for op in workload.ops if op.name == node.op), None), f"compute {node.op}"
     if not node.array or op is None:
         return
@@ -156,7 +156,7 @@ def _hold(node: Hold, workload: Workload, chip: Chip) -> Iterator[Fault]:
 
 
 def _in_place(where: str, before: str, after: str, workload: Workload) -> Iterator[Fault]:
-    """``after`` may overwrite ``before`` only if each of its elements is made from the one in its place."""
+    """``after`` may overwrite ``before`` only if each of its elements is computed from the element at the same index."""
     tensors, op = workload.tensors, workload.producer(after)
     if before not in tensors or after not in tensors:
         return

@@ -1,12 +1,12 @@
-"""What the inputs of an op receive when its outputs receive a gradient, by kind of op.
+"""Gradients of an op's inputs from the gradients of its outputs, by kind of op.
 
-    C = A B                 dA = dC B^T, dB = A^T dC
-    Y = f(X, g)             dX = dY df/dX; summed over the dims that X lacks
-    z = sum over n of f(X)  as a map, with dz the same along n
-    out = table[index]      d table[index] += d out, and the other way round
-    H[t] = a[t] H[t-1] + x  g[t] = a[t+1] g[t+1] + dH[t]; dx = g, da[t] = g[t] H[t-1]
-    F = DFT(x)              dx = the conjugate transform of dF, not divided by the points
-    U[p, r] = x[p + r]      dx[p + r] += dU[p, r]
+C = A B                 dA = dC B^T, dB = A^T dC
+Y = f(X, g)             dX = dY df/dX; summed over the dims that X lacks
+z = sum over n of f(X)  as a map, with dz constant along n
+out = table[index]      d table[index] += d out, and vice versa
+H[t] = a[t] H[t-1] + x  g[t] = a[t+1] g[t+1] + dH[t]; dx = g, da[t] = g[t] H[t-1]
+F = DFT(x)              dx = the conjugate transform of dF, not divided by the points
+U[p, r] = x[p + r]      dx[p + r] += dU[p, r]
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import assert_never
 
 from halley.errors import BadInput, Fault
 from halley.ir.workload import Op, OpKind
-from halley.rewrite.derivatives import ALL, DERIVATIVES, POSITIONAL, Derivative
+from halley.rewrite.derivatives import DERIVATIVES, PASS_THROUGH, POSITIONAL, Derivative
 from halley.rewrite.gradients import GradientGraph
 
 Independent = Callable[[str], bool]
-"""Whether the results do not depend on a maximum, as a free variable."""
+"""Whether the results are independent of a maximum, as a free variable."""
 
 
 def pull_back(graph: GradientGraph, op: Op, independent: Independent) -> None:
-    """Give the inputs of an op what they receive from its outputs, whose gradients are complete.
+    """Add the contributions of an op to the gradients of its inputs; the gradients of its outputs must be complete.
 
-    Raises BadInput: an op that has no derivative here.
+    Raises BadInput: an op without a derivative.
     """
     match op.kind:
         case OpKind.CONTRACT:
@@ -51,7 +51,7 @@ def pull_back(graph: GradientGraph, op: Op, independent: Independent) -> None:
 
 
 def pull_back_softmax(graph: GradientGraph, op: Op, exponential: Op, total: Op) -> None:
-    """``P = E / z`` with ``E = exp(x - max)``, ``z`` its sum along a dim: ``dx = P (dP - sum of dP P)``, which needs P alone."""
+    """``P = E / z`` with ``E = exp(x - max)``, ``z`` its sum along a dim: ``dx = P (dP - sum of dP P)``, which needs only P."""
     source, result = exponential.inputs[0], op.outputs[0]
     gradient = graph.gradient(result)
     if gradient is None or not graph.needs(source):
@@ -73,7 +73,7 @@ def _contraction(graph: GradientGraph, op: Op) -> None:
         own = graph.dims(name)
         summed = [dim for dim in op.dims if dim not in own]
         if summed:
-            # rows, then what is summed, then columns
+            # rows, then the summed dims, then columns
             _give(graph, op, name, OpKind.CONTRACT, pair, (*own[:-1], *summed, *own[-1:]))
         else:
             _give(graph, op, name, OpKind.MAP, pair, own, "mul")
@@ -89,7 +89,7 @@ def _give(
     function: str = "identity",
     along: str = "",
 ) -> None:
-    """Make a contribution with the dims of its target."""
+    """Add an op whose result is a contribution with all dims of its target."""
     (made,) = graph.make(op, target, kind, inputs, graph.dims(target), over, function, along=along)
     graph.give(target, made)
 
@@ -101,7 +101,8 @@ def _map(graph: GradientGraph, op: Op) -> None:
 
 
 def _pointwise(graph: GradientGraph, op: Op, gradient: str, value: Callable[[], str]) -> None:
-    """The inputs of the op's function receive ``gradient``, of its points; ``value`` makes the function's result."""
+    """Contributions to the inputs of the op's function, from the ``gradient`` of its result; ``value`` returns the name of the
+    function's result."""
     if op.function not in DERIVATIVES:
         remedy = f"functions with derivatives: {', '.join(sorted(DERIVATIVES))}"
         raise BadInput(Fault(f"backward of op {op.name}", "a function that has a derivative", repr(op.function), remedy))
@@ -115,16 +116,16 @@ def _pointwise(graph: GradientGraph, op: Op, gradient: str, value: Callable[[], 
 
 
 def _apply(graph: GradientGraph, op: Op, rule: Derivative, words: Mapping[str, str], target: str) -> None:
-    """Give the target the rule's value, summed over the dims of the op that the target lacks."""
+    """Add the rule's value as a contribution to the target, summed over the dims of the op that the target lacks."""
     inputs = tuple(words[word] for word in rule.arguments)
     own = graph.dims(target)
     lost = [dim for dim in op.dims if dim not in own]
-    if rule is ALL and not lost:
+    if rule is PASS_THROUGH and not lost:
         graph.give(target, inputs[0])
         return
     positional = rule.function in POSITIONAL
     covered = {dim for name in inputs for dim in graph.dims(name)}
-    if positional and not covered.issuperset(op.dims):  # what is the same along a dim has no position there
+    if positional and not covered.issuperset(op.dims):  # broadcast: a tensor without a dim has no position along it
         inputs = (*graph.make(op, target, OpKind.MAP, inputs[:1], op.dims, op.dims), *inputs[1:])
     kept = [dim for dim in own if dim in covered or positional]
     over = op.dims if positional else (*kept, *lost)
@@ -138,7 +139,7 @@ def _apply(graph: GradientGraph, op: Op, rule: Derivative, words: Mapping[str, s
 
 def _reduction(graph: GradientGraph, op: Op, independent: Independent) -> None:
     def points() -> str:
-        """The function's result at every point; the forward op keeps none."""
+        """The function's result at every point, recomputed: the forward op does not store it."""
         if op.function == "identity":
             return op.inputs[0]
         constants = dict(op.constants)
@@ -149,7 +150,7 @@ def _reduction(graph: GradientGraph, op: Op, independent: Independent) -> None:
 
 
 def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independent: Independent) -> list[str]:
-    """What each point of a reduction receives, in parts that add up."""
+    """Gradients of the points of a reduction, as terms of a sum."""
     first = op.outputs[0]
     result = graph.total(op.outputs[-1])
     match op.monoid:
@@ -171,9 +172,7 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
                 if result:  # the sum is relative to the maximum
                     pair = (result, op.outputs[1])
                     dims = graph.dims(first)
-                    minus = graph.make(
-                        op, first, OpKind.MAP, pair, dims, dims, "scaled_product", constants={"scale": -1.0}
-                    )
+                    minus = graph.make(op, first, OpKind.MAP, pair, dims, dims, "scaled_product", constants={"scale": -1.0})
                     graph.give(first, minus[0])
                 largest = graph.total(first)
                 found += [_chosen(graph, op, points(), first, largest)] if largest else []
@@ -193,7 +192,7 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
 
 
 def _chosen(graph: GradientGraph, op: Op, points: str, largest: str, gradient: str) -> str:
-    """Points that equal the maximum receive its gradient, each of several equal ones all of it."""
+    """Every point that equals the maximum gets the full gradient of the maximum."""
     triple = (gradient, points, largest)
     return graph.make(op, op.inputs[0], OpKind.MAP, triple, op.dims, op.dims, "select_equal")[0]
 
@@ -224,9 +223,9 @@ def _scan(graph: GradientGraph, op: Op) -> None:
             factor, x = op.inputs
             collected = scan((factor, gradient), "linear_lagged" if op.monoid == "linear" else "linear_before", True)
             if graph.needs(x):
-                _apply(graph, op, ALL, {"d": collected}, x)
+                _apply(graph, op, PASS_THROUGH, {"d": collected}, x)
             if graph.needs(factor):
-                # the state that each step found: made again, as fused kernels do, or there already
+                # the state before each step: recomputed, as fused kernels do, or the op's own result
                 found = scan(op.inputs, "linear_before", False) if op.monoid == "linear" else op.outputs[0]
                 _apply(graph, op, Derivative("mul", ("d", "y")), {"d": collected, "y": found}, factor)
         case _:
@@ -247,15 +246,13 @@ def _transform(graph: GradientGraph, op: Op) -> None:
         raise _unsupported(op, "planes of real numbers", "a tensor of complex ones", "give real and imaginary part")
     planes = tuple(item or _scaled(graph, op, op.outputs[0], there[0], 0.0) for item in gradients)
     own = graph.dims(op.inputs[0])
-    # the adjoint reads what the op wrote: its points, or the first of them that were kept
+    # the adjoint reads what the op wrote: all points, or the leading ones that were stored
     (entry,) = (dim for dim in own if dim == op.along or dim not in op.dims)
     over = tuple(op.along if dim == entry else dim for dim in own)
     inverse = dict(op.constants).get("inverse", 0.0) == 1.0
     constants = {} if inverse else {"inverse": 1.0}
     points = graph.workload.dims[op.along]
-    made = graph.make(
-        op, op.inputs[0], OpKind.FFT, planes, own, over, along=op.along, constants=constants, outputs=op.inputs
-    )
+    made = graph.make(op, op.inputs[0], OpKind.FFT, planes, own, over, along=op.along, constants=constants, outputs=op.inputs)
     for name, plane in zip(op.inputs, made, strict=True):
         if graph.needs(name):
             graph.give(name, _scaled(graph, op, name, plane, 1.0 / points if inverse else float(points)))
@@ -278,7 +275,7 @@ def _permutation(graph: GradientGraph, op: Op) -> None:
 
 
 def _windows(graph: GradientGraph, op: Op) -> None:
-    """Windows overlap, so that the backward adds: a scatter to places that are sums of dims."""
+    """Windows overlap, so the backward adds: a scatter to indices that are sums of dims."""
     gradient = graph.gradient(op.outputs[0])
     if gradient is not None:
         source = op.inputs[0]

@@ -1,9 +1,9 @@
-"""Recomputation as a rewrite of graphs: tensors that the backward reads are made again instead of being kept.
+"""Recomputation as a rewrite of graphs: tensors that the backward pass reads are recomputed instead of saved.
 
     forward: S, P, O; backward reads P   ->   forward: S, P, O; again: S, P; backward reads the second P
 
-Which ops are repeated is the caller's choice. Two are usual (Korthikanti et al., arXiv 2205.05198): the whole forward graph from
-its inputs (*full*), or attention from the scores to their softmax (*selective*: large tensors, little work).
+The caller chooses the ops. Two choices are common (Korthikanti et al., arXiv 2205.05198): the whole forward graph from its inputs
+(*full*), or attention from the scores to their softmax (*selective*: large tensors, little work).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from halley.rewrite.gradients import unused
 
 
 class Recompute(StrEnum):
-    """The usual choices."""
+    """The common choices of ops to recompute."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -27,16 +27,16 @@ class Recompute(StrEnum):
 
 
 def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bool = False) -> Differentiated:
-    """The same gradients, with what the given forward ops make not kept but made again before the backward.
+    """The same gradients, with the results of the given forward ops recomputed at the start of the backward pass.
 
-    ``ops``: names of forward ops, or one of the usual choices. What the backward needs is repeated: the ops ``again_<op>`` make
-    the tensors ``again_<tensor>``, in kernels as in the forward graph. ``whole``: all given ops are repeated, also those whose
-    results nobody reads, as by frameworks that call the forward function again.
+    ``ops``: names of forward ops, or a common choice. Ops whose results the backward pass needs are repeated: the ops
+    ``again_<op>`` compute the tensors ``again_<tensor>``, in the same kernels as in the forward graph. ``whole``: all given ops
+    are repeated, including those with unused results, as in frameworks that call the forward function again.
 
     >>> from halley.rewrite.backward import backward
     >>> from halley.workloads.attention import attention
     >>> found = recompute(backward(attention(1, 2, 2, 3, 4, 5)), Recompute.SELECTIVE)
-    >>> found.repeated, found.kept
+    >>> found.repeated, found.saved
     (('scores', 'scale', 'max', 'exp', 'sum', 'divide'), ('Q', 'K', 'V'))
 
     Raises BadInput: a name that no forward op has, a graph that is recomputed already.
@@ -54,14 +54,14 @@ def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bo
     repeated = given if whole else _needed(found, given)
     if not repeated:
         return found
-    return _with(found, repeated)
+    return _with_repeated(found, repeated)
 
 
 def chosen_ops(found: Differentiated, choice: Recompute) -> tuple[str, ...]:
-    """The forward ops that a usual choice stands for.
+    """The forward ops of a common choice.
 
-    Selective: of every softmax, the exponentials, what follows them up to the next contraction, and what leads to them from the
-    last one, that one included.
+    Selective: the exponentials of every softmax, the ops after them up to the next contraction (excluded), and the ops before
+    them back to the previous contraction (included).
     """
     match choice:
         case Recompute.NONE:
@@ -81,7 +81,7 @@ _LOCAL = (OpKind.MAP, OpKind.REDUCE)
 
 
 def _upstream(workload: Workload, op: Op) -> set[str]:
-    """The op and what leads to it, up to contractions."""
+    """The op and its predecessors, back to contractions (included)."""
     found, waiting = {op.name}, [op]
     while waiting:
         for name in waiting.pop().inputs:
@@ -94,7 +94,7 @@ def _upstream(workload: Workload, op: Op) -> set[str]:
 
 
 def _downstream(forward: Collection[Op], op: Op) -> set[str]:
-    """What follows the op before the next contraction."""
+    """The successors of the op before the next contraction."""
     found, made = set(), set(op.outputs)
     for each in forward:
         if each.kind in _LOCAL and made.intersection(each.inputs):
@@ -104,7 +104,7 @@ def _downstream(forward: Collection[Op], op: Op) -> set[str]:
 
 
 def _needed(found: Differentiated, chosen: list[Op]) -> list[Op]:
-    """Of the chosen ops, those whose results the backward reads, and those that they need."""
+    """The chosen ops whose results the backward pass reads, and the chosen ops that these need."""
     wanted = {name for op in found.backward for name in op.inputs}
     needed = []
     for op in reversed(chosen):
@@ -114,7 +114,7 @@ def _needed(found: Differentiated, chosen: list[Op]) -> list[Op]:
     return needed[::-1]
 
 
-def _with(found: Differentiated, repeated: list[Op]) -> Differentiated:
+def _with_repeated(found: Differentiated, repeated: list[Op]) -> Differentiated:
     work = found.workload
     tensors, names = dict(work.tensors), {op.name for op in work.ops}
     again: dict[str, str] = {}

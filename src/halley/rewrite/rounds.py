@@ -1,8 +1,8 @@
-"""Children of `Overlap` and `Parallel` that hand tensors over: each works on another round (docs/model.md, "Rounds").
+"""Children of `Overlap` and `Parallel` that hand tensors over: they work on different rounds (docs/model.md, "Rounds").
 
-In loops around such a node, a child is at work on one tile while the child that it reads from is at work on the next. So a tensor
-that passes from child 1 to child 2 needs a buffer for each of the rounds that are under way at once. So does what is carried from
-round to round (a running maximum): a later round changes it before a child further on has read what this one left.
+In loops around such a node, a child works on one tile while the child that it reads from works on the next. So a tensor that
+passes from child 1 to child 2 needs a buffer for each round in flight. So does a tensor that is carried from round to round (a
+running maximum): a later round changes it before a later child has read the value of the earlier round.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel
 from halley.ir.workload import Workload
 from halley.rewrite.scopes import Path
 
-Together = Overlap | Parallel | Pipeline
-"""Nodes whose children are at work at once."""
+ConcurrentNode = Overlap | Parallel | Pipeline
+"""Nodes whose children run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touches:
-    """Tensors that a subtree computes (``computed``), changes (``made``: these, and what its collectives move), and touches."""
+    """Tensors that a subtree computes (``computed``), changes (``made``: these, and those of its collectives), and accesses
+    (``all``)."""
 
     computed: frozenset[str]
     made: frozenset[str]
@@ -30,7 +31,7 @@ class Touches:
 
 
 def touches_of(tree: Node, workload: Workload) -> Touches:
-    """What the ops and collectives in a tree do to tensors."""
+    """The tensors that the ops and collectives in a tree access."""
     computed: set[str] = set()
     moved: set[str] = set()
     used: set[str] = set()
@@ -45,7 +46,7 @@ def touches_of(tree: Node, workload: Workload) -> Touches:
 
 
 def hands_over(node: Overlap | Parallel, workload: Workload) -> bool:
-    """Whether a child changes a tensor that another touches."""
+    """Whether a child changes a tensor that another child accesses."""
     return _linked([touches_of(child, workload) for child in node.children])
 
 
@@ -54,9 +55,9 @@ def _linked(found: list[Touches]) -> bool:
 
 
 def buffers_needed(first: int, last: int, stays: bool) -> int:
-    """Buffers of what children ``first`` to ``last`` touch, so that none waits for another: one for each round under way, and one
-    more where the last of these rounds ``stays``: the Hold fills or drains it meanwhile, or it is carried on, and what the last
-    child has made so far is still relative to the round before.
+    """Buffers of a tensor that children ``first`` to ``last`` access, so that no child waits: one for each round in flight, and
+    one more if the oldest round's buffer ``stays`` in use: the Hold fills or drains it meanwhile, or the tensor is carried and
+    the results of the last child are still relative to the round before.
 
     >>> buffers_needed(0, 1, False), buffers_needed(0, 2, True)
     (2, 4)
@@ -65,9 +66,9 @@ def buffers_needed(first: int, last: int, stays: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
-    """The innermost open Hold of a tensor and its path: the group that it shares a buffer with, whether one lies further out,
-    loops in time since."""
+class InnermostHold:
+    """The innermost open Hold of a tensor, and its path. ``group``: the tensors that share its buffer; ``moves``: whether there
+    is an outer Hold of the tensor; ``loops``: dims of the loops in time inside the Hold."""
 
     path: Path
     node: Hold
@@ -76,30 +77,32 @@ class Home:
     loops: tuple[str, ...] = ()
 
     def carries(self, dims: tuple[str, ...]) -> str:
-        """The loop since, if there is one, from whose one round to the next a tensor of these dims stays the same."""
+        """A loop inside the Hold that carries a tensor of these dims from one round to the next: its dim, or an empty string."""
         return next((dim for dim in self.loops if dim not in dims), "")
 
 
 def round_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
-    """What forbids the children of a node to be at work on successive rounds. Names in the tree must be known."""
-    for path, node, homes in together(tree):
+    """Faults of nodes whose children cannot work on successive rounds. Names in the tree must be known."""
+    for path, node, homes in concurrent_nodes(tree):
         if isinstance(node, Pipeline):
             yield from ((path, fault) for _, fault in _misplaced(node, workload))
         else:
             yield from ((path, fault) for fault in _faults(node, workload, homes))
 
 
-def together(tree: Node) -> Iterator[tuple[Path, Together, Mapping[str, Home]]]:
-    """The nodes whose children are at work at once, with their paths and what is open around them."""
+def concurrent_nodes(tree: Node) -> Iterator[tuple[Path, ConcurrentNode, Mapping[str, InnermostHold]]]:
+    """The nodes with concurrent children, with their paths and the innermost open Holds around them."""
     yield from _inside(tree, (), {})
 
 
-def _inside(node: Node, path: Path, homes: Mapping[str, Home]) -> Iterator[tuple[Path, Together, Mapping[str, Home]]]:
-    if isinstance(node, Together):
+def _inside(
+    node: Node, path: Path, homes: Mapping[str, InnermostHold]
+) -> Iterator[tuple[Path, ConcurrentNode, Mapping[str, InnermostHold]]]:
+    if isinstance(node, ConcurrentNode):
         yield path, node, homes
     match node:
         case Hold():
-            opened = {name: Home(path, node, group, name in homes) for group in node.tensors for name in group}
+            opened = {name: InnermostHold(path, node, group, name in homes) for group in node.tensors for name in group}
             homes = {**homes, **opened}
         case Temporal() | Pipeline():
             homes = {name: replace(home, loops=(*home.loops, node.dim)) for name, home in homes.items()}
@@ -109,25 +112,25 @@ def _inside(node: Node, path: Path, homes: Mapping[str, Home]) -> Iterator[tuple
         yield from _inside(child, (*path, index), homes)
 
 
-def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, Home]) -> Iterator[Fault]:
+def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, InnermostHold]) -> Iterator[Fault]:
     where, found = _where(node), [touches_of(child, workload) for child in node.children]
     wrong = dict(_misplaced(node, workload))
     yield from wrong.values()
-    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if handed(name, found)}
+    loops = {name: home.carries(workload.tensors[name].dims) for name, home in homes.items() if is_handed_over(name, found)}
     carried = {name: loop for name, loop in loops.items() if loop and name not in wrong}
     for name, loop in carried.items():
         if sum(name in own.made for own in found) > 1:
             expected, got = f"{name} to be made anew in each round of {loop}", "one for all, which several children change"
             yield Fault(where, expected, got, "use sequence, or put the ops that change it into one child")
     if _linked(found):
-        yield from _short(where, found, homes, carried.keys())
+        yield from _too_few_buffers(where, found, homes, carried.keys())
 
 
-def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]]:
-    """What children hand over that the first of them to touch it has not computed."""
+def _misplaced(node: ConcurrentNode, workload: Workload) -> Iterator[tuple[str, Fault]]:
+    """Faults of handed-over tensors that the first child to access them does not compute."""
     found = [touches_of(child, workload) for child in node.children]
     for name in workload.tensors:
-        if not handed(name, found):
+        if not is_handed_over(name, found):
             continue
         users = [index for index, own in enumerate(found) if name in own.all]
         makers = [index for index, own in enumerate(found) if name in own.made]
@@ -139,12 +142,12 @@ def _misplaced(node: Together, workload: Workload) -> Iterator[tuple[str, Fault]
             yield name, Fault(_where(node), expected, got, "order the children as they follow each other, or use sequence")
 
 
-def handed(name: str, found: list[Touches]) -> bool:
-    """Whether several children touch a tensor and one of them changes it."""
+def is_handed_over(name: str, found: list[Touches]) -> bool:
+    """Whether several children access a tensor and at least one of them changes it."""
     return sum(name in own.all for own in found) > 1 and any(name in own.made for own in found)
 
 
-def _where(node: Together) -> str:
+def _where(node: ConcurrentNode) -> str:
     match node:
         case Overlap():
             return "overlap"
@@ -156,9 +159,9 @@ def _where(node: Together) -> str:
             assert_never(node)
 
 
-def _short(where: str, found: list[Touches], homes: Mapping[str, Home], carried: Set[str]) -> Iterator[Fault]:
-    """Holds of several buffers that are too few for the rounds under way. One buffer makes each round wait for the last; but not
-    where what it has is carried on: there the next round would change it."""
+def _too_few_buffers(where: str, found: list[Touches], homes: Mapping[str, InnermostHold], carried: Set[str]) -> Iterator[Fault]:
+    """Faults of Holds with too few buffers for the rounds in flight. One buffer is allowed, as each round then waits for the one
+    before; but not for carried tensors, which the next round would change."""
     for home in {id(home.node): home for home in homes.values()}.values():
         for group in home.node.tensors:
             mine = [name for name in group if homes[name].node is home.node]

@@ -1,4 +1,4 @@
-"""What each node of a tree sees: the cuts of every dim, the loops around it, the axes that are split or divided into shares."""
+"""Scopes of the nodes of a tree: the cuts of every dim, the loops around a node, and the axes that are split or partitioned."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TypeAlias
 from halley.errors import Fault
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Node, Parallel, Pipeline, Spatial, Temporal, children
-from halley.rewrite.layout import AxisKey, Chain, Cut, Interval, extents_after
+from halley.rewrite.layout import AxisKey, Chain, DimCut, Interval, extents_after
 
 Path: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """A loop in time. ``path`` is where it stands; ``repeats``: it has more than one iteration."""
+class TemporalLoop:
+    """A loop in time at a ``path``; ``repeats``: it has more than one iteration."""
 
     path: Path
     dim: str
@@ -24,8 +24,8 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """An axis that is split over a dim: ``least`` to ``most`` of its members have work."""
+class AxisSplit:
+    """An axis that splits a dim: between ``least`` and ``most`` of its members have work."""
 
     dim: str
     least: int
@@ -33,19 +33,20 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim; ``ways``: as they
-    are written, with loops that run once and splits over axes of one member. ``shares``: (first, stop) members of an axis
-    that a `Parallel` or `Pipeline` leaves; ``parts``: its children around, outermost first, each with its share."""
+class NodeScope:
+    """The scope of a node. ``extents``: the sizes that a member's range of each dim can have. ``chains``: the cuts of each dim;
+    ``written_chains``: the same including loops with one iteration and splits over axes of one member. ``split``: the axes that
+    are split. ``shares``: (first, stop) members of an axis in the enclosing child of a `Parallel` or `Pipeline`; ``parts``: all
+    such children, outermost first, each with its share. ``loops``: the loops in time around the node."""
 
     chip: Chip
     extents: Mapping[str, frozenset[int]]
     chains: Mapping[str, Chain] = field(default_factory=dict)
-    ways: Mapping[str, Chain] = field(default_factory=dict)
-    split: Mapping[AxisKey, Split] = field(default_factory=dict)
+    written_chains: Mapping[str, Chain] = field(default_factory=dict)
+    split: Mapping[AxisKey, AxisSplit] = field(default_factory=dict)
     shares: Mapping[AxisKey, Interval] = field(default_factory=dict)
     parts: Mapping[AxisKey, tuple[tuple[Path, Interval], ...]] = field(default_factory=dict)
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[TemporalLoop, ...] = ()
 
     def chain(self, dim: str) -> Chain:
         return self.chains.get(dim, ())
@@ -57,7 +58,7 @@ class Scope:
         return chain[: axes.index(key) + 1] if key in axes else ()
 
     def share(self, key: AxisKey) -> Interval:
-        """The members [first, stop) of the axis that are there."""
+        """The members [first, stop) of the axis in this scope."""
         return self.shares.get(key, (0, self.chip.axis(*key).size))
 
     def size(self, key: AxisKey) -> int:
@@ -65,50 +66,54 @@ class Scope:
         return stop - first
 
     def topology(self, key: AxisKey) -> Topology:
-        """Part of a ring lacks the link that closes it."""
+        """The topology of the axis in this scope: part of a ring is a line."""
         axis = self.chip.axis(*key)
         return Topology.LINE if axis.topology is Topology.RING and self.size(key) < axis.size else axis.topology
 
     def active(self, key: AxisKey) -> Interval:
-        """The members of the axis that can have work here."""
+        """The members of the axis that can have work in this scope."""
         first, stop = self.share(key)
         return (first, first + self.split[key].most) if key in self.split else (first, stop)
 
-    def loop(self, path: Path, dim: str, tile: int) -> Scope:
-        """Inside a loop in time."""
+    def loop(self, path: Path, dim: str, tile: int) -> NodeScope:
+        """The scope inside a loop in time."""
         repeats = max(self.extents[dim]) > tile
-        inside = replace(self, loops=(*self.loops, Loop(path, dim, repeats)), ways=self._way(dim, Cut(tile)))
-        return inside._cut(dim, Cut(tile)) if repeats else inside
+        inside = replace(
+            self, loops=(*self.loops, TemporalLoop(path, dim, repeats)), written_chains=self._with_written_cut(dim, DimCut(tile))
+        )
+        return inside._cut(dim, DimCut(tile)) if repeats else inside
 
-    def spread(self, node: Spatial) -> Scope:
-        """Inside a split. One that has a single member to give to cuts nothing."""
+    def spread(self, node: Spatial) -> NodeScope:
+        """The scope inside a split. A split over an axis of one member cuts nothing."""
         key, dim = (node.level, node.axis), node.dim
         parts = [-(-extent // node.tile) for extent in self.extents[dim]]
-        ways = self._way(dim, Cut(node.tile, key, self.share(key)[0]))
-        inside = replace(self, split={**self.split, key: Split(dim, min(parts), max(parts))}, ways=ways)
+        written_chains = self._with_written_cut(dim, DimCut(node.tile, key, self.share(key)[0]))
+        inside = replace(self, split={**self.split, key: AxisSplit(dim, min(parts), max(parts))}, written_chains=written_chains)
         if self.size(key) == 1:
             return inside
-        return inside._cut(dim, Cut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
+        return inside._cut(dim, DimCut(min(node.tile, max(self.extents[dim])), key, self.share(key)[0]))
 
-    def divide(self, key: AxisKey, shares: tuple[int, ...], index: int, path: Path) -> Scope:
-        """Inside child ``index`` of the `Parallel` or `Pipeline` at a path."""
+    def divide(self, key: AxisKey, shares: tuple[int, ...], index: int, path: Path) -> NodeScope:
+        """The scope inside child ``index`` of the `Parallel` or `Pipeline` at a path."""
         first = self.share(key)[0] + sum(shares[:index])
         share = (first, first + shares[index])
         parts = (*self.parts.get(key, ()), ((*path, index), share))
         return replace(self, shares={**self.shares, key: share}, parts={**self.parts, key: parts})
 
-    def _way(self, dim: str, cut: Cut) -> dict[str, Chain]:
-        return {**self.ways, dim: (*self.ways.get(dim, ()), cut)}
+    def _with_written_cut(self, dim: str, cut: DimCut) -> dict[str, Chain]:
+        return {**self.written_chains, dim: (*self.written_chains.get(dim, ()), cut)}
 
-    def _cut(self, dim: str, cut: Cut) -> Scope:
+    def _cut(self, dim: str, cut: DimCut) -> NodeScope:
         chains = {**self.chains, dim: (*self.chain(dim), cut)}
         return replace(self, chains=chains, extents={**self.extents, dim: extents_after(self.extents[dim], cut)})
 
 
-def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[tuple[Path, Fault]]) -> dict[Path, Scope]:
-    """The scope of every node, and into ``faults`` each split that does not fit its axis. Names in the tree must be known."""
-    found: dict[Path, Scope] = {}
-    todo: list[tuple[Path, Node, Scope]] = [((), tree, Scope(chip, {dim: frozenset({extent}) for dim, extent in dims.items()}))]
+def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[tuple[Path, Fault]]) -> dict[Path, NodeScope]:
+    """The scope of every node. Splits that do not fit their axis are added to ``faults``. Names in the tree must be known."""
+    found: dict[Path, NodeScope] = {}
+    todo: list[tuple[Path, Node, NodeScope]] = [
+        ((), tree, NodeScope(chip, {dim: frozenset({extent}) for dim, extent in dims.items()}))
+    ]
     while todo:
         path, node, scope = todo.pop()
         found[path] = scope
@@ -117,7 +122,7 @@ def scopes(tree: Node, chip: Chip, dims: Mapping[str, int], faults: list[tuple[P
     return found
 
 
-def _inside(node: Node, path: Path, scope: Scope, faults: list[tuple[Path, Fault]]) -> Iterator[Scope]:
+def _inside(node: Node, path: Path, scope: NodeScope, faults: list[tuple[Path, Fault]]) -> Iterator[NodeScope]:
     """The scope of each child."""
     match node:
         case Temporal():
@@ -138,7 +143,7 @@ def _inside(node: Node, path: Path, scope: Scope, faults: list[tuple[Path, Fault
             yield from (scope for _ in children(node))
 
 
-def _misfit(node: Spatial, scope: Scope) -> Fault | None:
+def _misfit(node: Spatial, scope: NodeScope) -> Fault | None:
     key = (node.level, node.axis)
     where = f"spread {node.dim} by {node.tile} over {node.level}.{node.axis}"
     if key in scope.split:
@@ -151,7 +156,7 @@ def _misfit(node: Spatial, scope: Scope) -> Fault | None:
     return None
 
 
-def _bad_shares(node: Parallel | Pipeline, scope: Scope) -> Fault | None:
+def _bad_shares(node: Parallel | Pipeline, scope: NodeScope) -> Fault | None:
     key = (node.level, node.axis)
     where = f"{'parallel' if isinstance(node, Parallel) else 'pipeline'} over {node.level}.{node.axis}"
     if key in scope.split:

@@ -1,1 +1,1 @@
-"""Sharding of a graph over the axes of a mesh: layouts, strategies per op, the collectives between them, the exact search."""
+"""Sharding of a graph over the axes of a mesh: layouts, strategies of ops, redistributions, and the exact search."""

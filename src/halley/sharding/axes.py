@@ -1,8 +1,8 @@
-"""Axes of a system cut into parts, and what each part is for: the batch, the layers, or the model's ops.
+"""Axes of a system split into sub-axes, and the role of each: data, pipeline or model parallelism.
 
-A part of an axis is told by its size and its stride: ranks ``stride`` apart along the axis belong to one group. An axis of 8
-chips cut into 2 x 4 has an outer part of size 2 and stride 4, and an inner part of size 4 and stride 1. Each role has at most
-one part of an axis, so that a part is known by its role and its axis.
+A sub-axis has a size and a stride: a group consists of ranks ``stride`` apart along the axis. An axis of 8 chips split into 2 x
+4 has an outer sub-axis of size 2 and stride 4, and an inner one of size 4 and stride 1. Each role has at most one sub-axis of
+an axis, so role and axis identify a sub-axis.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.hardware import Axis, Topology
 from halley.ir.system import System
 
-MOST = 1 << 20
-"""Most assignments that are listed."""
-NEAREST = 3
-"""Degrees that an error offers."""
+MAX_ASSIGNMENTS = 1 << 20
+"""Largest number of assignments that are listed."""
+DEGREES_OFFERED = 3
+"""Degrees that an error message offers."""
 
 
 class Role(StrEnum):
-    """What the ranks of a part share out: DATA the batch (each has the weights, or its share of them by ZeRO), PIPELINE the
+    """What the ranks of a sub-axis divide: DATA the batch (each rank has the weights, or a part of them by ZeRO), PIPELINE the
     layers, MODEL the ops of a layer, along any of their dims."""
 
     DATA = "data"
@@ -37,15 +37,15 @@ class Role(StrEnum):
 
 ROLES = tuple(Role)
 
-_ALIKE = (Topology.SWITCH, Topology.FULL)
-"""Topologies on which all ranks are alike. Any renumbering of the ranks is a symmetry of the graph: it maps links to links, and
-groups of one order of the parts to groups of another. So every collective and every transfer takes the same time in all orders,
-and one of them, in the order of `Role`, stands for all."""
+_SYMMETRIC = (Topology.SWITCH, Topology.FULL)
+"""Topologies in which all ranks are equivalent: any permutation of the ranks maps links to links, and the groups of one order
+of sub-axes to those of another. So every collective and transfer takes the same time in all orders, and only the order of
+`Role` is listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubAxis:
-    """A part of an axis of the system, of at least 2 ranks that lie ``stride`` apart along it."""
+    """A part of an axis of the system: at least 2 ranks, ``stride`` apart along it."""
 
     axis: str
     role: Role
@@ -54,7 +54,8 @@ class SubAxis:
 
 
 Assignment: TypeAlias = tuple[SubAxis, ...]
-"""All parts, the system's outermost axis first, within an axis the outermost part first. Parts of one rank are left out."""
+"""All sub-axes, the system's outermost axis first, and within an axis the outermost sub-axis first. Sub-axes of one rank are
+omitted."""
 
 Degrees: TypeAlias = tuple[int, ...]
 """Ranks by role, in the order of `Role`."""
@@ -63,7 +64,7 @@ _Count: TypeAlias = Counter[Degrees]
 
 
 def degree(assignment: Assignment, role: Role) -> int:
-    """How many ranks a role has.
+    """Number of ranks of a role.
 
     >>> degree((SubAxis("node", Role.DATA, 16, 1), SubAxis("gpu", Role.DATA, 2, 4), SubAxis("gpu", Role.MODEL, 4, 1)), Role.DATA)
     32
@@ -72,12 +73,12 @@ def degree(assignment: Assignment, role: Role) -> int:
 
 
 def parts_of(assignment: Assignment, role: Role) -> Assignment:
-    """The parts of a role, outermost first."""
+    """The sub-axes of a role, outermost first."""
     return tuple(part for part in assignment if part.role is role)
 
 
 def assignment_text(assignment: Assignment) -> str:
-    """The parts of each role; a stride where ranks are not side by side.
+    """The sub-axes of each role, with the stride where it is not 1.
 
     >>> assignment_text((SubAxis("node", Role.DATA, 16, 1), SubAxis("gpu", Role.DATA, 2, 4), SubAxis("gpu", Role.MODEL, 4, 1)))
     'data 16 node x 2 gpu/4, model 4 gpu'
@@ -94,23 +95,23 @@ def _part_text(part: SubAxis) -> str:
 
 
 def assignments(system: System, degrees: Mapping[Role, int] | None = None, whole: bool = False) -> tuple[Assignment, ...]:
-    """Every assignment: each axis cut in every way, in every order of the parts that may cost something else.
+    """Every assignment: each axis split in every way, in every order of the sub-axes that may differ in cost.
 
-    ``degrees``: ranks that a role must have. ``whole``: no axis is cut.
+    ``degrees``: required ranks by role. ``whole``: axes are not split.
 
     >>> from halley.ir.hardware import Chip, Link
     >>> system = System("pair", Chip("c", ()), (Axis("x", 4, Topology.RING, Link(1e9)),))
     >>> [assignment_text(item) for item in assignments(system, {Role.MODEL: 2, Role.DATA: 2})]
     ['data 2 x/2, model 2 x', 'data 2 x, model 2 x/2']
 
-    Raises BadInput: degrees below 1, of something that is no role, that do not multiply to the chips, or that no cut of the
-    axes gives, with the nearest that one gives; more than `MOST` assignments.
+    Raises BadInput: degrees below 1, of an unknown role, whose product is not the number of chips, or that no split of the
+    axes gives, with the nearest ones that exist; more than `MAX_ASSIGNMENTS` assignments.
     """
     wanted = _checked(system, degrees or {}, whole)
     count = sum(number for key, number in counts(system, whole).items() if _meets(key, wanted))
-    if count > MOST:
+    if count > MAX_ASSIGNMENTS:
         remedy = "give degrees, or join axes of the system"
-        raise BadInput(Fault(f"system {system.name}, assignments of its axes", f"at most {MOST}", str(count), remedy))
+        raise BadInput(Fault(f"system {system.name}, assignments of its axes", f"at most {MAX_ASSIGNMENTS}", str(count), remedy))
     found: list[tuple[Assignment, Degrees]] = [((), (1,) * len(ROLES))]
     for place, axis in enumerate(system.axes):
         open_ = _reachable(system.axes[place + 1 :], whole)
@@ -126,13 +127,13 @@ def assignments(system: System, degrees: Mapping[Role, int] | None = None, whole
 
 
 def counts(system: System, whole: bool = False) -> Counter[Degrees]:
-    """How many assignments there are, by the degrees that they give; none is listed."""
+    """Number of assignments by their degrees, without listing them."""
     return _counted(system.axes, whole)
 
 
 @lru_cache(maxsize=4096)
 def cuts(axis: Axis, whole: bool = False) -> tuple[Assignment, ...]:
-    """Every way to cut one axis.
+    """Every split of one axis into sub-axes.
 
     >>> from halley.ir.hardware import Link
     >>> [assignment_text(cut) for cut in cuts(Axis("gpu", 2, Topology.SWITCH, Link(1e9)))]
@@ -149,13 +150,13 @@ def _cuts(axis: Axis, whole: bool) -> Iterator[Assignment]:
         roles = [(role, size) for role, size in zip(ROLES, sizes, strict=True) if size > 1]
         if whole and len(roles) > 1:
             continue
-        for order in [tuple(roles)] if axis.topology in _ALIKE else permutations(roles):
+        for order in [tuple(roles)] if axis.topology in _SYMMETRIC else permutations(roles):
             strides = [math.prod(size for _, size in order[place + 1 :]) for place in range(len(order))]
             yield tuple(SubAxis(axis.name, role, size, stride) for (role, size), stride in zip(order, strides, strict=True))
 
 
 def _factors(number: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every ordered way to write a number as a product of so many numbers."""
+    """Every ordered factorisation of a number into ``parts`` factors."""
     if parts == 1:
         yield (number,)
         return
@@ -178,7 +179,7 @@ def _times(first: Degrees, second: Degrees) -> Degrees:
 
 
 def _counted(axes: tuple[Axis, ...], whole: bool) -> _Count:
-    """Axis by axis: what gives the same degrees is counted together."""
+    """Counts axis by axis, by degrees."""
     found: _Count = Counter({(1,) * len(ROLES): 1})
     for axis in axes:
         more = Counter(_degrees(cut) for cut in cuts(axis, whole))
@@ -198,14 +199,14 @@ def _meets(got: Degrees, wanted: tuple[int | None, ...]) -> bool:
 
 
 def _open(got: Degrees, wanted: tuple[int | None, ...], rest: frozenset[Degrees]) -> bool:
-    """Whether the axes that are left can still give what is wanted."""
+    """Whether the remaining axes can still give the wanted degrees."""
     if all(want is None for want in wanted):
         return True
     return any(_meets(_times(got, more), wanted) for more in rest)
 
 
 def _checked(system: System, degrees: Mapping[Role, int], whole: bool) -> tuple[int | None, ...]:
-    """The wanted degrees in the order of `Role`, None where any will do."""
+    """The wanted degrees in the order of `Role`, None where any is allowed."""
     where, faults = f"system {system.name}, degrees", []
     for role, size in degrees.items():
         if role not in ROLES:
@@ -229,14 +230,14 @@ def _checked(system: System, degrees: Mapping[Role, int], whole: bool) -> tuple[
 
 
 def _nearest(known: Mapping[Degrees, int], wanted: tuple[int | None, ...]) -> list[str]:
-    """The degrees nearest to those wanted, by the factors between them; of roles that were asked for alone."""
+    """The degrees nearest to those wanted, by the ratio between them; only of the roles asked for."""
     asked = {tuple(None if want is None else have for have, want in zip(got, wanted, strict=True)) for got in known}
 
     def apart(got: tuple[int | None, ...]) -> tuple[float, tuple[int, ...]]:
         steps = [abs(math.log(have / want)) for have, want in zip(got, wanted, strict=True) if have and want]
         return math.fsum(steps), tuple(-(have or 0) for have in got)
 
-    return [_text(got) for got in sorted(asked, key=apart)[:NEAREST]]
+    return [_text(got) for got in sorted(asked, key=apart)[:DEGREES_OFFERED]]
 
 
 def _text(degrees: tuple[int | None, ...]) -> str:

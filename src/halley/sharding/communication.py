@@ -151,8 +151,9 @@ class Communication:
 
     @cached_property
     def data_key(self) -> Dimensions:
-        """Communications of one interconnect with equal keys have equal `data` times."""
-        return tuple(sorted(self._data, key=_place))
+        """Communications of one interconnect with equal keys have equal `data` times. The order of the axes counts, as networks
+        route messages in it."""
+        return self._data
 
     @cached_property
     def pipeline_key(self) -> tuple[Route, ...]:
@@ -197,12 +198,6 @@ class Communication:
     def ranks(self, role: Role) -> int:
         """How many ranks a role has."""
         return degree(self.assignment, role)
-
-
-def _place(dimension: Dimension) -> tuple[int, str, float, float]:
-    """By which dimensions are sorted, the same in every run."""
-    axis = _axis(dimension.lane)
-    return dimension.size, axis.topology, axis.link.bandwidth, axis.link.latency
 
 
 def _nameless(lane: Lane) -> Lane:

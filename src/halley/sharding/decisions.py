@@ -9,7 +9,7 @@ import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.placement import Partial, Placement, Replicate, Shard
-from halley.optim.constrained import Least
+from halley.optim.constrained import ConstrainedMinimum
 from halley.optim.elimination import cost
 from halley.sharding.layouts import Layout
 from halley.sharding.solution import Sharding, decoded
@@ -36,7 +36,7 @@ class ShardingDecisions:
 def decisions_of(sharding: Sharding) -> ShardingDecisions:
     """The decisions of a sharding."""
     return ShardingDecisions(
-        {item.op: tuple(way.name for way in item.ways) for item in sharding.ops},
+        {item.op: tuple(way.name for way in item.strategy) for item in sharding.ops},
         {name: _words(layout) for name, layout in sharding.ends.items()},
         {name: _words(layout) for name, layout in sharding.copies.items()},
         sharding.problem.in_flight,
@@ -72,7 +72,7 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
         wanted = decisions.ops[op]
         # an op that lacks a dim which others of its kernel split has several strategies of equal names
         alike = {n for n, strategy in enumerate(found.strategies) if tuple(way.name for way in strategy) == wanted}
-        ways = ", ".join(way.name or "not split" for way in found.ways)
+        ways = ", ".join(way.name or "not split" for way in found.axis_strategies)
         decide(f"op {op}", graph.variables[f"op {op}"], alike, f"{axes} of its ways: {ways}", wanted)
     for tensor in space.ends:
         layouts, layout = graph.layouts[tensor], _layout(decisions.ends[tensor])
@@ -88,7 +88,7 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     time, memory = cost(graph.time, values), cost(graph.memory, values)
     if not np.isfinite(time):
         raise BadInput(Fault(where, "changes of layout that collectives can make", "one that none makes"))
-    return decoded(graph, Least(values, time, memory, 0.0, 0, 0))
+    return decoded(graph, ConstrainedMinimum(values, time, memory, 0.0, 0, 0))
 
 
 def _names(where: str, what: str, given: Mapping[str, object], known: Mapping[str, object] | tuple[str, ...]) -> list[Fault]:

@@ -1,9 +1,10 @@
-"""Two kernels of a graph that may run as one on each rank: a choice that is made with the sharding.
+"""Fusion of two kernels of a graph on each rank, chosen together with the sharding.
 
-The two can be one where ranks read of the first's results just what they make: no collective, no slice stands between them. The
-time of the pair is then the lesser of both kernels apart and the two as one, for each way to split the one and the other:
+Two kernels can be fused where every rank reads exactly those results of the first that it computes, so that neither a
+collective nor a slice is between them. The time of the pair is the lesser of both kernels apart and the fused one, for each
+strategy of the first and of the second:
 
-    T(s, t) = min(T1(s) + T2(t), T12(s, t)) where what is made under s lies as it is read under t, else T1(s) + T2(t)
+    T(s, t) = min(T1(s) + T2(t), T12(s, t)) if the layout written under s is the one read under t, else T1(s) + T2(t)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.ir.workload import Workload
-from halley.optim.elimination import Table, table
+from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.layouts import Mesh, local_counts
 from halley.sharding.space import ShardingSpace
 
@@ -25,7 +26,7 @@ Extents = Mapping[str, NDArray[np.int64]]
 
 
 class Pair(Protocol):
-    """Two kernels that may be one: ops of the ``first`` are split alike, those of the ``second`` too."""
+    """Two kernels that may be fused: ops of the ``first`` have the same splits, and so do those of the ``second``."""
 
     @property
     def first(self) -> tuple[str, ...]: ...
@@ -34,12 +35,12 @@ class Pair(Protocol):
     def second(self) -> tuple[str, ...]: ...
 
     def many(self, local: Extents) -> Floats:
-        """Times [many] [s] of both as one at many extents [many] of each dim of theirs; infinite where they cannot be."""
+        """Times [many] [s] of the fused kernel at many extents [many] of each dim; infinite where fusion is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """What is shared out, in which ways, over what."""
+class ShardingContext:
+    """The workload, its sharding space, and the mesh."""
 
     work: Workload
     space: ShardingSpace
@@ -47,8 +48,8 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A pair that runs as one, at the ``local`` extents of a rank, in ``time`` [s]; ``apart`` [s]: what both take one by one."""
+class FusedPair:
+    """A fused pair at the ``local`` extents of a rank; its ``time`` [s]; ``apart`` [s]: both kernels separately."""
 
     pair: Pair
     local: Mapping[str, int]
@@ -56,30 +57,30 @@ class Joined:
     apart: float
 
 
-def pair_table(where: Where, pair: Pair, apart: Mapping[str, Floats]) -> Table:
-    """Times [s] of a pair by the ways of both; ``apart``: of each op, by its ways."""
+def pair_table(where: ShardingContext, pair: Pair, apart: Mapping[str, Floats]) -> CostTable:
+    """Times [s] of a pair by the strategies of both; ``apart`` [s]: of each op, by its strategies."""
     ahead, after = (sum((apart[name] for name in names), np.zeros(1)) for names in (pair.first, pair.second))
     times = ahead[:, None] + after[None, :]
-    rows, columns = np.nonzero(_may_join(where, pair))
+    rows, columns = np.nonzero(_may_fuse(where, pair))
     if len(rows):
-        times[rows, columns] = np.minimum(times[rows, columns], _joined_times(where, pair, rows, columns))
+        times[rows, columns] = np.minimum(times[rows, columns], _fused_times(where, pair, rows, columns))
     variables = where.space.variables
-    return table((variables[f"op {pair.first[0]}"], variables[f"op {pair.second[0]}"]), times)
+    return cost_table((variables[f"op {pair.first[0]}"], variables[f"op {pair.second[0]}"]), times)
 
 
-def joined(where: Where, pair: Pair, values: Mapping[str, int], apart: float) -> Joined | None:
-    """The pair as one, if it may be and takes less than ``apart`` [s] under these values."""
+def fused_pair(where: ShardingContext, pair: Pair, values: Mapping[str, int], apart: float) -> FusedPair | None:
+    """The pair as one kernel, if that is possible and takes less than ``apart`` [s] under these values."""
     first, second = (values[where.space.variables[f"op {names[0]}"]] for names in (pair.first, pair.second))
-    if not _may_join(where, pair)[first, second]:
+    if not _may_fuse(where, pair)[first, second]:
         return None
     places = np.array([first]), np.array([second])
-    time = float(_joined_times(where, pair, *places)[0])
+    time = float(_fused_times(where, pair, *places)[0])
     local = {dim: int(counts[0]) for dim, counts in _local(where, pair, *places).items()}
-    return Joined(pair, local, time, apart) if time < apart else None
+    return FusedPair(pair, local, time, apart) if time < apart else None
 
 
-def _may_join(where: Where, pair: Pair) -> NDArray[np.bool_]:
-    """[ways of the first, ways of the second] what passes between them lies as it was made, and neither has a collective."""
+def _may_fuse(where: ShardingContext, pair: Pair) -> NDArray[np.bool_]:
+    """[strategies of the first, of the second] whether tensors between them keep their layout and neither has a collective."""
     space, work = where.space, where.work
     first, second = (len(space.ops[names[0]].strategies) for names in (pair.first, pair.second))
     found = np.ones((first, second), bool)
@@ -95,15 +96,16 @@ def _may_join(where: Where, pair: Pair) -> NDArray[np.bool_]:
     return found
 
 
-def _joined_times(where: Where, pair: Pair, first: NDArray[np.intp], second: NDArray[np.intp]) -> Floats:
-    """Times [s] as one under these ways of both, each extents asked for once."""
+def _fused_times(where: ShardingContext, pair: Pair, first: NDArray[np.intp], second: NDArray[np.intp]) -> Floats:
+    """Times [s] of the fused pair under these strategies of both; each distinct set of extents is evaluated once."""
     local = _local(where, pair, first, second)
     rows, which = np.unique(np.stack(list(local.values()), axis=1), axis=0, return_inverse=True)
     return pair.many(dict(zip(local, rows.T, strict=True)))[which.ravel()]
 
 
-def _local(where: Where, pair: Pair, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
-    """Extents of all dims on a rank [ways]: dims that both have are split alike, as what passes between them is."""
+def _local(where: ShardingContext, pair: Pair, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
+    """Extents of all dims on a rank [strategies]; dims of both kernels have the same split, because the tensors between them
+    do."""
     found = dict[str, NDArray[np.int64]]()
     for names, ways in ((pair.first, first), (pair.second, second)):
         for name in names:

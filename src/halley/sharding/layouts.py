@@ -1,8 +1,8 @@
-"""Layouts of a tensor over the axes of a mesh, and the cheapest collectives that lead from one to another.
+"""Layouts of a tensor over the axes of a mesh, and the cheapest sequences of collectives between them.
 
-A layout has a placement per axis. Which elements of a dim a rank has along an axis depends on the rank's coordinate there
-alone, not on other axes that split the same dim (blocks are distributed by digits of their number). So a collective over some
-axes changes the placements of these and no others, and every change of layout is a sequence of such collectives: a shortest
+A layout has a placement per axis. Which elements of a dim a rank holds along an axis depends only on the rank's coordinate on
+that axis, not on other axes that split the same dim (blocks are distributed by the digits of their number). So a collective
+over some axes changes the placements on these axes only, and every redistribution is a sequence of such collectives: a shortest
 path.
 """
 
@@ -27,19 +27,19 @@ Layout: TypeAlias = tuple[Placement, ...]
 """A placement per axis of the mesh."""
 
 CollectiveTime: TypeAlias = Callable[[CollectiveKind, tuple[str, ...], int], float]
-"""Time [s] of a collective over axes, by name; bytes as `halley.network.time.collective.CONVENTIONS` counts them."""
+"""Time [s] of a collective over axes, by name; bytes as in `halley.network.time.collective.CONVENTIONS`."""
 
-REMEMBERED = 1 << 20
-"""Pairs of layouts whose ways a `Router` keeps, those of the last shapes that were made: some 20 MB; over two axes that is all a
-search meets, over three some dozens of shapes."""
+MAX_CACHED_LAYOUT_PAIRS = 1 << 20
+"""Pairs of layouts whose redistributions a `Router` caches, for the most recent tensor shapes: some 20 MB. Over two axes that
+covers a search, over three axes some dozens of shapes."""
 
-SHORTER = 1 - 1e-12
-"""What is shorter by less than this share is put down to rounding."""
+SHORTER_RATIO = 1 - 1e-12
+"""Differences of path lengths below this relative size count as rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshAxis:
-    """An axis of the mesh: that many ranks side by side."""
+    """An axis of the mesh with its number of ranks."""
 
     name: str
     ranks: int
@@ -54,9 +54,9 @@ Mesh: TypeAlias = tuple[MeshAxis, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One collective: over ``axes``, from one layout to another. ``kind`` is None for a slice, which moves nothing. ``bytes`` [B]
-    as the kind counts them, ``time`` [s]."""
+class CollectiveStep:
+    """One collective over ``axes`` from one layout to another. ``kind`` is None for a slice, which moves nothing. ``bytes`` [B]
+    by the convention of the kind; ``time`` [s]."""
 
     kind: CollectiveKind | None
     axes: tuple[str, ...]
@@ -67,7 +67,7 @@ class Step:
 
 
 def layout_text(layout: Layout, mesh: Mesh) -> str:
-    """Axes that split or sum.
+    """The axes that split or sum the tensor.
 
     >>> layout_text((Shard("m"), Replicate()), (MeshAxis("x", 2), MeshAxis("y", 4)))
     'm/x'
@@ -82,7 +82,7 @@ def layout_text(layout: Layout, mesh: Mesh) -> str:
 
 
 def local_extents(extents: Mapping[str, int], splits: Sequence[str], mesh: Mesh) -> dict[str, int]:
-    """Extents on the rank that has most; ``splits``: the dim that each axis splits, "" for none.
+    """Extents on the rank with most elements; ``splits``: the dim that each axis splits, "" for none.
 
     >>> local_extents({"m": 10, "n": 7}, ["m", "m"], (MeshAxis("x", 2), MeshAxis("y", 4)))
     {'m': 2, 'n': 7}
@@ -94,21 +94,21 @@ def local_extents(extents: Mapping[str, int], splits: Sequence[str], mesh: Mesh)
     return {dim: int(ceil_div(extent, parts[dim])) for dim, extent in extents.items()}
 
 
-KINDS = (
+REDISTRIBUTION_KINDS = (
     None,
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.REDUCE_SCATTER,
     CollectiveKind.ALL_GATHER,
     CollectiveKind.ALL_TO_ALL,
 )
-"""What changes a layout; None is a slice."""
+"""The collectives that change a layout; None is a slice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ways:
-    """The ways between the layouts of all tensors of one shape, by the numbers of the layouts. ``bytes`` [options]: on the rank
-    that has most. ``time`` [from, to] [s]: of the cheapest sequence of changes. A single change takes ``direct`` [from, to] [s];
-    it is one of `KINDS` (``kind``) over ``axes``, a bit each."""
+class RedistributionTable:
+    """Redistributions between the layouts of all tensors of one shape, by layout numbers. ``bytes`` [layouts]: on the rank with
+    most elements. ``time`` [from, to] [s]: of the cheapest sequence of changes. ``direct`` [from, to] [s]: of a single
+    change, of kind `REDISTRIBUTION_KINDS[kind]` over ``axes`` (a bit mask)."""
 
     bytes: NDArray[np.int64]
     time: NDArray[np.float64]
@@ -117,9 +117,9 @@ class Ways:
     axes: NDArray[np.int8]
 
     def through(self, before: int, after: int) -> list[int]:
-        """The layouts of the cheapest sequence, the last one too; of equals, one of fewest changes."""
+        """The layouts of the cheapest sequence of changes, with the last; among equal ones, one with the fewest changes."""
         reached, came = self.direct[before], list[NDArray[np.intp]]()
-        while reached[after] * SHORTER > self.time[before, after]:
+        while reached[after] * SHORTER_RATIO > self.time[before, after]:
             detours = reached[:, None] + self.direct
             last = detours.argmin(axis=0)
             found = np.take_along_axis(detours, last[None], axis=0)[0]
@@ -133,9 +133,10 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
-    """All layouts of tensors that may lie alike: the products of ``placements``, one per axis, in the order of
-    `itertools.product`. ``complete``: those that need no reduction; ``digits`` [layouts, axes]: which placements each has."""
+class LayoutOptions:
+    """All layouts of tensors with the same possible placements: the products of ``placements``, one per axis, in the order of
+    `itertools.product`. ``complete``: those without partial values. ``digits`` [layouts, axes]: the number of each
+    placement."""
 
     placements: tuple[Placement, ...]
     layouts: tuple[Layout, ...]
@@ -143,24 +144,24 @@ class Options:
     digits: NDArray[np.intp]
 
     def numbers(self, along: Sequence[Placement], chosen: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers of many layouts: ``chosen`` [layouts, axes] are places in ``along``, placements along one axis."""
+        """The numbers of many layouts; ``chosen`` [layouts, axes]: indices into ``along``, the placements along one axis."""
         digits = np.array([self.placements.index(item) for item in along], np.intp)[chosen]
         scale = len(self.placements) ** np.arange(chosen.shape[1] - 1, -1, -1, dtype=np.intp)
         return np.asarray(digits @ scale, np.intp)
 
 
 @lru_cache(maxsize=1 << 10)
-def _options(placements: tuple[Placement, ...], axes: int) -> Options:
+def _options(placements: tuple[Placement, ...], axes: int) -> LayoutOptions:
     count = len(placements)
     digits = np.array(list(itertools.product(range(count), repeat=axes)), np.intp).reshape(count**axes, axes)
     partial = np.array([isinstance(item, Partial) for item in placements])
     complete = tuple(np.flatnonzero(~partial[digits].any(axis=1)).tolist())
-    return Options(placements, tuple(itertools.product(placements, repeat=axes)), complete, digits)
+    return LayoutOptions(placements, tuple(itertools.product(placements, repeat=axes)), complete, digits)
 
 
-def options_of(tensor: Tensor, extents: Mapping[str, int], monoid: str, axes: int) -> Options:
-    """The layouts of a tensor over so many axes; ``monoid``: by which it may be partial, "" if never. Dims of one element are not
-    split.
+def options_of(tensor: Tensor, extents: Mapping[str, int], monoid: str, axes: int) -> LayoutOptions:
+    """The layouts of a tensor over ``axes`` axes; ``monoid``: by which it may be partial, "" if never. Dims of one element are
+    not split.
 
     >>> [str(item) for item in options_of(Tensor("A", ("m", "n")), {"m": 4, "n": 1}, "sum", 1).placements]
     ['Replicate', 'Shard(m)', 'Partial(sum)']
@@ -171,12 +172,12 @@ def options_of(tensor: Tensor, extents: Mapping[str, int], monoid: str, axes: in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layouts:
-    """All layouts of a tensor over a mesh and the ways between them."""
+    """All layouts of a tensor over a mesh and the redistributions between them."""
 
     tensor: Tensor
     mesh: Mesh
-    known: Options
-    ways: Ways
+    known: LayoutOptions
+    table: RedistributionTable
 
     @property
     def options(self) -> tuple[Layout, ...]:
@@ -184,14 +185,14 @@ class Layouts:
 
     @property
     def bytes(self) -> NDArray[np.int64]:
-        return self.ways.bytes
+        return self.table.bytes
 
     @property
     def time(self) -> NDArray[np.float64]:
-        return self.ways.time
+        return self.table.time
 
     def index(self, layout: Layout) -> int:
-        """The number of a layout. Raises BadInput: the tensor cannot lie so."""
+        """The number of a layout. Raises BadInput: the tensor cannot have it."""
         if len(layout) == len(self.mesh) and all(item in self.known.placements for item in layout):
             return self.number(self.known.placements.index(item) for item in layout)
         where, known = f"layout of {self.tensor.name}", [layout_text(option, self.mesh) for option in self.options]
@@ -201,7 +202,7 @@ class Layouts:
         raise BadInput(Fault(where, "one that the tensor can have", got, did_you_mean(got, known)))
 
     def number(self, digits: Iterable[int]) -> int:
-        """The number of the layout with these placements."""
+        """The number of the layout with these placement numbers."""
         found = 0
         for digit in digits:
             found = found * len(self.known.placements) + digit
@@ -209,37 +210,36 @@ class Layouts:
 
     @property
     def complete(self) -> tuple[int, ...]:
-        """Layouts that need no reduction."""
+        """Layouts without partial values."""
         return self.known.complete
 
-    def path(self, before: int, after: int) -> tuple[Step, ...]:
-        """The collectives of the cheapest way, slices among them."""
-        found, ways = list[Step](), self.ways
+    def path(self, before: int, after: int) -> tuple[CollectiveStep, ...]:
+        """The collectives and slices of the cheapest redistribution."""
+        found, ways = list[CollectiveStep](), self.table
         for through in ways.through(before, after) if before != after else ():
-            kind = KINDS[ways.kind[before, through]]
+            kind = REDISTRIBUTION_KINDS[ways.kind[before, through]]
             axes = tuple(axis.name for place, axis in enumerate(self.mesh) if ways.axes[before, through] >> place & 1)
-            # a gathered whole is what a rank has afterwards; the other kinds count what it has before
+            # an all-gather counts the bytes after it, the other kinds those before
             sender = through if kind is CollectiveKind.ALL_GATHER else before
             size = 0 if kind is None else int(ways.bytes[sender])
             layouts = self.options[before], self.options[through]
-            found.append(Step(kind, axes, *layouts, size, float(ways.direct[before, through])))
+            found.append(CollectiveStep(kind, axes, *layouts, size, float(ways.direct[before, through])))
             before = through
         return tuple(found)
 
 
 @dataclass(slots=True, eq=False)
 class Router:
-    """Makes `Layouts` over a mesh; tensors of one shape share their ways."""
+    """Creates `Layouts` over a mesh; tensors of one shape share a `RedistributionTable`."""
 
     mesh: Mesh
     collective_time: CollectiveTime
-    _ways: dict[tuple[tuple[int, ...], int, int], Ways] = field(default_factory=dict)
+    _ways: dict[tuple[tuple[int, ...], int, int], RedistributionTable] = field(default_factory=dict)
     _prices: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = field(default_factory=dict)
     _pairs: int = 0
 
-    def layouts(self, tensor: Tensor, extents: Mapping[str, int], known: Options) -> Layouts:
-        """The layouts of a tensor, as `options_of` it. Raises InternalError: a collective with a time below 0 or that is not a
-        number."""
+    def layouts(self, tensor: Tensor, extents: Mapping[str, int], known: LayoutOptions) -> Layouts:
+        """The layouts of a tensor, from `options_of`. Raises InternalError: a collective with a time below 0 or NaN."""
         dims = [dim for dim in tensor.dims if extents[dim] > 1]
         key = (tuple(extents[dim] for dim in dims), tensor.word, len(known.placements))
         if key not in self._ways:
@@ -248,13 +248,13 @@ class Router:
                 sizes *= local_counts(extents[dim], known.digits == place, self.mesh)
             self._ways[key] = self._routed(known, sizes)
             self._pairs += len(sizes) ** 2
-            while self._pairs > REMEMBERED and len(self._ways) > 1:
+            while self._pairs > MAX_CACHED_LAYOUT_PAIRS and len(self._ways) > 1:
                 self._pairs -= len(self._ways.pop(next(iter(self._ways))).bytes) ** 2
         return Layouts(tensor, self.mesh, known, self._ways[key])
 
-    def _routed(self, known: Options, sizes: NDArray[np.int64]) -> Ways:
-        """Every change of layout that a single collective, or a slice, makes, over any subset of the axes; and the cheapest
-        sequences of them."""
+    def _routed(self, known: LayoutOptions, sizes: NDArray[np.int64]) -> RedistributionTable:
+        """Every redistribution by a single collective or slice, over any subset of the axes; and the cheapest sequences of
+        them."""
         changes, (distinct, place) = _changes(known), np.unique(sizes, return_inverse=True)
         asked = changes.number * len(distinct) + place[changes.sender]
         times = np.zeros(len(changes.made) * len(distinct))
@@ -265,10 +265,10 @@ class Router:
                 times[each] = self.price(kind, tuple(self.mesh[axis].name for axis in over), int(distinct[size]))
         direct = np.full((len(sizes), len(sizes)), np.inf)
         direct[changes.before, changes.after] = times[asked]
-        return Ways(sizes, _shortest(direct, known.complete), direct, changes.kind, changes.axes)
+        return RedistributionTable(sizes, _shortest(direct, known.complete), direct, changes.kind, changes.axes)
 
     def price(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
-        """Time of a collective [s]. Raises InternalError: it is below 0 or not a number."""
+        """Time of a collective [s]. Raises InternalError: it is below 0 or NaN."""
         known = self._prices.get((kind, axes, size))
         if known is not None:
             return known
@@ -281,16 +281,16 @@ class Router:
 
 @lru_cache(maxsize=16)
 def shared_router(mesh: Mesh, collective: CollectiveTime) -> Router:
-    """The router of all problems on a mesh: parts of a model, and graphs that differ in recomputation, have tensors of equal
+    """One router for all problems on a mesh: parts of a model, and graphs that differ in recomputation, have tensors of equal
     shapes."""
     return Router(mesh, collective)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """What single collectives and slices make of layouts. ``made``: the kinds of change, each with the places of its axes. Per
-    change [changes]: which of them it is (``number``), the layouts ``before`` and ``after``, and the ``sender``, the one whose
-    bytes count. ``kind`` and ``axes`` [from, to]: as in `Ways`."""
+    """Effects of single collectives and slices on layouts. ``made``: the kinds of change, each with the numbers of its axes.
+    Per change [changes]: its kind (``number``), the layouts ``before`` and ``after``, and the ``sender``, the layout whose
+    bytes count. ``kind`` and ``axes`` [from, to]: as in `RedistributionTable`."""
 
     made: tuple[tuple[CollectiveKind | None, tuple[int, ...]], ...]
     number: NDArray[np.intp]
@@ -302,8 +302,8 @@ class Changes:
 
 
 @lru_cache(maxsize=1 << 10)
-def _changes(known: Options) -> Changes:
-    """Over any subset of the axes; the rest of a layout stays."""
+def _changes(known: LayoutOptions) -> Changes:
+    """Changes over any subset of the axes; other placements remain."""
     (count, axes), every = known.digits.shape, np.arange(len(known.placements))
     kinds, over = np.zeros((count, count), np.int8), np.zeros((count, count), np.int8)
     made, pairs = list[tuple[CollectiveKind | None, tuple[int, ...]]](), list[NDArray[np.intp]]()
@@ -317,7 +317,7 @@ def _changes(known: Options) -> Changes:
             sender = after if kind is CollectiveKind.ALL_GATHER else before
             pairs.append(np.stack((np.full_like(before, len(made)), before, after, sender)))
             made.append((kind, tuple(place for place in range(axes) if bits >> place & 1)))
-            kinds[before, after], over[before, after] = KINDS.index(kind), bits
+            kinds[before, after], over[before, after] = REDISTRIBUTION_KINDS.index(kind), bits
     number, befores, afters, senders = np.concatenate(pairs, axis=1) if pairs else np.zeros((4, 0), np.intp)
     return Changes(tuple(made), number, befores, afters, senders, kinds, over)
 
@@ -333,7 +333,7 @@ def _along(placements: Sequence[Placement]) -> dict[CollectiveKind | None, tuple
 
 
 def local_counts(extent: int | NDArray[np.int64], split: NDArray[np.bool_], mesh: Mesh) -> NDArray[np.int64]:
-    """Elements along a dim on the rank that has most; ``split`` [..., axes]: which axes split it. ``extent`` broadcasts.
+    """Elements along a dim on the rank with most; ``split`` [..., axes]: which axes split it. ``extent`` broadcasts.
 
     >>> local_counts(10, np.array([[True, False], [True, True]]), (MeshAxis("x", 2), MeshAxis("y", 4))).tolist()
     [5, 2]
@@ -344,8 +344,8 @@ def local_counts(extent: int | NDArray[np.int64], split: NDArray[np.bool_], mesh
 
 
 def _shortest(direct: NDArray[np.float64], complete: tuple[int, ...]) -> NDArray[np.float64]:
-    """Times between all pairs (Floyd and Warshall). Nothing complete becomes partial again: so layouts that are ``complete`` come
-    first, and lead to each other alone."""
+    """Times between all pairs (Floyd and Warshall). A complete layout never becomes partial again, so ``complete`` layouts come
+    first and only lead to each other."""
     count, whole = len(direct), len(complete)
     partial = np.ones(count, bool)
     partial[list(complete)] = False

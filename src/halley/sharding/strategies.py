@@ -1,6 +1,6 @@
-"""In which ways an op can be shared out along one axis: which dim is split, what it then reads and leaves.
+"""Sharding strategies of an op along one axis: the dim that is split, and the placements of inputs and outputs.
 
-| way | reads | leaves |
+| strategy | reads | leaves |
 |---|---|---|
 | repeated | all inputs whole | outputs whole; every member does all of the work |
 | split on a dim | inputs that have the dim split on it, others whole | outputs split on it; partial, if the op sums over it |
@@ -8,8 +8,8 @@
 | rows of a table split | the table split on its rows, the index whole | partial sums: a member adds zero for rows that it lacks |
 | exchanged | a gather's table split on its rows | the result split on a dim of the index, by all-to-all; a scatter in reverse |
 
-Nonlinear work needs complete inputs. A state of two tensors (softmax, Welford) is combined where it is made. Products do not take
-partial sums: each member would repeat the whole product.
+Nonlinear ops need complete inputs. A state of two tensors (softmax, Welford) is combined by the op that produces it. Products
+do not read partial sums, because each member would repeat the whole product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from halley.ir.workload import FUNCTIONS, Op, OpKind, Workload
 from halley.rewrite.derivatives import DERIVATIVES
 
 LINEAR: dict[str, tuple[tuple[int, ...], ...]] = {
-    # what an argument receives is linear in what the result receives
+    # the gradient of an argument is linear in the gradient of the result
     **{rule.function: ((rule.arguments.index("d"),),) for rules in DERIVATIVES.values() for rule in rules if rule},
     "identity": ((0,),),
     "scale": ((0,),),
@@ -41,16 +41,17 @@ LINEAR: dict[str, tuple[tuple[int, ...], ...]] = {
     "decay_mask": ((0,),),
     "add_decayed": ((0, 1),),
 }
-"""By function, the sets of arguments in which it is linear while the others are held: f(sum x_i) = sum f(x_i)."""
+"""By function, the sets of arguments in which it is linear while the others are fixed: f(sum x_i) = sum f(x_i)."""
 
-COMBINED = ("softmax", "welford")
-"""Reductions whose state is two tensors: neither can be combined without the other."""
+TWO_TENSOR_STATES = ("softmax", "welford")
+"""Reductions whose state consists of two tensors that can only be combined together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way along one axis. ``split``: the dim whose parts the members work on, "" where all repeat the work; ``name`` tells
-    ways apart; ``collective``: what the op itself needs, of its outputs (all-reduce) or of ``moved`` (all-to-all)."""
+class AxisStrategy:
+    """A strategy along one axis. ``split``: the dim that is divided among the members, "" where all repeat the work. ``name``:
+    unique among the strategies of an op. ``collective``: within the op, of its outputs (all-reduce) or of ``moved``
+    (all-to-all)."""
 
     name: str
     split: str
@@ -60,26 +61,28 @@ class Way:
     moved: str = ""
 
 
-def ways(workload: Workload, op: Op, partials: Mapping[str, str]) -> tuple[Way, ...]:
-    """All ways of an op along one axis; ``partials``: the monoid by which each input may be partial, "" if it never is.
+def axis_strategies(workload: Workload, op: Op, partials: Mapping[str, str]) -> tuple[AxisStrategy, ...]:
+    """All strategies of an op along one axis; ``partials``: the monoid by which each input may be partial, "" if it never is.
 
     >>> from halley.workloads.user import graph
     >>> gemm = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 4, "k": 4, "n": 4})
-    >>> [(way.name, *map(str, way.reads), *map(str, way.writes)) for way in ways(gemm, gemm.ops[0], {})][1:3]
+    >>> [(way.name, *map(str, way.reads), *map(str, way.writes)) for way in axis_strategies(gemm, gemm.ops[0], {})][1:3]
     [('m', 'Shard(m)', 'Replicate', 'Shard(m)'), ('k', 'Shard(k)', 'Shard(k)', 'Partial(sum)')]
     """
-    found = [Way("", "", *_everywhere(op)), *(_split(workload, op, dim) for dim in _dims(workload, op))]
+    found = [AxisStrategy("", "", *_everywhere(op)), *(_split(workload, op, dim) for dim in _dims(workload, op))]
     if op.kind is OpKind.PERMUTE:
-        found += _renamed(workload, op)
+        found += _permuted(workload, op)
     if op.kind in (OpKind.GATHER, OpKind.SCATTER):
         found += _by_rows(workload, op)
     own = {way.writes[0].monoid for way in found if isinstance(way.writes[0], Partial)}
-    found += (way for way in _through(workload, op, partials) if not own or all(item == Partial(*own) for item in way.writes))
+    found += (
+        way for way in _partial_sums(workload, op, partials) if not own or all(item == Partial(*own) for item in way.writes)
+    )
     return tuple(found)
 
 
-def partial_monoid(found: tuple[Way, ...]) -> str:
-    """By which monoid the outputs of these ways may be partial, "" if by none."""
+def partial_monoid(found: tuple[AxisStrategy, ...]) -> str:
+    """The monoid by which the outputs of these strategies may be partial, "" if by none."""
     return next((item.monoid for way in found for item in way.writes if isinstance(item, Partial)), "")
 
 
@@ -88,37 +91,37 @@ def _everywhere(op: Op) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
 
 
 def _dims(workload: Workload, op: Op) -> Iterator[str]:
-    """Dims that can be split without a look at the neighbours."""
+    """Dims that can be split without elements of neighbouring parts."""
     barred = set(workload.whole(op)) | {dim for item in op.windows for dim in (item.dim, item.base, item.offset)}
     yield from (dim for dim in op.dims if dim not in barred and workload.dims[dim] > 1)
 
 
-def _split(workload: Workload, op: Op, dim: str) -> Way:
+def _split(workload: Workload, op: Op, dim: str) -> AxisStrategy:
     reads = tuple(_along(workload, name, dim) for name in op.inputs)
     if dim not in workload.reduced(op):
-        return Way(dim, dim, reads, tuple(_along(workload, name, dim) for name in op.outputs))
-    if op.monoid in COMBINED:
-        return Way(dim, dim, reads, _everywhere(op)[1], CollectiveKind.ALL_REDUCE)
-    # a mean divides by the whole count on every member, so that its parts add up
+        return AxisStrategy(dim, dim, reads, tuple(_along(workload, name, dim) for name in op.outputs))
+    if op.monoid in TWO_TENSOR_STATES:
+        return AxisStrategy(dim, dim, reads, _everywhere(op)[1], CollectiveKind.ALL_REDUCE)
+    # every member of a mean divides by the full count, so partial means add up
     monoid = op.monoid if op.monoid not in ("", "mean") else "sum"
-    return Way(dim, dim, reads, (Partial(monoid),) * len(op.outputs))
+    return AxisStrategy(dim, dim, reads, (Partial(monoid),) * len(op.outputs))
 
 
 def _along(workload: Workload, tensor: str, dim: str) -> Placement:
     return Shard(dim) if dim in workload.tensors[tensor].dims else Replicate()
 
 
-def _renamed(workload: Workload, op: Op) -> Iterator[Way]:
-    """A copy under another name is split on the old and the new name at once."""
+def _permuted(workload: Workload, op: Op) -> Iterator[AxisStrategy]:
+    """A copy to another dim name is split on the old and the new name together."""
     source, target = (workload.tensors[name].dims for name in (op.inputs[0], op.outputs[0]))
     old, new = [dim for dim in source if dim not in target], [dim for dim in target if dim not in source]
     for before, after in zip(old, new, strict=True):
         if workload.dims[after] > 1:
-            yield Way(after, after, (Shard(before),), (Shard(after),))
+            yield AxisStrategy(after, after, (Shard(before),), (Shard(after),))
 
 
-def _by_rows(workload: Workload, op: Op) -> Iterator[Way]:
-    """Gathers and scatters whose table lies apart by rows."""
+def _by_rows(workload: Workload, op: Op) -> Iterator[AxisStrategy]:
+    """Gathers and scatters whose table is split by rows."""
     if len(op.inputs) != 2 or len(op.sequence) != 1 or workload.dims[op.along] < 2:
         return
     at, row = workload.index_input(op), op.along
@@ -129,10 +132,10 @@ def _by_rows(workload: Workload, op: Op) -> Iterator[Way]:
         return tuple(whole if place == at else placement for place in range(2))
 
     gather = op.kind is OpKind.GATHER
-    yield Way(row, row, reads(rows if gather else whole), (Partial("sum") if gather else rows,))
+    yield AxisStrategy(row, row, reads(rows if gather else whole), (Partial("sum") if gather else rows,))
     for dim in workload.tensors[index].dims:
         if dim in workload.tensors[result if gather else other].dims and workload.dims[dim] > 1:
-            yield Way(
+            yield AxisStrategy(
                 f"{dim} exchanged",
                 dim,
                 reads(rows if gather else Shard(dim)),
@@ -142,8 +145,8 @@ def _by_rows(workload: Workload, op: Op) -> Iterator[Way]:
             )
 
 
-def _through(workload: Workload, op: Op, partials: Mapping[str, str]) -> Iterator[Way]:
-    """Partial sums that pass through linear work."""
+def _partial_sums(workload: Workload, op: Op, partials: Mapping[str, str]) -> Iterator[AxisStrategy]:
+    """Partial sums that pass through linear ops."""
     for group in _linear(workload, op):
         monoids = {partials.get(op.inputs[place], "") for place in group}
         copies = op.kind is OpKind.PERMUTE or (op.kind is OpKind.REDUCE and op.monoid == "max" and op.function == "identity")
@@ -152,11 +155,11 @@ def _through(workload: Workload, op: Op, partials: Mapping[str, str]) -> Iterato
             partial = Partial(*monoids)
             reads = tuple(partial if place in group else Replicate() for place in range(len(op.inputs)))
             names = " ".join(op.inputs[place] for place in group)
-            yield Way(f"partial {names}", "", reads, (partial,) * len(op.outputs))
+            yield AxisStrategy(f"partial {names}", "", reads, (partial,) * len(op.outputs))
 
 
 def _linear(workload: Workload, op: Op) -> tuple[tuple[int, ...], ...]:
-    """Sets of inputs in which an op is linear, or, for a copy or a maximum, which it passes on."""
+    """Sets of inputs in which an op is linear; of a copy or a maximum, those that it passes on."""
     match op.kind:
         case OpKind.MAP:
             return LINEAR.get(op.function, ())

@@ -1,10 +1,10 @@
-"""A sharding as text, and the names that its splits go by in the field.
+"""A sharding as text, with the field's names of its splits.
 
-The names are read off the graph. What splits a matrix is tensor parallelism (TP); what splits a dim that matrices share with
-all that they are multiplied with, such as experts, is expert parallelism (EP). Other dims are those of the data: batches, or
-sequences, along which tokens meet each other. Where the axis splits matrices too, both share out the tokens between the split
-matrices, which is sequence parallelism (SP); where it does not, a batch is data parallelism (DP), a sequence context parallelism
-(CP). A matrix that lies in parts and is gathered for its readers is fully sharded (FSDP).
+The names follow from the graph. A split of a matrix is tensor parallelism (TP). A split of a dim that matrices share with all
+their operands, such as experts, is expert parallelism (EP). Other dims are batches, or sequences along which tokens interact.
+On an axis that also splits matrices, a split of either divides the tokens between the split matrices, which is sequence
+parallelism (SP). On other axes a split batch is data parallelism (DP), and a split sequence context parallelism (CP). A matrix
+that is stored sharded and gathered for its readers is fully sharded (FSDP).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.sharding.layouts import Step, layout_text
-from halley.sharding.solution import Move, Sharding
+from halley.sharding.layouts import CollectiveStep, layout_text
+from halley.sharding.solution import Redistribution, Sharding
 from halley.units import format_bytes, format_time
 
 
 def dim_roles(work: Workload, weights: Iterable[str]) -> dict[str, str]:
-    """What each dim is: ``expert``, ``matrix``, ``sequence`` or ``batch``; ``weights``: the inputs that are parameters.
+    """The role of each dim: ``expert``, ``matrix``, ``sequence`` or ``batch``; ``weights``: the inputs that are parameters.
 
     >>> from halley.workloads.user import graph
     >>> lines = ["Q[m,d] = X[m,k] * W[k,d]", "S[m,n] = Q[m,d] * K[n,d]"]
@@ -43,11 +43,11 @@ def dim_roles(work: Workload, weights: Iterable[str]) -> dict[str, str]:
 
 
 ORDER = ("TP", "SP", "CP", "EP", "FSDP", "DP")
-"""In which the field lists them."""
+"""The usual order of the names."""
 
 
 def joined(names: Iterable[str]) -> str:
-    """Names of one axis' uses in one word.
+    """The names of one axis' uses in one word.
 
     >>> joined({"SP", "TP"})
     'TP+SP'
@@ -56,8 +56,8 @@ def joined(names: Iterable[str]) -> str:
 
 
 def op_names(plan: Sharding, elsewhere: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """By op, the name of its split on each axis, "" where every member repeats the work. ``elsewhere``: axes that split matrices
-    in other parts of the model."""
+    """By op, the name of its split on each axis, "" where every member repeats the work. ``elsewhere``: axes that split
+    matrices in other parts of the model."""
     roles, splitting = dim_roles(plan.problem.workload, plan.problem.weights), {*splitting_axes(plan), *elsewhere}
     matrices = [axis.name in splitting for axis in plan.problem.mesh]
     names = [
@@ -71,7 +71,8 @@ def op_names(plan: Sharding, elsewhere: Collection[str] = ()) -> dict[str, tuple
         for split in matrices
     ]
     return {
-        item.op: tuple(known[roles.get(way.split, "")] for way, known in zip(item.ways, names, strict=True)) for item in plan.ops
+        item.op: tuple(known[roles.get(way.split, "")] for way, known in zip(item.strategy, names, strict=True))
+        for item in plan.ops
     }
 
 
@@ -84,7 +85,7 @@ def splitting_axes(plan: Sharding) -> frozenset[str]:
 def _splits_matrix(plan: Sharding, roles: Mapping[str, str], place: int) -> bool:
     work, weights = plan.problem.workload, plan.problem.weights
     for item in plan.ops:
-        split = item.ways[place].split
+        split = item.strategy[place].split
         read = [name for name in work.op(item.op).inputs if name in weights]
         if roles.get(split) == "matrix" and any(split in work.tensors[name].dims for name in read):
             return True
@@ -92,8 +93,8 @@ def _splits_matrix(plan: Sharding, roles: Mapping[str, str], place: int) -> bool
 
 
 def parallelisms(plan: Sharding, elsewhere: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """By axis, the names of what it is used for. Without `ShardingProblem.weights` there are no matrices: all is data.
-    ``elsewhere``: as `op_names`."""
+    """By axis, the names of its uses. Without `ShardingProblem.weights` there are no matrices, and all dims are data.
+    ``elsewhere``: as in `op_names`."""
     by_op = op_names(plan, elsewhere)
     found = {}
     for place, axis in enumerate(plan.problem.mesh):
@@ -117,15 +118,22 @@ def sharding_text(plan: Sharding) -> str:
     used = parallelisms(plan)
     head = [
         f"{format_time(plan.time)}: work {format_time(plan.work_time)}, collectives {format_time(plan.collective_time)}; "
-        f"per rank weights {format_bytes(plan.weights_memory)}, between the passes {format_bytes(plan.kept_memory)}; "
+        f"per rank weights {format_bytes(plan.weights_memory)}, between the passes {format_bytes(plan.saved_memory)}; "
         f"{_proof(plan)}",
         *(f"axis {axis.name}, {axis.ranks} ranks: {', '.join(used[axis.name]) or 'repeats all work'}" for axis in mesh),
     ]
     called = {name: " ".join(dict.fromkeys(filter(None, each))) for name, each in by_op.items()}
-    ops = [[item.op, *(way.name or "-" for way in item.ways), called[item.op], format_time(item.time)] for item in plan.ops]
+    ops = [[item.op, *(way.name or "-" for way in item.strategy), called[item.op], format_time(item.time)] for item in plan.ops]
     moved = [
-        [str(step.kind), move.tensor, " ".join(step.axes), _change(move, step),
-         move.reader or "-", format_bytes(step.bytes), format_time(step.time)]
+        [
+            str(step.kind),
+            move.tensor,
+            " ".join(step.axes),
+            _change(move, step),
+            move.reader or "-",
+            format_bytes(step.bytes),
+            format_time(step.time),
+        ]
         for move, step in plan.steps
     ]
     tables = [
@@ -139,10 +147,10 @@ def sharding_text(plan: Sharding) -> str:
 def _proof(plan: Sharding) -> str:
     if plan.certificate.gap:
         return f"at most {plan.certificate.gap:.2%} above the optimum"
-    return f"optimal of {plan.certificate.size:.3g} ways to split the ops"
+    return f"optimal of {plan.certificate.size:.3g} shardings of the ops"
 
 
-def _change(move: Move, step: Step) -> str:
+def _change(move: Redistribution, step: CollectiveStep) -> str:
     if move.inside:
         return "inside the op"
     changes = [f"{a} -> {b}" for a, b in zip(step.before, step.after, strict=True) if a != b]
@@ -150,6 +158,6 @@ def _change(move: Move, step: Step) -> str:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they have to be."""
+    """Left-aligned columns."""
     widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (titles, *rows)]

@@ -1,1 +1,1 @@
-"""Event simulation of a mapping tree: its transfers, computes and collective steps as tasks, its resources as queues."""
+"""Discrete-event simulation of a mapping tree: transfers, computes and collective steps are tasks, resources are queues."""

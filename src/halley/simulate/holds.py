@@ -1,4 +1,4 @@
-"""Holds while they are open: what each instance keeps, what comes in, what goes out (docs/model.md, "Hold")."""
+"""Open Holds: the data of each instance, and the requests of fills and drains (docs/model.md, "Hold")."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from halley.ir.mapping import (
 from halley.ir.mapping import Sequence as Series
 from halley.ir.masks import masks
 from halley.ir.workload import Op, Workload
-from halley.simulate.members import Axes, Box, Member, Scope, cut, inside, points
+from halley.simulate.members import Axes, Box, Member, SimulationScope, cut, inside, points
 from halley.simulate.tasks import Requests
-from halley.simulate.traffic import Move, Ports, together
+from halley.simulate.traffic import PortMove, Ports, together
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A loop, split or share on the way to a leaf. ``position`` of the axis, -1 for a loop in time; ``begin``, ``count`` of a
-    share (a stage of a `Pipeline` is a share and a loop)."""
+class PathStep:
+    """A loop, split or share on the path to a leaf. ``position`` of the axis, -1 for a loop in time; ``begin``, ``count``:
+    members of a share (a stage of a `Pipeline` is a share and a loop)."""
 
     node: int
     dim: str = ""
@@ -50,12 +50,11 @@ class Step:
 class Visit:
     """A Hold between one entry and its exit.
 
-    ``held``: by tensor and instance, the boxes that are there (identical or disjoint); what is noted `later` is worked out when
-    somebody asks. ``touched``: by tensor, the critical
-    member's boxes that ops have written since the entry. ``stamps``: by tensor and such a box, the visit of the running
-    maximum that it is, or is relative to. ``refilled``: tensors whose earlier partial sums came back on entry.
-    ``filled``, ``drains``, ``returned``: the tasks that brought a tensor in; that brought parts of it back from Holds further
-    in; the same by box. ``loops``: how many lie around it.
+    ``held``: by tensor and instance, the boxes that are present (identical or disjoint), evaluated lazily (see `later`).
+    ``touched``: by tensor, the critical member's boxes that ops have written since the entry. ``stamps``: by tensor and such a
+    box, the version of the running maximum that it is, or is relative to. ``refilled``: tensors whose earlier partial sums were
+    filled on entry. ``filled``: by tensor, the fill task; ``drains``: by tensor, tasks of drains from inner Holds; ``returned``:
+    the same by box. ``loops``: the number of loops around the Hold.
     """
 
     node: Hold
@@ -80,11 +79,11 @@ class Visit:
         return self._held
 
     def later(self, key: object, note: Callable[[], None]) -> None:
-        """Put off calls of `keep`: where visits are alike, nobody may ever ask. Notes of one key say the same."""
+        """Defer calls of `keep` until ``held`` is read, which may never happen. Callbacks with equal keys have equal effects."""
         self._later.setdefault(key, note)
 
     def keep(self, name: str, instance: Member, box: Box) -> None:
-        """Note that a box is there; parts of what came back on entry are there already."""
+        """Record a box as present, unless a refilled box contains it."""
         if points(box):
             boxes = self._held.setdefault(name, {}).setdefault(instance, {})
             if name not in self.refilled or not any(inside(box, other) for other in boxes):
@@ -92,28 +91,28 @@ class Visit:
 
 
 class Holds:
-    """Fills and drains of the Holds of one tree."""
+    """Requests of fills and drains of the Holds of one tree, cached for equal visits."""
 
     def __init__(self, workload: Workload, chip: Chip, axes: Axes) -> None:
         self.workload, self.chip, self.axes = workload, chip, axes
         self.ports = Ports(chip)
         self._bodies: dict[int, tuple[dict[str, Op], set[str], set[str]]] = {}
-        self._ways: dict[tuple[int, str], list[tuple[Step, ...]]] = {}
+        self._touch_paths: dict[tuple[int, str], list[tuple[PathStep, ...]]] = {}
         self._reduced: dict[int, list[tuple[str, ...]]] = {}
         self._known: dict[tuple[object, ...], Requests] = {}
         hidden = dict.fromkeys(masks(workload).values())
         self._masked = [pair for m in hidden for pair in ((m.rows, m.queries), (m.keys, workload.dims[m.keys] + 1))]
 
-    # ---- visits that are alike
+    # ---- equal visits
 
     def traced(self, visit: Visit, name: str) -> bool:
-        """Whether it is ever asked what the instances hold: for a drain, or by a collective."""
+        """Whether the contents of the instances are needed: for a drain, or by a collective."""
         drained = self.writer(visit.node, name) is not None and visit.parents[name] is not None
         return drained or name in self._body(visit.node)[2]
 
-    def _alike(self, way: str, visit: Visit, name: str, scope: Scope) -> tuple[object, ...]:
-        """Equal for two visits that move the same bytes in the same way, if at another place: all inside follows from where the
-        members' ranges lie relative to each other, and from which ops go on with sums of an earlier visit."""
+    def _alike(self, way: str, visit: Visit, name: str, scope: SimulationScope) -> tuple[object, ...]:
+        """A key that is equal for visits with equal transfers, up to a translation: these depend on the members' ranges relative
+        to each other, on which ops continue partial sums of an earlier visit, and on which tiles a mask shows."""
         if id(visit.node) not in self._reduced:
             ops = dict.fromkeys(self._body(visit.node)[0].values())
             self._reduced[id(visit.node)] = [self.workload.reduced(op) for op in ops]
@@ -121,7 +120,7 @@ class Holds:
         seen = tuple(int(scope.ranges[scope.dims[dim], 0, 0]) % most for dim, most in self._masked)  # which tiles are visible
         return (way, scope.path, scope.team.critical, name, again, seen, scope.form)
 
-    # ---- what a body does
+    # ---- bodies
 
     def _body(self, node: Hold) -> tuple[dict[str, Op], set[str], set[str]]:
         """(op that writes each tensor, tensors read, tensors that collectives move) in the body of a Hold."""
@@ -143,8 +142,8 @@ class Holds:
         """The op in the body that writes a tensor."""
         return self._body(node)[0].get(name)
 
-    def _find(self, node: Node, name: str) -> Iterator[tuple[Step, ...]]:
-        """The way to each leaf that touches the tensor: loops, splits and shares passed."""
+    def _find(self, node: Node, name: str) -> Iterator[tuple[PathStep, ...]]:
+        """The path to each leaf that accesses the tensor: the loops, splits and shares on it."""
         match node:
             case Compute():
                 op = self.workload.op(node.op)
@@ -156,10 +155,10 @@ class Holds:
             case Hold():
                 yield from self._find(node.body, name)
             case Temporal():
-                step = Step(id(node), node.dim, node.tile)
+                step = PathStep(id(node), node.dim, node.tile)
                 yield from ((step, *way) for way in self._find(node.body, name))
             case Spatial():
-                step = Step(id(node), node.dim, node.tile, self.axes.position(node.level, node.axis))
+                step = PathStep(id(node), node.dim, node.tile, self.axes.position(node.level, node.axis))
                 yield from ((step, *way) for way in self._find(node.body, name))
             case Series() | Overlap():
                 for child in node.children:
@@ -167,32 +166,32 @@ class Holds:
             case Parallel() | Pipeline():
                 position = self.axes.position(node.level, node.axis)
                 for index, child in enumerate(node.children):
-                    own = Step(id(node), position=position, begin=sum(node.shares[:index]), count=node.shares[index])
-                    steps = (own, Step(id(node), node.dim, node.tile)) if isinstance(node, Pipeline) else (own,)
+                    own = PathStep(id(node), position=position, begin=sum(node.shares[:index]), count=node.shares[index])
+                    steps = (own, PathStep(id(node), node.dim, node.tile)) if isinstance(node, Pipeline) else (own,)
                     yield from ((*steps, *way) for way in self._find(child, name))
             case _:
                 assert_never(node)
 
-    def ways(self, node: Hold, name: str) -> list[tuple[Step, ...]]:
-        """All ways from a Hold to what touches the tensor in its body."""
+    def touch_paths(self, node: Hold, name: str) -> list[tuple[PathStep, ...]]:
+        """All paths from a Hold to nodes in its body that access the tensor."""
         key = (id(node), name)
-        if key not in self._ways:
-            self._ways[key] = list(self._find(node.body, name))
-        return self._ways[key]
+        if key not in self._touch_paths:
+            self._touch_paths[key] = list(self._find(node.body, name))
+        return self._touch_paths[key]
 
-    # ---- what instances keep
+    # ---- regions of instances
 
-    def kept(self, node: Hold, name: str, scope: Scope, depth: int) -> list[Move]:
-        """What each instance of the memory keeps of a tensor: for each member its region, narrowed by those splits of the
-        memory's own level or further out that all ways inside have in common."""
-        ways = self.ways(node, name)
-        if not ways:
+    def held_regions(self, node: Hold, name: str, scope: SimulationScope, depth: int) -> list[PortMove]:
+        """The regions that instances of the memory hold: each member's region, narrowed by splits of the memory's level or outer
+        levels that all paths inside have in common."""
+        touch_paths = self.touch_paths(node, name)
+        if not touch_paths:
             return []
         joined = name in self._body(node)[2] and self.writer(node, name) is not None
         team, width = scope.team, self.axes.width(depth)
         ranges, present = scope.ranges, np.ones(len(team.members), dtype=bool)
         starts = {position: first for position, (first, _) in team.shares.items()}
-        for step, kind in self._narrowing(ways, self.workload.selectors(name), width):
+        for step, kind in self._narrowing(touch_paths, self.workload.selectors(name), width):
             if step.count:
                 starts[step.position] = begin = starts.get(step.position, 0) + step.begin
                 if kind == "share":
@@ -206,19 +205,25 @@ class Holds:
             busy = points(box) > 0 if joined else bool((ranges[:, 1, row] > ranges[:, 0, row]).all())
             if present[row] and busy:
                 found[team.members[row][:width], box] = None
-        return [Move(who, box, points(box)) for who, box in found]
+        return [PortMove(who, box, points(box)) for who, box in found]
 
-    def _narrowing(self, ways: Sequence[tuple[Step, ...]], dims: tuple[str, ...], width: int) -> list[tuple[Step, str]]:
-        """What each step of the first way does to the region: a "split" narrows it, a "walk" does not (nor do splits of the
-        same dim behind it), a "first" takes the first tile of a dim that the tensor lacks, a "share" says who takes part."""
-        first, others = ways[0], ways[1:]
+    def _narrowing(
+        self, touch_paths: Sequence[tuple[PathStep, ...]], dims: tuple[str, ...], width: int
+    ) -> list[tuple[PathStep, str]]:
+        """The effect of each step of the first path on the region: a "split" narrows it; a "walk" does not, nor do later splits
+        of the same dim; a "first" selects the first tile of a dim that the tensor lacks; a "share" selects members; a share that
+        not all paths have in common is "apart"."""
+        first, others = touch_paths[0], touch_paths[1:]
         walked: set[str] = set()
         kinds = []
         for index, step in enumerate(first):
             if step.count:
                 kinds.append((step, "share" if step.position < width and all(step in way for way in others) else "apart"))
-            elif step.is_split and step.position < width and step.dim not in walked and all(
-                _cuts(way, step) == _cuts(first[: index + 1], step) for way in others
+            elif (
+                step.is_split
+                and step.position < width
+                and step.dim not in walked
+                and all(_cuts(way, step) == _cuts(first[: index + 1], step) for way in others)
             ):
                 kinds.append((step, "split"))
             elif step.dim in dims:
@@ -230,12 +235,12 @@ class Holds:
 
     # ---- entry and exit
 
-    def open(self, node: Hold, scope: Scope) -> Visit:
+    def open(self, node: Hold, scope: SimulationScope) -> Visit:
         """A new visit, before anything is filled."""
         return Visit(node, self.chip.depth(node.memory), {name: scope.holds.get(name) for name in node.names}, len(scope.loops))
 
-    def comes_in(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
-        """The fill of a tensor on entry, None where there is none."""
+    def fill(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
+        """The requests of a tensor's fill on entry; None if it is not filled."""
         writer, parent = self.writer(visit.node, name), visit.parents[name]
         reduced = self.workload.reduced(writer) if writer else ()
         if writer is None:
@@ -247,7 +252,7 @@ class Holds:
             visit.refilled.add(name)
         known, traced = self._alike("fill", visit, name, scope), self.traced(visit, name)
 
-        def moves() -> list[Move]:
+        def moves() -> list[PortMove]:
             return self._wanted(visit, name, scope, reduced)
 
         def note() -> None:
@@ -262,28 +267,28 @@ class Holds:
             self._known[known] = self._moved(name, parent.node.memory, visit.node.memory, visit.depth, moves(), scope)
         return self._known[known]
 
-    def _moved(self, name: str, source: str, target: str, depth: int, moves: list[Move], scope: Scope) -> Requests:
-        """What a transfer from one memory to another asks for, on behalf of instances at a depth."""
+    def _moved(self, name: str, source: str, target: str, depth: int, moves: list[PortMove], scope: SimulationScope) -> Requests:
+        """The requests of a transfer between two memories, for instances at a depth."""
         word = self.workload.tensors[name].word
         read = self.ports.read(scope.team, source, depth, moves, word)
         return together(read, self.ports.write(scope.team, target, depth, moves, word))
 
-    def _wanted(self, visit: Visit, name: str, scope: Scope, reduced: Sequence[str]) -> list[Move]:
-        """What a fill brings to each instance; of an axis that splits a reduced dim, to the first alone."""
-        moves = self.kept(visit.node, name, scope, visit.depth)
+    def _wanted(self, visit: Visit, name: str, scope: SimulationScope, reduced: Sequence[str]) -> list[PortMove]:
+        """The moves of a fill; along an axis that splits a reduced dim, only the first member is filled."""
+        moves = self.held_regions(visit.node, name, scope, visit.depth)
         first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
         return [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
 
-    def goes_out(self, visit: Visit, name: str, scope: Scope) -> Requests | None:
-        """The drain of a tensor on exit, None where there is none: each element that is there goes once."""
+    def drain(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
+        """The requests of a tensor's drain on exit; None if it is not drained. Each element present is drained once."""
         parent = visit.parents[name]
         if self.writer(visit.node, name) is None or parent is None:
             return None
         outer, known = parent, self._alike("drain", visit, name, scope)
 
-        def moves() -> list[Move]:
+        def moves() -> list[PortMove]:
             there = visit.held.get(name, {})
-            return [Move(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
+            return [PortMove(instance, box, points(box)) for instance, boxes in there.items() for box in _joined(list(boxes))]
 
         def note() -> None:
             for move in moves():
@@ -297,7 +302,7 @@ class Holds:
 
 
 def _joined(boxes: list[Box]) -> list[Box]:
-    """Disjoint boxes as one where they fill it, so that the same elements always make the same boxes.
+    """Disjoint boxes merged to one if they fill it, so that equal elements give equal boxes.
 
     >>> _joined([((0, 3),), ((3, 5),)]), _joined([((0, 3),), ((4, 5),)])
     ([((0, 5),)], [((0, 3),), ((4, 5),)])
@@ -308,8 +313,8 @@ def _joined(boxes: list[Box]) -> list[Box]:
     return [whole] if points(whole) == sum(points(box) for box in boxes) else boxes
 
 
-def _cuts(way: Sequence[Step], split: Step) -> list[tuple[int, int]]:
-    """(tile, axis) of the loops and splits over the split's dim on a way, up to a split like it; none where there is none."""
+def _cuts(way: Sequence[PathStep], split: PathStep) -> list[tuple[int, int]]:
+    """(tile, axis) of the loops and splits over the split's dim on a path, up to an equal split; empty if there is none."""
     found: list[tuple[int, int]] = []
     for step in way:
         if step.dim == split.dim:
@@ -317,5 +322,3 @@ def _cuts(way: Sequence[Step], split: Step) -> list[tuple[int, int]]:
             if step.is_split and step.position == split.position:
                 return found
     return []
-
-

@@ -10,11 +10,11 @@ import numpy as np
 from halley.ir.mapping import Spatial, Temporal, walk
 from halley.ir.masks import Mask, mask_over
 from halley.ir.workload import Workload
-from halley.simulate.members import Scope
+from halley.simulate.members import SimulationScope
 
 
-def visible_tiles(node: Temporal, scope: Scope, workload: Workload) -> Iterator[tuple[int, Any]]:
-    """(index, ranges) of each tile of keys that some member sees; those who do not have an empty range of keys."""
+def visible_tiles(node: Temporal, scope: SimulationScope, workload: Workload) -> Iterator[tuple[int, Any]]:
+    """(index, ranges) of each tile of keys that some member sees; other members get an empty range of keys."""
     mask = mask_over(workload, node.dim)
     assert mask is not None
     place = scope.dims[node.dim]
@@ -28,9 +28,9 @@ def visible_tiles(node: Temporal, scope: Scope, workload: Workload) -> Iterator[
             yield index, ranges
 
 
-def busiest_first(node: Spatial, scope: Scope, workload: Workload, places: Any) -> Any:
-    """The place of each member in a split. Of the rows of a mask around a loop over its visible keys, the critical member takes
-    those that see most, in turn with the member whose they are."""
+def busiest_first(node: Spatial, scope: SimulationScope, workload: Workload, places: Any) -> Any:
+    """The index of each member's tile in a split. If the split is over the rows of a mask, with a loop over visible keys inside,
+    the critical member swaps its tile with that of the member with most work."""
     for _, inner in walk(node.body):
         mask = mask_over(workload, inner.dim) if isinstance(inner, Temporal) and inner.visible else None
         if isinstance(inner, Temporal) and mask is not None and mask.rows == node.dim:
@@ -39,8 +39,8 @@ def busiest_first(node: Spatial, scope: Scope, workload: Workload, places: Any) 
     return places
 
 
-def _busiest(mask: Mask, node: Spatial, loop: Temporal, scope: Scope) -> int:
-    """The place with most points to compute, of those that the critical member's rows are distributed to."""
+def _busiest(mask: Mask, node: Spatial, loop: Temporal, scope: SimulationScope) -> int:
+    """The index of the tile with most points to compute, among the tiles of the critical member's rows."""
     start, stop = (int(value) for value in scope.ranges[scope.dims[node.dim], :, 0])
     begin = np.arange(start, max(stop, start + 1), node.tile)
     end = np.minimum(begin + node.tile, stop)

@@ -1,4 +1,4 @@
-"""A contraction on the matrix engine: the passes of a tile over the array, and its cycles (docs/model.md, "Matrix engine")."""
+"""A contraction on the matrix engine: passes of a tile over the array, and cycles (docs/model.md, "Matrix engine")."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from halley.formulas.engines import systolic_cycles
 from halley.ir.array import Array, Side, on_sides, sides
 from halley.ir.hardware import Dataflow, MatrixEngine
 from halley.ir.workload import Roles
-from halley.simulate.members import Scope
+from halley.simulate.members import SimulationScope
 
 
 @dataclass(frozen=True, slots=True)
-class OnArray:
-    """The dims of a contraction by ``role``, and those that a mapping lays on the ``array``."""
+class ArrayMapping:
+    """The dims of a contraction by ``role``, and the dims that a mapping names for the ``array``."""
 
     engine: MatrixEngine
     role: Roles
     array: Array
 
-    def passes(self, scope: Scope, row: int) -> tuple[int, int, int]:
-        """How often a member reads each element of both inputs, and how often it writes each element of its result."""
+    def passes(self, scope: SimulationScope, row: int) -> tuple[int, int, int]:
+        """How often a member reads each element of both inputs, and writes each element of its result."""
         role = self.role
         on_rows, on_columns = self._folds(scope, row)
         match self.engine.dataflow:
@@ -35,7 +35,7 @@ class OnArray:
                 columns, rows, reduced = (math.prod(scope.extents(dims, row)) for dims in (role.columns, role.rows, role.reduced))
                 return columns, rows, reduced
 
-    def cycles(self, scope: Scope) -> float:
+    def cycles(self, scope: SimulationScope) -> float:
         """Cycles of the critical member's tile."""
         engine, role = self.engine, self.role
         rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
@@ -54,9 +54,8 @@ class OnArray:
         cycles: float = systolic_cycles(folds, stream, 1, engine.rows, engine.cols, load)
         return cycles
 
-    def _folds(self, scope: Scope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
-        """Passes over the rows and over the columns of the array for a member's tile, filled up to ``multiples`` there; 1 where
-        every MAC reads its operands."""
+    def _folds(self, scope: SimulationScope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
+        """Folds of a member's tile over the rows and over the columns of the array, rounded up to ``multiples``."""
 
         def passes(dims: tuple[str, ...], side: Side, width: int, multiple: int) -> int:
             walked = scope.extents((dim for dim in dims if dim not in side), row)
@@ -69,7 +68,7 @@ class OnArray:
 
 
 def _folds(walked: list[int], on_array: list[int], width: int, multiple: int = 1) -> int:
-    """Passes over an array that takes ``width`` points of the dims on it at once; the other dims are walked index by index.
+    """Folds of the dims on one side of an array of ``width`` points; the other dims are iterated index by index.
 
     >>> _folds([3], [5, 2], 4), _folds([3], [5, 2], 4, 16)
     (9, 12)
@@ -79,7 +78,7 @@ def _folds(walked: list[int], on_array: list[int], width: int, multiple: int = 1
 
 
 def _filled(extents: list[int], multiple: int) -> int:
-    """Points of a tile with the last dim filled up to a multiple.
+    """Points of a tile with the last dim rounded up to a multiple.
 
     >>> _filled([3, 5], 4), _filled([], 4)
     (24, 1)

@@ -1,7 +1,7 @@
-"""Members in lockstep: who takes part, the range of each in every dim, the boxes that they select.
+"""Members in lockstep: which ones are active, their range of every dim, and the boxes that the ranges select.
 
-Ranges are arrays [dim, start or stop, member], so that one operation moves all members. The *critical* member is the first:
-index 0 on every axis, or the first of the share that a `Parallel` or `Pipeline` gives to a child.
+Ranges are arrays [dim, start or stop, member], so that one operation updates all members. The *critical* member is the first:
+index 0 on every axis, or the first of the share of a child of `Parallel` or `Pipeline`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Box = tuple[tuple[int, int], ...]
 
 AxisKey = tuple[str, str]
 
-MEMBERS = 4096
-"""Most members of a chip that are walked one by one."""
+MEMBER_LIMIT = 4096
+"""Largest number of members of a chip that are simulated one by one."""
 
 
 def points(box: Box) -> int:
@@ -44,12 +44,12 @@ def points(box: Box) -> int:
 
 
 def inside(box: Box, outer: Box) -> bool:
-    """Whether a box lies within another."""
+    """Whether a box is contained in another."""
     return all(low >= start and high <= stop for (low, high), (start, stop) in zip(box, outer, strict=True))
 
 
 def common(box: Box, other: Box) -> Box:
-    """The points of both boxes.
+    """The intersection of two boxes.
 
     >>> common(((0, 4),), ((2, 6),))
     ((2, 4),)
@@ -58,7 +58,7 @@ def common(box: Box, other: Box) -> Box:
 
 
 def cut(ranges: Any, dims: Mapping[str, int], windows: Iterable[Window], dim: str, tile: int, index: Any) -> Any:
-    """Ranges inside the tile of that index of a dim, which also narrows the dims that are read at a sum with it."""
+    """Ranges inside a tile of a dim, given by index. The dims of windows with this base or offset are narrowed too."""
     made = ranges.copy()
     start, stop = ranges[dims[dim]]
     made[dims[dim], 0] = begin = np.minimum(start + index * tile, stop)
@@ -87,14 +87,14 @@ class Axes:
         self._widths = tuple(sum(1 for depth in self.depths if depth <= limit) for limit in range(-1, len(names)))
 
     def width(self, depth: int) -> int:
-        """How many axes belong to levels down to the depth: an instance of a memory there is named by that many indices."""
+        """Number of axes of levels down to the depth, which is the number of indices of an instance of a memory there."""
         return self._widths[depth + 1]
 
     def position(self, level: str, axis: str) -> int:
         return self.keys.index((level, axis))
 
     def alike(self, who: Member, other: Member, depth: int) -> bool:
-        """Whether two members or instances share an instance at the depth."""
+        """Whether two members or instances use the same instance at the depth."""
         width = self.width(depth)
         return who[:width] == other[:width]
 
@@ -104,15 +104,15 @@ class Axes:
         return Server(resource, " ".join(places))
 
     def members(self) -> tuple[Member, ...]:
-        """Raises BadInput: more of them than can be walked one by one."""
-        if math.prod(self.sizes) > MEMBERS:
-            where, expected = f"simulation on {self.chip.name}", f"a chip of at most {MEMBERS} members"
+        """All members. Raises BadInput: more of them than `MEMBER_LIMIT`."""
+        if math.prod(self.sizes) > MEMBER_LIMIT:
+            where, expected = f"simulation on {self.chip.name}", f"a chip of at most {MEMBER_LIMIT} members"
             raise BadInput(Fault(where, expected, f"{math.prod(self.sizes)}", "use the estimate"))
         return tuple(itertools.product(*(range(size) for size in self.sizes)))
 
 
 class Team:
-    """The members that run a part of the tree, in order; ``shares``: (first member, members) of each divided axis."""
+    """The members that run a part of the tree, in order; ``shares``: (first member, number) of each partitioned axis."""
 
     def __init__(self, axes: Axes, members: tuple[Member, ...], shares: Mapping[int, tuple[int, int]]) -> None:
         self.axes, self.members, self.shares = axes, members, shares
@@ -124,7 +124,7 @@ class Team:
         return self.members[0]
 
     def share(self, position: int, begin: int, count: int) -> tuple[Team, list[int]]:
-        """The members of a share, ``begin`` counted from the first member seen here, and their places in this team."""
+        """The team of a share, ``begin`` counted from this team's first member, and the rows of its members in this team."""
         first = self.span(position)[0] + begin
         key = (position, first, count)
         if key not in self._children:
@@ -134,11 +134,11 @@ class Team:
         return self._children[key]
 
     def span(self, position: int) -> tuple[int, int]:
-        """(first member, members) of an axis as seen here."""
+        """(first member, number of members) of an axis in this team."""
         return self.shares.get(position, (0, self.axes.sizes[position]))
 
     def topology(self, position: int) -> Topology:
-        """Of an axis as seen here: part of a ring lacks the link that closes it."""
+        """The topology of an axis in this team: part of a ring is a line."""
         level, name = self.axes.keys[position]
         found = self.axes.chip.axis(level, name).topology
         part = self.span(position)[1] < self.axes.sizes[position]
@@ -146,9 +146,9 @@ class Team:
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
-    """What a node sees: its members with their ranges, the loops in time around it, (dim, iteration), the dims that axes
-    split, the innermost open Hold of each tensor, and the dims that are read at a sum of two others."""
+class SimulationScope:
+    """The scope of a node: its members with their ranges, the loops in time around it, (dim, iteration), the dims that axes
+    split, the innermost open Hold of each tensor, and all windows of the workload."""
 
     team: Team
     dims: Mapping[str, int]
@@ -161,8 +161,8 @@ class Scope:
     _form: bytes = b""
 
     @classmethod
-    def whole(cls, workload: Workload, chip: Chip) -> Scope:
-        """Every member with the whole extent of every dim."""
+    def of_root(cls, workload: Workload, chip: Chip) -> SimulationScope:
+        """The scope of the root: every member with the full extent of every dim."""
         axes = Axes(chip)
         team = Team(axes, axes.members(), {})
         extents = np.array(list(workload.dims.values()), dtype=np.int64)
@@ -173,8 +173,8 @@ class Scope:
 
     @property
     def form(self) -> bytes:
-        """The ranges relative to the critical member's, and where those that are sums of others lie relative to these: where it
-        is equal, the same happens at another place."""
+        """The ranges relative to the critical member's, and the offsets of windows relative to base and offset, as bytes. Scopes
+        of one node with equal forms have equal requests."""
         if not self._form:
             starts = self.ranges[:, :1, :1]
             at = {dim: int(starts[index, 0, 0]) for dim, index in self.dims.items()} if self.windows else {}
@@ -182,21 +182,21 @@ class Scope:
             self._form = (self.ranges - starts).tobytes() + sums.encode()
         return self._form
 
-    def at(self, index: int, ranges: Any = None, **changes: Any) -> Scope:
-        """One step further in, to child ``index``."""
+    def at(self, index: int, ranges: Any = None, **changes: Any) -> SimulationScope:
+        """The scope of child ``index``."""
         return replace(self, path=(*self.path, index), ranges=self.ranges if ranges is None else ranges, _form=b"", **changes)
 
     def steps(self, dim: str, tile: int) -> int:
-        """Iterations of a loop in time: those of the member that needs most, for all move in lockstep."""
+        """Iterations of a loop in time: the maximum over members, which run in lockstep."""
         start, stop = self.ranges[self.dims[dim]]
         return max(-(-int((stop - start).max()) // tile), 0)
 
     def narrowed(self, dim: str, tile: int, index: Any) -> Any:
-        """The ranges with the dim cut to the tile of that index (one for all, or one per member)."""
+        """The ranges with the dim narrowed to the tile of an index (one for all members, or one per member)."""
         return cut(self.ranges, self.dims, self.windows, dim, tile, index)
 
     def box(self, tensor: Tensor, row: int = 0) -> Box:
-        """The region of a tensor that a member of the team selects: the critical one's unless another is named."""
+        """The region of a tensor for a member of the team, by default the critical one."""
         return tuple((int(self.ranges[self.dims[dim], 0, row]), int(self.ranges[self.dims[dim], 1, row])) for dim in tensor.dims)
 
     def boxes(self, tensor: Tensor) -> list[Box]:
@@ -209,6 +209,6 @@ class Scope:
         return [int(self.ranges[self.dims[d], 1, row] - self.ranges[self.dims[d], 0, row]) for d in dims]
 
     def active(self) -> list[int]:
-        """The members of the team that are not idle."""
+        """Rows of the team's members that are not idle."""
         found: list[int] = np.nonzero((self.ranges[:, 1] > self.ranges[:, 0]).all(axis=0))[0].tolist()
         return found

@@ -1,8 +1,8 @@
-"""Schedules of pipelines as tables: for each stage, its passes in order. A table checks itself.
+"""Pipeline schedules: for each stage, its passes in order. A schedule checks itself.
 
-Chunk c of stage s has number u = c S + s in the order of the model, S the stages. A forward pass waits for the one before it
-in the model, a backward pass for the one after it; that of the last chunk for its own forward pass. The builders say what a
-schedule does in its own words (how many passes a stage may have in flight), not by the formulas that they are to judge.
+Chunk c of stage s has number u = c S + s in the order of the model, with S stages. A forward pass needs the forward pass of the
+chunk before it, a backward pass the backward pass of the chunk after it; that of the last chunk needs its own forward pass. The
+builders follow the definitions in the papers (passes in flight per stage), not the formulas that are compared with them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from halley.errors import BadInput, Fault
 
 
 class Direction(StrEnum):
-    """Which way a pass goes through the model."""
+    """Direction of a pass through the model."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
 
 
-class Pass(NamedTuple):
+class PipelinePass(NamedTuple):
     """One pass of a microbatch through a chunk."""
 
     direction: Direction
@@ -33,18 +33,18 @@ class Pass(NamedTuple):
         return f"{self.direction} pass of microbatch {self.microbatch} through chunk {self.chunk}"
 
 
-Order = tuple[Pass, ...]
+StageOrder = tuple[PipelinePass, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """``orders[stage]``: the passes of a stage, one after the other. Raises BadInput: a pass that is missing, twice or on the
-    wrong stage; passes that wait for each other in a circle."""
+class PassTable:
+    """``orders[stage]``: the passes of a stage in order. Raises BadInput: a pass that is missing, occurs twice or is on the wrong
+    stage; a deadlock."""
 
     stages: int
     chunks: int
     microbatches: int
-    orders: tuple[Order, ...]
+    orders: tuple[StageOrder, ...]
 
     def __post_init__(self) -> None:
         faults = [fault for stage in range(self.stages) for fault in self._stage_faults(stage)]
@@ -57,19 +57,19 @@ class Table:
         """Number of the last chunk of the model."""
         return self.stages * self.chunks - 1
 
-    def needed(self, each: Pass) -> Pass | None:
-        """The pass whose result a pass takes in; None for the first of the model."""
+    def needed(self, each: PipelinePass) -> PipelinePass | None:
+        """The pass whose result a pass needs; None for the first chunk's forward pass."""
         match each:
-            case Pass(Direction.FORWARD, chunk, microbatch):
-                return Pass(Direction.FORWARD, chunk - 1, microbatch) if chunk else None
-            case Pass(_, chunk, microbatch) if chunk < self.last:
-                return Pass(Direction.BACKWARD, chunk + 1, microbatch)
-            case Pass(_, chunk, microbatch):
-                return Pass(Direction.FORWARD, chunk, microbatch)
+            case PipelinePass(Direction.FORWARD, chunk, microbatch):
+                return PipelinePass(Direction.FORWARD, chunk - 1, microbatch) if chunk else None
+            case PipelinePass(_, chunk, microbatch) if chunk < self.last:
+                return PipelinePass(Direction.BACKWARD, chunk + 1, microbatch)
+            case PipelinePass(_, chunk, microbatch):
+                return PipelinePass(Direction.FORWARD, chunk, microbatch)
 
-    def linear(self) -> tuple[Pass, ...]:
-        """All passes, each after all that it waits for. Raises BadInput: there is no such order."""
-        done: dict[Pass, None] = {}
+    def linear(self) -> tuple[PipelinePass, ...]:
+        """All passes in a topological order. Raises BadInput: a deadlock."""
+        done: dict[PipelinePass, None] = {}
         waiting = [iter(order) for order in self.orders]
         heads = [next(passes, None) for passes in waiting]
         progress = True
@@ -85,62 +85,62 @@ class Table:
             raise BadInput(Fault(where, "passes that can all run", "a deadlock: " + "; ".join(stuck[:2]) + more))
         return tuple(done)
 
-    def _ready(self, each: Pass, done: dict[Pass, None]) -> bool:
+    def _ready(self, each: PipelinePass, done: dict[PipelinePass, None]) -> bool:
         needed = self.needed(each)
         return needed is None or needed in done
 
     def _stage_faults(self, stage: int) -> Iterator[Fault]:
         chunks = range(stage, self.last + 1, self.stages)
-        due = {Pass(d, chunk, i) for d in Direction for chunk in chunks for i in range(self.microbatches)}
+        due = {PipelinePass(d, chunk, i) for d in Direction for chunk in chunks for i in range(self.microbatches)}
         order = self.orders[stage]
         if len(order) != len(due) or set(order) != due:
             odd = [str(each) for each in (*sorted(set(order) - due), *sorted(due - set(order)))] or ["a pass twice"]
             yield Fault(f"schedule, stage {stage}", f"each of {len(due)} passes once", f"{len(order)} passes; {odd[0]}")
 
 
-def gpipe(stages: int, microbatches: int) -> Table:
+def gpipe(stages: int, microbatches: int) -> PassTable:
     """All forward passes, then all backward passes (Huang et al., NeurIPS 2019).
 
     >>> [str(each) for each in gpipe(1, 1).orders[0]]
     ['forward pass of microbatch 0 through chunk 0', 'backward pass of microbatch 0 through chunk 0']
     """
     orders = [
-        [Pass(direction, stage, i) for direction in (Direction.FORWARD, Direction.BACKWARD) for i in range(microbatches)]
+        [PipelinePass(direction, stage, i) for direction in (Direction.FORWARD, Direction.BACKWARD) for i in range(microbatches)]
         for stage in range(stages)
     ]
-    return Table(stages, 1, microbatches, tuple(map(tuple, orders)))
+    return PassTable(stages, 1, microbatches, tuple(map(tuple, orders)))
 
 
-def one_forward_one_backward(stages: int, microbatches: int) -> Table:
+def one_forward_one_backward(stages: int, microbatches: int) -> PassTable:
     """1F1B: a stage has at most as many microbatches in flight as there are stages from it to the end (Narayanan et al.,
     PipeDream-Flush, ICML 2021)."""
     orders = []
     for stage in range(stages):
-        ahead = [Pass(Direction.FORWARD, stage, i) for i in range(microbatches)]
-        behind = [Pass(Direction.BACKWARD, stage, i) for i in range(microbatches)]
+        ahead = [PipelinePass(Direction.FORWARD, stage, i) for i in range(microbatches)]
+        behind = [PipelinePass(Direction.BACKWARD, stage, i) for i in range(microbatches)]
         orders.append(_alternate(ahead, behind, stages - stage))
-    return Table(stages, 1, microbatches, tuple(orders))
+    return PassTable(stages, 1, microbatches, tuple(orders))
 
 
-def interleaved(stages: int, chunks: int, microbatches: int) -> Table:
-    """Interleaved 1F1B: microbatches in groups of S (the last may be smaller); a group passes a stage's first chunk, then its
-    second, and so on. A stage s may have 2 (S - 1 - s) + (v - 1) S + 1 passes in flight: a round trip through the stages
-    behind it in its last chunk, and a group in each chunk before (Narayanan et al., SC 2021; Megatron-LM).
+def interleaved(stages: int, chunks: int, microbatches: int) -> PassTable:
+    """Interleaved 1F1B: microbatches in groups of S (the last may be smaller); a group runs through a stage's first chunk, then
+    its second, and so on. A stage s may have 2 (S - 1 - s) + (v - 1) S + 1 passes in flight: a round trip through the later
+    stages in its last chunk, and a group in each earlier chunk (Narayanan et al., SC 2021; Megatron-LM).
 
-    Raises BadInput: a smaller last group for which stages wait for each other.
+    Raises BadInput: a smaller last group with which the stages deadlock.
     """
     groups = [range(first, min(first + stages, microbatches)) for first in range(0, microbatches, stages)]
     orders = []
     for stage in range(stages):
         own = range(stage, stages * chunks, stages)
-        ahead = [Pass(Direction.FORWARD, chunk, i) for group in groups for chunk in own for i in group]
-        behind = [Pass(Direction.BACKWARD, chunk, i) for group in groups for chunk in reversed(own) for i in group]
+        ahead = [PipelinePass(Direction.FORWARD, chunk, i) for group in groups for chunk in own for i in group]
+        behind = [PipelinePass(Direction.BACKWARD, chunk, i) for group in groups for chunk in reversed(own) for i in group]
         round_trip = 2 * (stages - 1 - stage)
         orders.append(_alternate(ahead, behind, round_trip + (chunks - 1) * stages + 1))
-    return Table(stages, chunks, microbatches, tuple(orders))
+    return PassTable(stages, chunks, microbatches, tuple(orders))
 
 
-def _alternate(ahead: Iterable[Pass], behind: Iterable[Pass], limit: int) -> Order:
+def _alternate(ahead: Iterable[PipelinePass], behind: Iterable[PipelinePass], limit: int) -> StageOrder:
     """Forward passes while fewer than ``limit`` are in flight, else a backward pass."""
     forward, backward, order, flying = list(ahead)[::-1], list(behind)[::-1], [], 0
     while backward:

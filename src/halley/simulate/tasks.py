@@ -1,12 +1,11 @@
-"""Tasks with what they ask of servers and what they wait for; and the clock that runs them (docs/simulation.md).
+"""Tasks with their requests to servers and their dependencies, and the clock that runs them (docs/simulation.md).
 
 A *server* is one instance of a resource: a memory's read or write port, a level's port, an axis, an engine. An engine or axis
 serves one request at a time, first come, first served. A port interleaves its requests in bursts, as memory controllers and
-networks do, so that a short transfer does not wait for the whole of a long one: after each burst, the request goes on that an
-engine or axis needs first in program order, where parts of an overlap take turns, each by how far it has come. So what is needed
-now goes before what is fetched ahead, and reads go before writes that nothing waits for. A task arrives at its servers once all
-that it waits for is done and its latency has passed; it puts one request to each, and is done when the last of them has been
-served.
+networks do, so that a short transfer does not wait for the end of a long one. After each burst, the port serves the request that
+an engine or axis needs first in program order; children of an overlap are interleaved by their progress. So urgent transfers
+precede prefetches, and reads precede writes that no task waits for. A task arrives at its servers when its dependencies are done
+and its latency has passed; it sends one request to each server, and is done when the last request has been served.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ Resource = tuple[str, ...]
 
 
 class Server(NamedTuple):
-    """The instance of a resource that the critical member uses. ``place`` is empty for the first instance; in the shares of
-    `Parallel` and `Pipeline` it says where the share begins, as "cluster.x 2"."""
+    """The instance of a resource that the critical member uses. ``place`` is empty for the first instance; in a share of
+    `Parallel` or `Pipeline` it names the first member of the share, such as "cluster.x 2"."""
 
     resource: Resource
     place: str = ""
 
 
 Requests = tuple[tuple[Server, float], ...]
-"""What a task asks of servers [s]; each server once."""
+"""Service times [s] that a task requests; each server occurs once."""
 
 
-class Interval(NamedTuple):
-    """A server at work: from ``start`` to ``stop`` [s], for the task ``name`` of the node at ``path``."""
+class BusyInterval(NamedTuple):
+    """A busy interval of a server: from ``start`` to ``stop`` [s], for the task ``name`` of the node at ``path``."""
 
     name: str
     server: Server
@@ -50,8 +49,8 @@ class Interval(NamedTuple):
 
 @dataclass(slots=True)
 class Tasks:
-    """Tasks in program order: each waits for earlier ones only. ``limit`` bounds how many there may be. ``turns``: the places by
-    which ports choose: in program order, with those that are at work side by side told together."""
+    """Tasks in program order: each depends on earlier ones only. ``limit``: largest number of tasks. ``priorities``: smaller is
+    served first at ports; program order, with concurrent children interleaved."""
 
     where: str
     limit: int
@@ -60,10 +59,10 @@ class Tasks:
     requests: list[Requests] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     waits: list[tuple[int, ...]] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
+    priorities: list[float] = field(default_factory=list)
 
     def add(self, name: str, path: Path, after: Iterable[int], requests: Requests = (), latency: float = 0.0) -> int:
-        """The number of a new task. Raises BadInput: more tasks than the limit."""
+        """Add a task that depends on the tasks ``after``; its number. Raises BadInput: more tasks than the limit."""
         number = len(self.names)
         if number >= self.limit:
             expected = f"at most {self.limit} tasks"
@@ -75,56 +74,56 @@ class Tasks:
         self.requests.append(requests)
         self.latencies.append(latency)
         self.waits.append(tuple(dict.fromkeys(after)))
-        self.turns.append(number)
+        self.priorities.append(number)
         return number
 
-    def beside(self, own: range, others: range, later: int = 0) -> None:
-        """Let tasks take turns with others: the first with the first of them, the last with the last; or with those that come as
-        many times ``later`` as there are others."""
+    def interleave(self, own: range, others: range, later: int = 0) -> None:
+        """Set the priorities of tasks so that they interleave with ``others`` in proportion to their progress, shifted by
+        ``later`` times the number of others."""
         start, scale = others.start + later * len(others), len(others) / max(len(own), 1)
         for number in own:
-            self.turns[number] = start + (self.turns[number] - own.start) * scale
+            self.priorities[number] = start + (self.priorities[number] - own.start) * scale
 
     def join(self, tasks: Sequence[int], path: Path) -> int:
-        """A task that is done when all of these are."""
+        """The number of a task that is done when all of these are."""
         distinct = tuple(dict.fromkeys(tasks))
         return distinct[0] if len(distinct) == 1 else self.add("", path, distinct)
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """When everything happens. ``time`` [s] until the last task is done; ``busy`` [s] by server; ``intervals`` in the order in
-    which they were granted."""
+class TaskSchedule:
+    """Result of a simulation. ``time`` [s] until the last task is done; ``busy`` [s] by server; ``intervals`` in the order of the
+    grants."""
 
     time: float
     busy: Mapping[Server, float]
-    intervals: tuple[Interval, ...]
+    intervals: tuple[BusyInterval, ...]
 
 
-BURSTS = 256
-"""Bursts of the longest request that a port gets; shorter ones are of so many fewer."""
+BURSTS_PER_LONGEST_REQUEST = 256
+"""Number of bursts of a port's longest request; shorter requests have proportionally fewer."""
 
 PORTS = ("read", "write", "bus", "port")
 """Resources that interleave their requests."""
 
 
 def _bursts(tasks: Tasks) -> dict[Server, float]:
-    """How long a burst of each port takes [s]."""
+    """Duration [s] of a burst of each port."""
     longest: dict[Server, float] = {}
     for requests in dict.fromkeys(tasks.requests):
         for server, duration in requests:
             if server.resource[0] in PORTS:
                 longest[server] = max(longest.get(server, 0.0), duration)
-    return {server: duration / BURSTS for server, duration in longest.items() if duration}
+    return {server: duration / BURSTS_PER_LONGEST_REQUEST for server, duration in longest.items() if duration}
 
 
 def _needed(tasks: Tasks) -> list[tuple[float, float]]:
-    """By task, the turn of the first one at work on an engine or axis that waits for it, directly or through others; and less how
-    long those between them take [s] if they wait for nothing."""
+    """Priority of each task: (priority of the first task on an engine or axis that depends on it, directly or indirectly; the
+    negative time [s] of the tasks between them without waiting)."""
     at_work = [any(server.resource[0] not in PORTS for server, _ in requests) for requests in tasks.requests]
     result = [(float(len(tasks.names)), 0.0)] * len(tasks.names)
     for number in range(len(tasks.names) - 1, -1, -1):
-        first, lead = (tasks.turns[number], 0.0) if at_work[number] else result[number]
+        first, lead = (tasks.priorities[number], 0.0) if at_work[number] else result[number]
         lead -= tasks.latencies[number] if at_work[number] else tasks.latencies[number] + _longest(tasks.requests[number])
         for other in tasks.waits[number]:
             result[other] = min(result[other], (first, lead))
@@ -136,14 +135,14 @@ def _longest(requests: Requests) -> float:
 
 
 DONE, ARRIVAL, FREE = range(3)
-"""Kinds of events, in the order of those of one moment."""
+"""Kinds of events, in the order in which events of one moment are processed."""
 
-ROUNDING = 1e-9
-"""Share of a burst that is none."""
+BURST_ROUNDING = 1e-9
+"""Relative tolerance: a smaller fraction of a burst counts as zero."""
 
 
 class Clock:
-    """Runs tasks. An engine or axis serves the first to arrive; of two that arrive at once, the earlier in program order."""
+    """Event loop. An engine or axis serves tasks in order of arrival, tasks with equal arrival in program order."""
 
     def __init__(self, tasks: Tasks) -> None:
         count = len(tasks.names)
@@ -157,11 +156,11 @@ class Clock:
         self.needed = _needed(tasks)
         self.free: dict[Server, float] = {}
         self.busy: dict[Server, float] = {}
-        self.intervals: list[Interval] = []
+        self.intervals: list[BusyInterval] = []
         self.latest: dict[Server, tuple[int, int]] = {}  # the last task of each server, and its interval
         self.queues: dict[Server, list[tuple[tuple[float, float], int, float]]] = {server: [] for server in self.burst}
         self.serving: dict[Server, tuple[int, float, float]] = {}  # of each port: the task, since when, until when
-        # of a moment: ports that are done with a request, then arrivals of tasks, then ports that are free
+        # (moment, kind, task or port)
         self.events: list[tuple[float, int, int]] = []
         self.ports = list(self.burst)
         self.places = {server: place for place, server in enumerate(self.ports)}
@@ -169,8 +168,8 @@ class Clock:
             if not self.missing[number]:
                 heapq.heappush(self.events, (tasks.latencies[number], ARRIVAL, number))
 
-    def run(self) -> Schedule:
-        """Until all tasks are done."""
+    def run(self) -> TaskSchedule:
+        """Process events until all tasks are done."""
         while self.events:
             moment, kind, number = heapq.heappop(self.events)
             if kind == ARRIVAL:
@@ -179,10 +178,10 @@ class Clock:
                 self.give(moment, self.ports[number])
             else:
                 self.end(moment, self.ports[number])
-        return Schedule(max(self.done, default=0.0), self.busy, tuple(self.intervals))
+        return TaskSchedule(max(self.done, default=0.0), self.busy, tuple(self.intervals))
 
     def arrive(self, moment: float, number: int) -> None:
-        """A task puts its requests."""
+        """A task sends its requests."""
         self.done[number] = moment
         if not self.tasks.requests[number]:
             self.finish(number)
@@ -201,7 +200,7 @@ class Clock:
             self.served(number, start + duration)
 
     def give(self, moment: float, server: Server) -> None:
-        """A free port serves the request that is needed first."""
+        """A free port serves the request with the highest priority."""
         queue = self.queues[server]
         if not queue or self.free.get(server, 0.0) > moment:
             return
@@ -211,16 +210,15 @@ class Clock:
         heapq.heappush(self.events, (stop, DONE, self.places[server]))
 
     def interrupt(self, moment: float, server: Server) -> None:
-        """A port that works for one who is needed later than the first in its queue goes over to that one at the end of the
-        burst."""
+        """Preempt a port's current request at the end of its burst, if the first request in the queue has a higher priority."""
         if server not in self.serving:
-            return  # it goes over already
+            return  # it is being preempted already
         number, start, stop = self.serving[server]
         if (self.needed[number], number) < self.queues[server][0][:2]:
             return
         burst = self.burst[server]
-        end = start + burst * math.ceil((moment - start) / burst - ROUNDING)
-        if stop - end <= burst * ROUNDING:
+        end = start + burst * math.ceil((moment - start) / burst - BURST_ROUNDING)
+        if stop - end <= burst * BURST_ROUNDING:
             return
         self.note(number, server, start, end)
         heapq.heappush(self.queues[server], (self.needed[number], number, stop - end))
@@ -229,7 +227,7 @@ class Clock:
         heapq.heappush(self.events, (end, FREE, self.places[server]))
 
     def end(self, moment: float, server: Server) -> None:
-        """A port is done with a request, if nobody has interrupted it."""
+        """A port finishes a request, unless it was preempted."""
         if server not in self.serving or self.serving[server][2] != moment:
             return
         number, start, stop = self.serving.pop(server)
@@ -238,13 +236,13 @@ class Clock:
         heapq.heappush(self.events, (moment, FREE, self.places[server]))
 
     def note(self, number: int, server: Server, start: float, stop: float) -> None:
-        """A server at work; a burst right after one of the same task goes on with its interval."""
+        """Record a busy interval; consecutive bursts of the same task are merged."""
         before, place = self.latest.get(server, (-1, -1))
         if before == number and self.intervals[place].stop == start:
             self.intervals[place] = self.intervals[place]._replace(stop=stop)
         elif stop > start:
             self.latest[server] = (number, len(self.intervals))
-            self.intervals.append(Interval(self.tasks.names[number], server, start, stop, self.tasks.paths[number]))
+            self.intervals.append(BusyInterval(self.tasks.names[number], server, start, stop, self.tasks.paths[number]))
 
     def served(self, number: int, stop: float) -> None:
         """One request of a task has been served."""
@@ -254,7 +252,7 @@ class Clock:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Those who waited for the last of a task's requests arrive when it has been served."""
+        """A task is done: tasks whose dependencies are now all done arrive after their latency."""
         for follower in self.followers[number]:
             self.ready[follower] = max(self.ready[follower], self.done[number])
             self.missing[follower] -= 1
@@ -262,6 +260,6 @@ class Clock:
                 heapq.heappush(self.events, (self.ready[follower] + self.tasks.latencies[follower], ARRIVAL, follower))
 
 
-def run(tasks: Tasks) -> Schedule:
-    """Let the clock run until all tasks are done."""
+def run(tasks: Tasks) -> TaskSchedule:
+    """Simulate all tasks."""
     return Clock(tasks).run()

@@ -1,4 +1,4 @@
-"""Bytes that move at once, and how long the critical instance of each port works for them (docs/model.md, "Bytes")."""
+"""Concurrent transfers, and the busy time of the critical instance of each port (docs/model.md, "Bytes")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from halley.simulate.members import Box, Member, Team
 from halley.simulate.tasks import Requests, Server
 
 
-class Move(NamedTuple):
+class PortMove(NamedTuple):
     """``elements`` of a box go to, or come from, a member or an instance of a memory."""
 
     who: Member
@@ -25,21 +25,22 @@ class Ports:
 
     chip: Chip
 
-    def read(self, team: Team, memory: str, inner: int, moves: Sequence[Move], word: int) -> Requests:
-        """Out of a memory into parties at depth ``inner``: those who want the same box share one read where the network
-        between can multicast. Each level's port on the way carries what its sibling wants, each box once."""
+    def read(self, team: Team, memory: str, inner: int, moves: Sequence[PortMove], word: int) -> Requests:
+        """Requests of moves out of a memory to members or instances at depth ``inner``. Moves of the same box share one read if
+        the network in between has multicast. Each level's port on the path carries each box of its sibling once."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
-        lone = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
+        unicast = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
         asked: dict[object, int] = {}
         for who, box, elements in moves:
             if team.axes.alike(who, lead, outer):
-                key = (tuple(who[i] for i in lone), box)
+                key = (tuple(who[i] for i in unicast), box)
                 asked[key] = max(asked.get(key, 0), elements)
         port = (self._port(team, lead, memory, "read"), sum(asked.values()) * word / self.chip.memory(memory).read_bandwidth)
         return (port, *self._levels(team, lead, outer, inner, "down", moves, word))
 
-    def write(self, team: Team, memory: str, inner: int, moves: Sequence[Move], word: int) -> Requests:
-        """Into a memory from parties at depth ``inner``: equal boxes are copies, or parts that the network adds: one write."""
+    def write(self, team: Team, memory: str, inner: int, moves: Sequence[PortMove], word: int) -> Requests:
+        """Requests of moves into a memory from members or instances at depth ``inner``. Equal boxes are copies, or partial
+        results that the network adds: one write."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
         sent: dict[Box, int] = {}
         for who, box, elements in moves:
@@ -53,7 +54,7 @@ class Ports:
         return team.axes.server(lead, self.chip.depth(memory), *resource)
 
     def _levels(
-        self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[Move], word: int
+        self, team: Team, lead: Member, outer: int, inner: int, way: str, moves: Sequence[PortMove], word: int
     ) -> Requests:
         found = []
         for depth in range(outer + 1, inner + 1):
@@ -69,14 +70,14 @@ class Ports:
         return tuple(found)
 
 
-def leading(team: Team, inner: int, moves: Sequence[Move]) -> Member:
-    """The party whose resources count: the critical member's, or the first that moves anything where that one does not."""
+def leading(team: Team, inner: int, moves: Sequence[PortMove]) -> Member:
+    """The member or instance whose resources are counted: that of the critical member, or the first mover if it moves nothing."""
     critical = team.critical[: team.axes.width(inner)]
     return critical if not moves or any(move.who[: len(critical)] == critical for move in moves) else moves[0].who
 
 
 def together(*parts: Requests) -> Requests:
-    """Requests of one task: those to the same server add up."""
+    """Requests merged to those of one task: service times at the same server add up."""
     merged: dict[Server, float] = {}
     for part in parts:
         for server, seconds in part:

@@ -1,7 +1,7 @@
 """An iteration of training as tasks on the clock of `halley.simulate.tasks`: the oracle of `halley.pipeline`.
 
-Each stage has an engine and a network of its data-parallel ranks; between stages there is a link for each direction. All serve
-one request at a time, first come, first served. A pass is the work of its blocks, one task each.
+Each stage has an engine and a network of its data-parallel ranks; between stages there is a link per direction. Each serves one
+request at a time, first come, first served. A pass has one task per block.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from halley.errors import BadInput, Fault
-from halley.simulate.schedule import Direction, Pass, Table
-from halley.simulate.tasks import Interval, Requests, Schedule, Server, Tasks, run
+from halley.simulate.schedule import Direction, PassTable, PipelinePass
+from halley.simulate.tasks import BusyInterval, Requests, Server, Tasks, TaskSchedule, run
 
 TASK_LIMIT = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Layers whose parameters are gathered, and whose gradients are reduced, together: forward and backward work, all-gather
-    and reduction [s] for one microbatch on one chip; activations kept [B]."""
+class SimulatedBlock:
+    """Layers whose parameters are gathered, and whose gradients are reduced, in one collective. Forward and backward work,
+    all-gather and reduction [s] for one microbatch on one chip; saved activations [B]."""
 
     forward: float
     backward: float
@@ -29,17 +29,17 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """What is simulated.
+class TrainingIteration:
+    """An iteration to simulate.
 
-    ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, of a gradient from it
-    [s]. ``holding``: a transfer holds its sender. ``sharded``: what data-parallel ranks share out, as in ZeRO: 0 nothing, 1 the
-    optimizer's state, 2 gradients too, 3 parameters too. Per stage: ``norm`` [s] of its gradients, ``step`` [s] of the
-    optimizer; ``norm_reduction`` [s] of all ranks together, None without clipping.
+    ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, and of a gradient from
+    it [s]. ``holding``: a transfer blocks its sender. ``sharded``: the ZeRO stage: 0 nothing, 1 optimizer state, 2 also
+    gradients, 3 also parameters. Per stage: ``norm`` [s] of its gradients, ``step`` [s] of the optimizer; ``norm_reduction`` [s]
+    over all ranks, None without gradient clipping.
     """
 
-    table: Table
-    blocks: Sequence[Sequence[Block]]
+    table: PassTable
+    blocks: Sequence[Sequence[SimulatedBlock]]
     onward: Sequence[float]
     back: Sequence[float]
     holding: bool = False
@@ -54,18 +54,18 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedIteration:
     """``time`` [s] of the iteration; ``last_backward`` [s] per chunk: end of its last backward work; ``peaks`` [B] per stage:
-    most activations live at once; ``schedule``: everything that happened."""
+    peak of the saved activations; ``schedule``: the simulated tasks."""
 
     time: float
     last_backward: tuple[float, ...]
     peaks: tuple[float, ...]
-    schedule: Schedule
+    schedule: TaskSchedule
 
 
-def simulate(training: Training) -> Simulated:
-    """Run an iteration."""
+def simulate(training: TrainingIteration) -> SimulatedIteration:
+    """Simulate an iteration."""
     run_of = _Run(training)
     for each in training.table.linear():
         run_of.add_pass(each)
@@ -75,11 +75,11 @@ def simulate(training: Training) -> Simulated:
     work = [interval for interval in schedule.intervals if interval.server.resource[0] == "engine" and interval.path]
     backward = [[i.stop for i in work if i.path[1] == chunk and i.path[0]] for chunk in chunks]
     peaks = tuple(_peak(training, work, stage) for stage in range(training.table.stages))
-    return Simulated(schedule.time, tuple(map(max, backward)), peaks, schedule)
+    return SimulatedIteration(schedule.time, tuple(map(max, backward)), peaks, schedule)
 
 
-def _peak(training: Training, work: Iterable[Interval], stage: int) -> float:
-    """Most bytes live on a stage: a block's activation from the start of its forward work to the end of its backward work."""
+def _peak(training: TrainingIteration, work: Iterable[BusyInterval], stage: int) -> float:
+    """Peak activation bytes of a stage; a block's activation is live from the start of its forward to its backward work."""
     live = peak = 0.0
     for interval in work:
         backward, chunk, block = interval.path
@@ -92,16 +92,16 @@ def _peak(training: Training, work: Iterable[Interval], stage: int) -> float:
 
 @dataclass(slots=True)
 class _Run:
-    """Tasks so far: ``free[stage]`` end its latest pass, ``given[pass]`` hands its result on, ``reduced[stage]`` are
-    reductions."""
+    """Tasks so far: ``free[stage]`` end the latest pass of a stage, ``given[pass]`` delivers its result, ``reduced[stage]`` are
+    gradient reductions."""
 
-    training: Training
+    training: TrainingIteration
     tasks: Tasks = field(default_factory=lambda: Tasks("simulation of training", TASK_LIMIT))
     free: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    given: dict[Pass, int] = field(default_factory=dict)
+    given: dict[PipelinePass, int] = field(default_factory=dict)
     reduced: dict[int, list[int]] = field(default_factory=dict)
 
-    def add_pass(self, each: Pass) -> None:
+    def add_pass(self, each: PipelinePass) -> None:
         table = self.training.table
         needed, stage = table.needed(each), each.chunk % table.stages
         gate = (*self.free.get(stage, ()), *((self.given[needed],) if needed else ()))
@@ -110,7 +110,7 @@ class _Run:
         if each.chunk != (table.last if each.direction is Direction.FORWARD else 0):
             self._transfer(each, stage, (work, *others))
 
-    def _transfer(self, each: Pass, stage: int, after: tuple[int, ...]) -> None:
+    def _transfer(self, each: PipelinePass, stage: int, after: tuple[int, ...]) -> None:
         onward = each.direction is Direction.FORWARD
         time = self.training.onward[each.chunk] if onward else self.training.back[each.chunk - 1]
         link = _engine(stage) if self.training.holding else Server(("link", str(each.direction), str(stage)))
@@ -119,8 +119,8 @@ class _Run:
         if self.training.holding:
             self.free[stage] = (sent,)
 
-    def _blocks(self, each: Pass, stage: int, gate: tuple[int, ...]) -> tuple[int, list[int]]:
-        """The task that ends the pass' work, and the collectives that have to be done before the next pass."""
+    def _blocks(self, each: PipelinePass, stage: int, gate: tuple[int, ...]) -> tuple[int, list[int]]:
+        """The last work task of a pass, and the collectives that must be done before the next pass."""
         backward = each.direction is Direction.BACKWARD
         blocks = list(enumerate(self.training.blocks[each.chunk]))[:: -1 if backward else 1]
         sharded, network = self.training.sharded, Server(("axis", "data", str(stage)))

@@ -1,8 +1,8 @@
-"""The walk: a mapping tree, iteration by iteration, as tasks that wait for each other (docs/simulation.md).
+"""Traversal of a mapping tree, iteration by iteration, that generates dependent tasks (docs/simulation.md).
 
-A *block* is a node that the enclosing phase runs as one piece, after what came before it: a `Compute`, a `Collective`, a `Hold`
-with one buffer, a `Sequence`, `Overlap`, `Parallel` or `Pipeline`. A *phase* is a thread of blocks; the fills of
-its `Hold`s with several buffers run ahead of it, the drains behind it.
+A *block* is a node that the enclosing phase runs as a unit, after the block before it: a `Compute`, a `Collective`, a `Hold` with
+one buffer, a `Sequence`, `Overlap`, `Parallel` or `Pipeline`. A *phase* is a sequence of blocks; the fills of its `Hold`s with
+several buffers run ahead of the blocks, their drains after them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ import numpy as np
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Op, Workload
-from halley.simulate.computing import Computing
-from halley.simulate.exchanging import Exchanging
+from halley.simulate.collective import CollectiveRequests
+from halley.simulate.compute import ComputeRequests
 from halley.simulate.holds import Holds, Visit
 from halley.simulate.masking import busiest_first, visible_tiles
-from halley.simulate.members import Scope
+from halley.simulate.members import SimulationScope
 from halley.simulate.tasks import Path, Tasks
 
 
 @dataclass(slots=True)
 class Phase:
-    """``start``: the task after which it may begin; ``base``: the same for rounds. ``last``: its last block. ``pending``: what
-    the next block waits for besides, by tensor. ``releases``: by Hold and group, the tasks after which buffers of its visits
-    are free again. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains behind the blocks. ``rounds``: where
-    children hand over, when each child was done with each round; ``done``: by tensor, when those that touch it were done with
-    the last one. ``made``: by tensor, the task after which what an earlier child of a sequence that runs on left of it is
-    there."""
+    """State of a phase; values are task numbers. ``start``: after which the phase may begin; ``base``: the same for rounds.
+    ``last``: its last block. ``pending``: by tensor, further dependencies of the next block. ``releases``: by Hold and group,
+    the tasks that free the buffers of its visits. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains after
+    the blocks. ``rounds``: for children that hand over, the end of each child in each round; ``done``: by tensor, the end of the
+    children that access it in the last round. ``made``: in a sequence with prefetch, by tensor, the task after which the results
+    of an earlier child are available. ``gate``: after which a child of such a sequence may fill; ``gates``: the same for its
+    next run, by path. ``begun``: the start of the child's first block, None before it."""
 
     start: int
     last: int
@@ -51,24 +52,24 @@ class Phase:
 
 
 class Walk:
-    """The tasks of one tree."""
+    """Generates the tasks of one tree."""
 
     def __init__(self, workload: Workload, chip: Chip, tree: Node, limit: int) -> None:
         self.workload, self.chip = workload, chip
         self.tasks = Tasks(f"simulation of {workload.name} on {chip.name}", limit)
-        scope = Scope.whole(workload, chip)
+        scope = SimulationScope.of_root(workload, chip)
         self.holds = Holds(workload, chip, scope.team.axes)
-        self.computing = Computing(workload, chip)
-        self.exchanging = Exchanging(self.computing)
+        self.computing = ComputeRequests(workload, chip)
+        self.exchanging = CollectiveRequests(self.computing)
         self.phase(tree, scope, self.tasks.add("", (), ()))
 
-    def phase(self, node: Node, scope: Scope, start: int) -> int:
-        """Run a node as a phase of its own; the task that ends it."""
+    def phase(self, node: Node, scope: SimulationScope, start: int) -> int:
+        """Add a node as a phase of its own; the task that ends it."""
         phase = Phase(start, start, base=start, gate=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
-    def begin(self, phase: Phase, scope: Scope) -> int:
+    def begin(self, phase: Phase, scope: SimulationScope) -> int:
         """The task after which the next block may begin."""
         start = self.tasks.join((phase.last, *phase.pending.values()), scope.path)
         phase.pending.clear()
@@ -76,7 +77,7 @@ class Walk:
             phase.begun = start
         return start
 
-    def node(self, node: Node, scope: Scope, phase: Phase) -> None:
+    def node(self, node: Node, scope: SimulationScope, phase: Phase) -> None:
         match node:
             case Temporal() if node.visible:
                 for index, ranges in visible_tiles(node, scope, self.workload):
@@ -100,7 +101,7 @@ class Walk:
             case Collective():
                 self.collective(node, scope, phase)
             case Sequence() if node.prefetch:
-                self.run_on(node, scope, phase)
+                self.prefetching_sequence(node, scope, phase)
             case Sequence():
                 last = self.begin(phase, scope)
                 for index, child in enumerate(node.children):
@@ -115,9 +116,9 @@ class Walk:
             case _:
                 assert_never(node)
 
-    def run_on(self, node: Sequence, scope: Scope, phase: Phase) -> None:
-        """Children one after the other in the phase around them: their fills run ahead of their turn, once the child before is at
-        work, their drains behind it. What an earlier child has changed is there once that is done, drains and all."""
+    def prefetching_sequence(self, node: Sequence, scope: SimulationScope, phase: Phase) -> None:
+        """Sequential children in the enclosing phase: the fills of a child may start when the child before it has started, and
+        its drains overlap the next child. Tensors that an earlier child changes are available after its drains."""
         makers, touched = zip(*map(self.touches, node.children), strict=True)
         before = phase.start
         for index, child in enumerate(node.children):
@@ -134,8 +135,8 @@ class Walk:
             others = set().union(*(names for i, names in enumerate(touched) if i != index))
             phase.made.update(dict.fromkeys(makers[index] & others, done))
 
-    def shares(self, node: Parallel | Pipeline, scope: Scope) -> list[Scope]:
-        """What each child sees: the members of its share."""
+    def shares(self, node: Parallel | Pipeline, scope: SimulationScope) -> list[SimulationScope]:
+        """The scope of each child: the members of its share."""
         position = scope.team.axes.position(node.level, node.axis)
         found = []
         for index, count in enumerate(node.shares):
@@ -143,8 +144,8 @@ class Walk:
             found.append(scope.at(index, np.ascontiguousarray(scope.ranges[:, :, rows]), team=team))
         return found
 
-    def together(self, node: Overlap | Parallel, scopes: list[Scope], scope: Scope, phase: Phase) -> None:
-        """Children at once. Those that hand over work on successive rounds."""
+    def together(self, node: Overlap | Parallel, scopes: list[SimulationScope], scope: SimulationScope, phase: Phase) -> None:
+        """Concurrent children; if they hand over, they work on successive rounds."""
         makers = [{name for op in self.ops(child) for name in op.outputs} for child in node.children]
         touched = [{name for op in self.ops(child) for name in (*op.inputs, op.scaled_by)} for child in node.children]
         if any(makers[i] & touched[j] for j in range(len(touched)) for i in range(j)):
@@ -156,15 +157,15 @@ class Walk:
             ends.append(self.phase(child, scopes[index], start))
             spans.append(len(self.tasks.names))
         for first, last in pairwise(spans):
-            self.tasks.beside(range(first, last), range(spans[0], spans[-1]))
+            self.tasks.interleave(range(first, last), range(spans[0], spans[-1]))
         phase.last = self.tasks.join(ends, scope.path)
 
     def round(
-        self, children: tuple[Node, ...], scopes: list[Scope], scope: Scope, phase: Phase,
+        self, children: tuple[Node, ...], scopes: list[SimulationScope], scope: SimulationScope, phase: Phase,
         makers: list[set[str]], touched: list[set[str]],
     ) -> None:  # fmt: skip
-        """One more round of children that hand over: each begins it when it has done the last one, the children before it this
-        one, and what comes in for it is there. The phase goes on to the next round meanwhile, as its only block is this node."""
+        """Add one round of children that hand over. A child starts after its own previous round, after the children that it reads
+        from in this round, and after its fills. The next round may start meanwhile, as this node is the phase's only block."""
         ends: list[int] = []
         spans = [len(self.tasks.names)]
         for index, child in enumerate(children):
@@ -182,13 +183,13 @@ class Walk:
             phase.done[name] = self.tasks.join(users, scope.path)
         phase.pending.clear()
         phase.rounds.append(ends)
-        for index, (first, last) in enumerate(pairwise(spans)):  # at work with the first child so many rounds on
-            self.tasks.beside(range(first, last), range(spans[0], spans[-1]), index)
+        for index, (first, last) in enumerate(pairwise(spans)):  # concurrent with the first child ``index`` rounds later
+            self.tasks.interleave(range(first, last), range(spans[0], spans[-1]), index)
         phase.last = self.tasks.join(ends, scope.path)
 
-    def copies(self, scope: Scope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
-        """When there is a free copy of what a child carries on from round to round: the last child to read it has done the round
-        of the oldest copy and the next one, in which that is what its results are relative to."""
+    def copies(self, scope: SimulationScope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
+        """Tasks after which a copy of a carried tensor is free: the last child that reads it has finished the round of the oldest
+        copy, and the next round, in which its results are still relative to that copy."""
         for name in makes & set().union(*behind):
             last = max(at for at, used in enumerate(behind) if name in used) - len(behind)
             walked = {dim for dim, _ in scope.loops[scope.holds[name].loops :]}
@@ -197,7 +198,7 @@ class Walk:
                 yield phase.rounds[-back][last]
 
     def touches(self, tree: Node) -> tuple[set[str], set[str]]:
-        """Tensors that ops and collectives in a tree change, and those that they touch."""
+        """Tensors that ops and collectives in a tree change, and those that they access."""
         moved = {name for _, node in walk(tree) if isinstance(node, Collective) for name in node.tensors}
         ops = self.ops(tree)
         made = moved.union(*(op.outputs for op in ops))
@@ -207,8 +208,8 @@ class Walk:
         """The ops that are computed in a tree."""
         return [self.workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute)]
 
-    def pipeline(self, node: Pipeline, scope: Scope, phase: Phase) -> None:
-        """Tile i enters a stage once that stage is done with tile i - 1 and the stage before with tile i."""
+    def pipeline(self, node: Pipeline, scope: SimulationScope, phase: Phase) -> None:
+        """Tile i enters a stage when the stage has finished tile i - 1, and the stage before has finished tile i."""
         last = [self.begin(phase, scope)] * len(node.children)
         stages = self.shares(node, scope)
         for index in range(scope.steps(node.dim, node.tile)):
@@ -222,16 +223,16 @@ class Walk:
 
     # ---- Holds
 
-    def serial(self, node: Hold, visit: Visit, scope: Scope, inside: Scope, phase: Phase) -> None:
-        """One buffer: fills, then what is inside, then drains."""
+    def serial(self, node: Hold, visit: Visit, scope: SimulationScope, inside: SimulationScope, phase: Phase) -> None:
+        """One buffer: fills, then the body, then drains."""
         start = self.begin(phase, scope)
         start = self.fills(node, visit, scope, start)
         end = self.phase(node.body, inside, start)
         phase.last = self.drains(node, visit, scope, end)
 
-    def prefetched(self, node: Hold, visit: Visit, scope: Scope, phase_scope: Scope, phase: Phase) -> None:
-        """Several buffers: a visit's fills wait for a free one, its drains run behind it. In lockstep the buffers swap at a
-        barrier: fills also wait for those of the visit before."""
+    def prefetched(self, node: Hold, visit: Visit, scope: SimulationScope, phase_scope: SimulationScope, phase: Phase) -> None:
+        """Several buffers: fills of a visit wait for a free buffer, its drains run after the body. In lockstep the buffers swap
+        at a barrier: fills also wait for those of the visit before."""
         barrier = phase.gate
         if self.chip.memory(node.memory).lockstep and scope.path in phase.filled:
             barrier = phase.filled[scope.path]
@@ -256,13 +257,15 @@ class Walk:
             phase.releases[scope.path, group].append(self.tasks.join(done, scope.path))
         phase.ends.append(end)
 
-    def fills(self, node: Hold, visit: Visit, scope: Scope, after: int, free: Mapping[str, int] = MappingProxyType({})) -> int:
-        """The fills of a visit, each once there is a ``free`` buffer for it; the last of them. Those into several buffers run
-        side by side; those into one, and in lockstep, one after the other."""
+    def fills(
+        self, node: Hold, visit: Visit, scope: SimulationScope, after: int, free: Mapping[str, int] = MappingProxyType({})
+    ) -> int:
+        """Add the fills of a visit, each after a ``free`` buffer is available; a task that ends them. Fills into several buffers
+        are concurrent; into one buffer, and in lockstep, sequential."""
         in_series = self.in_series(node)
         begin, filled = after, [after]
         for name in node.names:
-            requests = self.holds.comes_in(visit, name, scope)
+            requests = self.holds.fill(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
@@ -276,13 +279,13 @@ class Walk:
             filled.append(after)
         return after if in_series else self.tasks.join(filled, scope.path)
 
-    def drains(self, node: Hold, visit: Visit, scope: Scope, after: int) -> int:
-        """The drains of a visit, each once what came from further in is there; the last of them. They run one after the other, or
-        side by side, as fills do."""
+    def drains(self, node: Hold, visit: Visit, scope: SimulationScope, after: int) -> int:
+        """Add the drains of a visit, each after the drains of inner Holds; a task that ends them. They are concurrent or
+        sequential like the fills."""
         in_series = self.in_series(node)
         begin, drained = after, [after]
         for name in node.names:
-            requests = self.holds.goes_out(visit, name, scope)
+            requests = self.holds.drain(visit, name, scope)
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
@@ -295,12 +298,12 @@ class Walk:
         return after if in_series else self.tasks.join(drained, scope.path)
 
     def in_series(self, node: Hold) -> bool:
-        """Whether the transfers of a visit run one after the other: those of one buffer do, and in lockstep."""
+        """Whether the transfers of a visit are sequential: with one buffer, and in lockstep."""
         return node.buffers == 1 or self.chip.memory(node.memory).lockstep
 
     # ---- leaves
 
-    def compute(self, node: Compute, scope: Scope, phase: Phase) -> None:
+    def compute(self, node: Compute, scope: SimulationScope, phase: Phase) -> None:
         op = self.workload.op(node.op)
         after = [self.begin(phase, scope)] if phase.begun is None else [phase.last, *phase.pending.values()]
         phase.pending.clear()
@@ -308,7 +311,7 @@ class Walk:
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
         phase.last = self.tasks.add(f"compute {op.name}", scope.path, after, self.computing.requests(node, scope))
 
-    def collective(self, node: Collective, scope: Scope, phase: Phase) -> None:
+    def collective(self, node: Collective, scope: SimulationScope, phase: Phase) -> None:
         last = self.begin(phase, scope)
         for requests in self.exchanging.rescale(node, scope):
             last = self.tasks.add(f"rescale {' '.join(node.tensors)}", scope.path, (last,), requests)

@@ -1,1 +1,1 @@
-"""Spatial chips: kernels side by side on compute tiles, and the best partitions of a graph."""
+"""Spatial chips: kernels that run concurrently on compute tiles, and the best partitions of a graph."""

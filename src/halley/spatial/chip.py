@@ -1,8 +1,8 @@
 """Spatial chips: kernels fused into partitions that run one after the other, each kernel on compute tiles of its own.
 
-The values: kernels, tensors between them, chips, and what a kernel does with which compute tiles. What a partition takes is put
-together by `halley.spatial.costs`; `halley.spatial.solve` finds the best of all. Extents and bytes are those
-of one chip, after sharding, for one sample.
+The values: kernels, tensors between them, chips, and the cycles of a kernel by compute tiles. `halley.spatial.costs` gives the
+costs of a partition; `halley.spatial.solve` finds the best partitions. Extents and bytes are those of one chip, after sharding,
+for one sample.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from halley.errors import BadInput, Fault
 from halley.formulas import spatial as formulas
 from halley.formulas.numbers import ceil_div
 from halley.formulas.timing import total
-from halley.search.partitions import Kernels
+from halley.mapping.space.partitions import Kernels
 
 Array: TypeAlias = NDArray[np.float64]
 
 
 class Engine(StrEnum):
-    """What of a compute tile a kernel uses."""
+    """The part of a compute tile that a kernel uses."""
 
     MATRIX = "matrix"
     VECTOR = "vector"
 
 
-class Walked(StrEnum):
-    """The dim of a kernel that the sequence tiles cut: columns of its result, or its contraction (gradients of weights)."""
+class TiledDim(StrEnum):
+    """The dim of a kernel that sequence tiles divide: columns of its result, or its contraction (gradients of weights)."""
 
     COLUMNS = "columns"
     DEPTH = "depth"
@@ -42,13 +42,13 @@ class Walked(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What the model counts; the published models differ in nothing else.
+    """What the model counts. The published models differ in nothing else.
 
-    ``ramps``: filling and draining a partition's pipeline. ``latency``: the start of a partition, and collectives' latency for
-    each sequence tile. ``conversions``: layout conversions occupy the network. ``streaming``: weights may be read again for each
-    sequence tile instead of being kept. ``shared``: a tensor with several readers is stored once, and loaded once per partition;
-    else each reader has a copy of its own. ``boundary``: what enters and leaves the graph passes through memory.
-    ``kept_twice``: memory keeps a tensor for its writer and again for its reader.
+    ``ramps``: filling and draining a partition's pipeline. ``latency``: the start of a partition, and the latency of
+    collectives for each sequence tile. ``conversions``: layout conversions occupy the network. ``streaming``: weights may be
+    read again for each sequence tile instead of staying on the chip. ``shared``: a tensor with several readers is stored once,
+    and loaded once per partition; otherwise each reader has its own copy. ``boundary``: inputs and outputs of the graph pass
+    through memory. ``kept_twice``: memory stores a tensor for its writer and again for its reader.
     """
 
     ramps: bool
@@ -61,7 +61,7 @@ class Assumptions:
 
 
 DFMODEL = Assumptions(False, False, False, streaming=False, shared=False, boundary=False, kept_twice=True)
-"""As the published code of DFModel has it (arXiv 2412.16432)."""
+"""As in the published code of DFModel (arXiv 2412.16432)."""
 
 HALLEY = Assumptions(True, True, True, streaming=True, shared=True, boundary=True, kept_twice=False)
 
@@ -71,7 +71,7 @@ MODELS = {"dfmodel": DFMODEL, "halley": HALLEY}
 @dataclass(frozen=True, slots=True)
 class SpatialChip:
     """``tiles`` compute tiles of ``width`` lanes x ``height`` stages at ``clock`` [1/s]; ``sram``, ``dram`` [B], infinite where
-    something else looks after it; ``bandwidth`` [B/s] of the DRAM; ``start`` [s] until a partition runs."""
+    the capacity is checked elsewhere; ``bandwidth`` [B/s] of the DRAM; ``start`` [s] until a partition runs."""
 
     tiles: int
     width: int
@@ -100,29 +100,30 @@ class SpatialChip:
 class Kernel:
     """A kernel's part on one chip.
 
-    ``rows`` x ``columns``, contraction ``depth`` (1 where there is none); ``weights`` [B] that it needs; ``network`` [s] of its
-    collectives, without latency, and ``conversions`` [s] of its operands' layouts; ``latency`` [s] of its collectives for one
-    sequence tile; ``work`` [1] operations of a sample.
+    ``rows`` x ``columns``, contraction ``depth`` (1 without one); ``weights`` [B]; ``network`` [s]: its collectives without
+    latency; ``conversions`` [s]: of its operands' layouts; ``latency`` [s]: of its collectives per sequence tile; ``work`` [1]:
+    operations per sample.
 
-    ``cycles`` [1]: of a lane, for a point of an elementwise kernel. ``alone`` [s]: what it takes on the whole chip as a kernel
-    that keeps nothing there, without its network, which follows; then it needs no room on the chip, and moves ``alone_traffic``
-    [B]: less than its tensors have where it makes some of them for itself (an attention core, random masks). ``apart``: it runs
-    in no other way."""
+    ``cycles`` [1]: lane cycles per point of an elementwise kernel. ``unfused_time`` [s]: as a separate kernel on the whole chip
+    that stores nothing on it, without its network, which follows. It then needs no SRAM, and moves ``unfused_traffic`` [B],
+    which is less than its tensors where it generates some of them itself (an attention core, random masks). ``unfused``: it can
+    only run that way.
+    """
 
     name: str
     engine: Engine
     rows: int
     columns: int
     depth: int = 1
-    walked: Walked = Walked.COLUMNS
+    tiled: TiledDim = TiledDim.COLUMNS
     weights: float = 0.0
     network: float = 0.0
     conversions: float = 0.0
     latency: float = 0.0
     cycles: float = 1.0
-    alone: float = float("inf")
-    alone_traffic: float = 0.0
-    apart: bool = False
+    unfused_time: float = float("inf")
+    unfused_traffic: float = 0.0
+    unfused: bool = False
 
     @property
     def work(self) -> float:
@@ -130,9 +131,9 @@ class Kernel:
         return per_point * self.rows * self.columns
 
     @property
-    def one_by_one(self) -> float:
-        """Time where it runs alone, its network behind it; infinite where it cannot [s]."""
-        return self.alone + self.all_network
+    def unfused_total(self) -> float:
+        """Time as a separate kernel followed by its network; infinite where that is impossible [s]."""
+        return self.unfused_time + self.all_network
 
     @property
     def all_network(self) -> float:
@@ -141,32 +142,34 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """``bytes`` of a sample that kernel ``writer`` (None: it comes from outside) hands to ``readers``; ``leaves``: it is wanted
-    outside.
+class SpatialTensor:
+    """``bytes`` per sample that kernel ``writer`` (None: an input of the graph) passes to ``readers``; ``leaves``: it is an
+    output.
 
-    ``spread`` [B]: as large as readers want it, where collectives make it larger on its way. ``least`` [B]: what each reader
-    reads, at least, if not all. ``whole``: readers need all of it before they start, so that none shares a partition with the
-    writer, and a partition that reads it holds it whole."""
+    ``gathered_bytes`` [B]: its size for readers, where collectives enlarge it. ``least_read`` [B]: what each reader reads at
+    least, if not all. ``needed_whole``: readers need all of it before they start, so none is in a partition with the writer,
+    and a partition that reads it holds all of it.
+    """
 
     writer: int | None
     readers: tuple[int, ...]
     bytes: float
     leaves: bool = False
-    spread: float = 0.0
-    least: float = float("inf")
-    whole: bool = False
+    gathered_bytes: float = 0.0
+    least_read: float = float("inf")
+    needed_whole: bool = False
 
 
 @dataclass(frozen=True)
-class Graph:
-    """Kernels in an order in which they can run, the tensors between them, and the points of the ``sequence`` that is tiled.
+class SpatialGraph:
+    """Kernels in an order in which they can run, the tensors between them, and the number of points of the ``sequence`` that is
+    tiled.
 
-    Raises BadInput: a tensor whose writer does not come before its readers, or that names no kernel; sizes that are not positive.
+    Raises BadInput: a tensor whose writer does not precede its readers, or that names no kernel; sizes that are not positive.
     """
 
     kernels: tuple[Kernel, ...]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[SpatialTensor, ...]
     sequence: int
 
     def __post_init__(self) -> None:
@@ -181,13 +184,15 @@ class Graph:
             if min(kernel.rows, kernel.columns, kernel.depth) < 1:
                 got = f"{kernel.rows} x {kernel.columns} x {kernel.depth}"
                 yield Fault(f"kernel {kernel.name}", "extents of at least 1", got)
-            times = kernel.network, kernel.conversions, kernel.latency, kernel.cycles, kernel.alone
-            if min(kernel.weights, kernel.alone_traffic, *times) < 0:
+            times = kernel.network, kernel.conversions, kernel.latency, kernel.cycles, kernel.unfused_time
+            if min(kernel.weights, kernel.unfused_traffic, *times) < 0:
                 yield Fault(f"kernel {kernel.name}", "bytes and times of at least 0", "a negative one")
         for place, tensor in enumerate(self.tensors):
             least = -1 if tensor.writer is None else tensor.writer
-            if min(tensor.bytes, tensor.spread, tensor.least) < 0:
-                yield Fault(f"tensor {place}", "bytes of at least 0", f"{min(tensor.bytes, tensor.spread, tensor.least):g}")
+            if min(tensor.bytes, tensor.gathered_bytes, tensor.least_read) < 0:
+                yield Fault(
+                    f"tensor {place}", "bytes of at least 0", f"{min(tensor.bytes, tensor.gathered_bytes, tensor.least_read):g}"
+                )
             if least < -1 or not all(least < reader < len(self.kernels) for reader in tensor.readers):
                 expected = f"readers after its writer, among {len(self.kernels)} kernels"
                 remedy = "put the kernels into an order in which they can run; a circle has none"
@@ -197,7 +202,7 @@ class Graph:
 
     @cached_property
     def needs(self) -> tuple[Kernels, ...]:
-        """For each kernel those that it reads from."""
+        """For each kernel the set of kernels that it reads from."""
         found = [0] * len(self.kernels)
         for tensor in self.tensors:
             for reader in tensor.readers:
@@ -206,7 +211,7 @@ class Graph:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """For each kernel the longest way to it: a tensor is on its way for as many steps as its ends are levels apart."""
+        """For each kernel the longest path to it; a tensor is buffered for as many steps as its ends differ in level."""
         found: list[int] = []
         for needed in self.needs:
             found.append(max((level + 1 for place, level in enumerate(found) if needed >> place & 1), default=0))
@@ -222,15 +227,15 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A layer's graph on a chip that is one of ``stages`` pipeline stages; ``layers`` such layers are distributed evenly over
-    them.
+class SpatialProblem:
+    """A layer's graph on a chip that is one of ``stages`` pipeline stages, over which ``layers`` such layers are evenly
+    distributed.
 
-    ``transfer`` [s]: of a sample to the next stage, beside a layer's work. ``fused``: False runs kernel by kernel, each alone.
-    ``most``: samples that a partition may work off in a row; memory may hold fewer, but has to hold the ``fewest``.
+    ``transfer`` [s]: of a sample to the next stage, in parallel with a layer's work. ``fused``: False runs kernels one by one.
+    ``most``: samples that a partition may process in a row; memory may hold fewer, but at least the ``fewest``.
     """
 
-    graph: Graph
+    graph: SpatialGraph
     chip: SpatialChip
     assumptions: Assumptions
     layers: int = 1
@@ -247,15 +252,15 @@ class Problem:
             faults.append(Fault("problem, transfer", "at least 0 s", f"{self.transfer}"))
         if not 1 <= self.fewest <= self.most:
             faults.append(Fault("problem, fewest", f"from 1 to most, {self.most}", f"{self.fewest}"))
-        if not self.one_sample and any(kernel.alone < math.inf for kernel in self.graph.kernels):
-            expected = "one sample at a time, and memory that something else looks after, where kernels may run alone"
+        if not self.one_sample and any(kernel.unfused_time < math.inf for kernel in self.graph.kernels):
+            expected = "one sample at a time, and a memory without a limit here, where kernels may run unfused"
             faults.append(Fault("problem", expected, f"most {self.most}, {self.chip.dram} B"))
         if faults:
             raise BadInput(faults)
 
     @cached_property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Of the graph, as the assumptions see them."""
+    def tensors(self) -> tuple[SpatialTensor, ...]:
+        """The graph's tensors under the assumptions."""
         found = self.graph.tensors
         if not self.assumptions.boundary:
             found = tuple(replace(tensor, leaves=False) for tensor in found if tensor.writer is not None)
@@ -267,11 +272,11 @@ class Problem:
 
     @property
     def one_sample(self) -> bool:
-        """Whatever its partitions, a layer works off one sample at a time: only the sum of its times counts."""
+        """Whether a layer processes one sample at a time for all partitions, so only the sum of its times counts."""
         return self.most == 1 and self.chip.dram == math.inf
 
     def samples(self, kept: float) -> float:
-        """Samples that a partition works off in a row where a layer keeps ``kept`` bytes of each; 0 if not even one fits."""
+        """Samples that a partition processes in a row if a layer stores ``kept`` bytes per sample; 0 if not even one fits."""
         if self.chip.dram == math.inf:
             return self.most
 
@@ -289,9 +294,9 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Choices:
-    """Of one kernel: on how many compute tiles it takes which cycles per sequence tile. ``tiles`` ascend, ``cycles`` fall;
-    ``lanes`` x ``stages`` of them are the compute tiles."""
+class TileChoices:
+    """Cycles per sequence tile of one kernel, by number of compute tiles: ``tiles`` ascend, ``cycles`` decrease; the compute
+    tiles are ``lanes`` x ``stages``."""
 
     tiles: Array
     cycles: Array
@@ -299,29 +304,29 @@ class Choices:
     stages: Array
 
     def within(self, cycles: float) -> int:
-        """Place of the fewest compute tiles that take at most this; all places where none does."""
+        """Index of the fewest compute tiles that take at most these cycles; the number of choices if none does."""
         return int(np.searchsorted(-self.cycles, -cycles))
 
 
 def per_tile(kernel: Kernel, sequence: int, tile: int) -> tuple[int, int, int]:
     """Rows, columns and depth of one sequence tile."""
-    match kernel.walked:
-        case Walked.COLUMNS:
+    match kernel.tiled:
+        case TiledDim.COLUMNS:
             return kernel.rows, ceil_div(kernel.columns * min(tile, sequence), sequence), kernel.depth
-        case Walked.DEPTH:
+        case TiledDim.DEPTH:
             return kernel.rows, kernel.columns, ceil_div(kernel.depth * min(tile, sequence), sequence)
         case _:
-            assert_never(kernel.walked)
+            assert_never(kernel.tiled)
 
 
-def choices(kernel: Kernel, sequence: int, tile: int, chip: SpatialChip) -> Choices:
-    """Every number of compute tiles that is of use to a kernel."""
+def tile_choices(kernel: Kernel, sequence: int, tile: int, chip: SpatialChip) -> TileChoices:
+    """Every number of compute tiles that is faster than fewer."""
     found = _choices(kernel.engine, *per_tile(kernel, sequence, tile), chip.tiles, chip.width, chip.height)
     return found if kernel.engine is Engine.MATRIX else replace(found, cycles=found.cycles * kernel.cycles)
 
 
 @cache
-def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, width: int, height: int) -> Choices:
+def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, width: int, height: int) -> TileChoices:
     lanes, stages = _counts(ceil_div(rows, width), tiles), np.ones(1)
     if engine is Engine.MATRIX:
         stages = _counts(ceil_div(columns, height), tiles)
@@ -334,10 +339,10 @@ def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, wi
     order = order[(lanes * stages)[order] <= tiles]
     least = np.minimum.accumulate(cycles[order])
     order = order[np.concatenate(([True], least[1:] < least[:-1]))]
-    return Choices((lanes * stages)[order], cycles[order], lanes[order], stages[order])
+    return TileChoices((lanes * stages)[order], cycles[order], lanes[order], stages[order])
 
 
 def _counts(parts: int, most: int) -> Array:
-    """Of the numbers up to ``most``, the least of those that cover ``parts`` in as many rounds."""
+    """The numbers up to ``most`` that are the least to cover ``parts`` in some number of rounds."""
     rounds = np.unique(ceil_div(parts, np.arange(1, min(parts, most) + 1)))
     return np.asarray(np.unique(ceil_div(parts, rounds)), dtype=np.float64)

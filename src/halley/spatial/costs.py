@@ -1,6 +1,7 @@
-"""What a partition of a spatial chip takes: the kernels of it side by side on compute tiles of their own, or a kernel alone.
+"""Costs of a partition of a spatial chip: kernels that run concurrently on compute tiles of their own, or a single kernel on
+the whole chip.
 
-Put together from `halley.formulas.spatial`, for one partition at a time; `halley.spatial.solve` finds the best of all.
+From `halley.formulas.spatial`, for one partition at a time; `halley.spatial.solve` finds the best partitions.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import numpy as np
 from halley.formulas import spatial as formulas
 from halley.formulas.numbers import ceil_div
 from halley.formulas.timing import busy_time, longest, total
-from halley.search.partitions import Kernels
-from halley.spatial.chip import Choices, Graph, Kernel, Problem, Tensor, choices
+from halley.mapping.space.partitions import Kernels
+from halley.spatial.chip import Kernel, SpatialGraph, SpatialProblem, SpatialTensor, TileChoices, tile_choices
 
 
 @dataclass(frozen=True)
 class Partition:
-    """What one partition takes. Times are per sample; ``ramp``, ``start`` and ``setup`` are paid once for all in a row.
+    """Costs of one partition. Times are per sample; ``ramp``, ``start`` and ``setup`` once for all samples in a row.
 
-    ``tile``: points of a sequence tile; ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip for a
-    sample, ``loaded``: of weights, once for all in a row; ``kept``: bytes that DRAM keeps.
-    ``apart``: a kernel that runs alone and keeps nothing on the chip (`Kernel.alone`); its network follows its work."""
+    ``tile``: points of a sequence tile; ``tiles``: compute tiles of each kernel. ``traffic``: bytes between DRAM and chip per
+    sample; ``loaded``: of weights, once for all in a row; ``kept``: bytes stored in DRAM. ``unfused``: a single kernel that
+    stores nothing on the chip (`Kernel.unfused_time`); its network follows its work.
+    """
 
     names: tuple[str, ...]
     tile: int
@@ -40,11 +42,11 @@ class Partition:
     traffic: float
     loaded: float
     kept: float
-    apart: bool = False
+    unfused: bool = False
 
     @property
     def steady(self) -> float:
-        if self.apart:
+        if self.unfused:
             return self.compute + self.network
         return float(longest((self.compute, self.memory, self.network)))
 
@@ -57,60 +59,61 @@ class Partition:
         return max(("compute", "memory", "network"), key=lambda name: float(getattr(self, name)))
 
 
-def sequence_tiles(problem: Problem, tile: int) -> int:
+def sequence_tiles(problem: SpatialProblem, tile: int) -> int:
     return int(ceil_div(problem.graph.sequence, tile))
 
 
-def partition(problem: Problem, tile: int, group: Kernels, streamed: Kernels = 0) -> Partition | None:
-    """What a group of kernels takes, with sequence tiles of ``tile`` points; None if it does not fit the chip. A single kernel
-    runs alone where that is faster.
+def partition(problem: SpatialProblem, tile: int, group: Kernels, streamed: Kernels = 0) -> Partition | None:
+    """Costs of a group of kernels with sequence tiles of ``tile`` points; None if it does not fit the chip. A single kernel
+    runs unfused where that is faster.
 
-    ``streamed``: kernels whose weights are read for each sequence tile."""
+    ``streamed``: kernels whose weights are read for each sequence tile.
+    """
     found = _side_by_side(problem, tile, group, streamed)
     if group.bit_count() == 1:
         kernel = problem.graph.kernels[group.bit_length() - 1]
-        if kernel.alone < math.inf and (found is None or kernel.one_by_one <= found.steady + found.once):
-            return _apart(problem, group.bit_length() - 1)
+        if kernel.unfused_time < math.inf and (found is None or kernel.unfused_total <= found.steady + found.once):
+            return _unfused(problem, group.bit_length() - 1)
     return found
 
 
-def _apart(problem: Problem, place: int) -> Partition:
-    """A kernel on the whole chip, which keeps nothing there."""
+def _unfused(problem: SpatialProblem, place: int) -> Partition:
+    """A kernel on the whole chip that stores nothing on it."""
     kernel, chip = problem.graph.kernels[place], problem.chip
     return Partition(
         names=(kernel.name,),
         tile=problem.graph.sequence,
         tiles=(chip.tiles,),
         streamed=(),
-        compute=kernel.alone,
+        compute=kernel.unfused_time,
         memory=0.0,
         network=kernel.all_network,
         ramp=0.0,
         start=0.0,
         setup=0.0,
         sram=0.0,
-        traffic=kernel.alone_traffic,
+        traffic=kernel.unfused_traffic,
         loaded=0.0,
-        kept=float(total(crossing(problem, tensor, 1 << place)[1] for tensor in problem.tensors)),
-        apart=True,
+        kept=float(total(boundary_bytes(problem, tensor, 1 << place)[1] for tensor in problem.tensors)),
+        unfused=True,
     )
 
 
-def _side_by_side(problem: Problem, tile: int, group: Kernels, streamed: Kernels) -> Partition | None:
-    """The kernels of a group on compute tiles of their own."""
+def _side_by_side(problem: SpatialProblem, tile: int, group: Kernels, streamed: Kernels) -> Partition | None:
+    """The kernels of a group, concurrently, each on compute tiles of its own."""
     graph, chip, assumed = problem.graph, problem.chip, problem.assumptions
     count = sequence_tiles(problem, tile)
     inside = [place for place in range(len(graph.kernels)) if group >> place & 1]
     own = [graph.kernels[place] for place in inside]
-    if any(kernel.apart for kernel in own) or any(stalls(tensor, group) for tensor in graph.tensors):
+    if any(kernel.unfused for kernel in own) or any(stalls(tensor, group) for tensor in graph.tensors):
         return None
-    shares = allocation([choices(kernel, graph.sequence, tile, chip) for kernel in own], chip.tiles)
+    shares = allocation([tile_choices(kernel, graph.sequence, tile, chip) for kernel in own], chip.tiles)
     loaded = float(total(graph.kernels[place].weights for place in inside if not streamed >> place & 1))
     sram = total(held_bytes(problem, place, bool(streamed >> place & 1)) for place in inside)
     traffic = total(count * graph.kernels[place].weights for place in inside if streamed >> place & 1)
     kept = 0.0
     for tensor in problem.tensors:
-        moved, stored = crossing(problem, tensor, group)
+        moved, stored = boundary_bytes(problem, tensor, group)
         traffic, kept = traffic + moved, kept + stored
         sram += on_chip(problem, tensor, group, tile)
     if shares is None or sram > chip.sram or (len(inside) > 1 and not problem.fused):
@@ -135,10 +138,11 @@ def _side_by_side(problem: Problem, tile: int, group: Kernels, streamed: Kernels
     )
 
 
-def allocation(options: Sequence[Choices], tiles: int) -> tuple[float, tuple[int, ...]] | None:
-    """The least cycles in which all kernels get through a sequence tile side by side, and the compute tiles of each.
+def allocation(options: Sequence[TileChoices], tiles: int) -> tuple[float, tuple[int, ...]] | None:
+    """The least cycles per sequence tile at which all kernels run concurrently, and the compute tiles of each.
 
-    Exact for any fall of cycles with tiles: the answer is a time of one of the kernels, and with more time none needs more tiles.
+    Exact for any decrease of cycles with tiles: the answer is a time of one of the kernels, and with more time no kernel needs
+    more tiles.
     """
     times = np.unique(np.concatenate([each.cycles for each in options]))
     low, high = 0, len(times)
@@ -154,7 +158,7 @@ def allocation(options: Sequence[Choices], tiles: int) -> tuple[float, tuple[int
     return least, tuple(int(each.tiles[each.within(least)]) for each in options)
 
 
-def _needed(options: Sequence[Choices], cycles: float) -> float:
+def _needed(options: Sequence[TileChoices], cycles: float) -> float:
     found = 0.0
     for each in options:
         place = each.within(cycles)
@@ -162,8 +166,8 @@ def _needed(options: Sequence[Choices], cycles: float) -> float:
     return found
 
 
-def held_bytes(problem: Problem, place: int, streamed: bool) -> float:
-    """SRAM for a kernel's weights; of weights that stream, two slices: as wide as a compute tile, as deep as the contraction."""
+def held_bytes(problem: SpatialProblem, place: int, streamed: bool) -> float:
+    """SRAM for a kernel's weights; for streamed weights, two slices as wide as a compute tile and as deep as the contraction."""
     kernel = problem.graph.kernels[place]
     if not streamed:
         return kernel.weights
@@ -171,8 +175,8 @@ def held_bytes(problem: Problem, place: int, streamed: bool) -> float:
     return min(kernel.weights, float(formulas.buffer_bytes(kernel.weights / slices, 1)))
 
 
-def crossing(problem: Problem, tensor: Tensor, group: Kernels) -> tuple[float, float]:
-    """Bytes of a tensor that pass between DRAM and a partition, and bytes that DRAM keeps for it."""
+def boundary_bytes(problem: SpatialProblem, tensor: SpatialTensor, group: Kernels) -> tuple[float, float]:
+    """Bytes of a tensor that pass between DRAM and a partition, and bytes stored in DRAM for it."""
     read = [reader for reader in tensor.readers if group >> reader & 1]
     written = tensor.writer is not None and bool(group >> tensor.writer & 1)
     if written:
@@ -182,16 +186,16 @@ def crossing(problem: Problem, tensor: Tensor, group: Kernels) -> tuple[float, f
     return moved, moved if problem.assumptions.kept_twice else 0.0
 
 
-def stalls(tensor: Tensor, group: Kernels) -> bool:
-    """A partition would have to wait for itself: it writes the tensor, and needs all of it."""
+def stalls(tensor: SpatialTensor, group: Kernels) -> bool:
+    """Whether a partition would wait for itself: it writes the tensor, and needs all of it."""
     written = tensor.writer is not None and bool(group >> tensor.writer & 1)
-    return tensor.whole and written and any(group >> reader & 1 for reader in tensor.readers)
+    return tensor.needed_whole and written and any(group >> reader & 1 for reader in tensor.readers)
 
 
-def on_chip(problem: Problem, tensor: Tensor, group: Kernels, tile: int) -> float:
-    """SRAM of a tensor in a partition: one buffer, deep enough for the reader furthest away; memory is one step away."""
-    if tensor.whole and any(group >> reader & 1 for reader in tensor.readers):
-        return max(tensor.bytes, tensor.spread)
+def on_chip(problem: SpatialProblem, tensor: SpatialTensor, group: Kernels, tile: int) -> float:
+    """SRAM of a tensor in a partition: one buffer, deep enough for the most distant reader; memory is one step away."""
+    if tensor.needed_whole and any(group >> reader & 1 for reader in tensor.readers):
+        return max(tensor.bytes, tensor.gathered_bytes)
     levels = problem.graph.levels
     read = [levels[reader] for reader in tensor.readers if group >> reader & 1]
     away = 1 if problem.fused else 0
@@ -204,19 +208,19 @@ def on_chip(problem: Problem, tensor: Tensor, group: Kernels, tile: int) -> floa
     return float(formulas.buffer_bytes(tile_bytes(problem, tensor, tile), distance))
 
 
-def tile_bytes(problem: Problem, tensor: Tensor, tile: int) -> float:
-    return float(np.ceil(max(tensor.bytes, tensor.spread) / sequence_tiles(problem, tile)))
+def tile_bytes(problem: SpatialProblem, tensor: SpatialTensor, tile: int) -> float:
+    return float(np.ceil(max(tensor.bytes, tensor.gathered_bytes) / sequence_tiles(problem, tile)))
 
 
-def network_time(problem: Problem, kernel: Kernel, tiles: int) -> float:
-    """Time of the network for a sample."""
+def network_time(problem: SpatialProblem, kernel: Kernel, tiles: int) -> float:
+    """Time of the network per sample."""
     assumed = problem.assumptions
     conversions = kernel.conversions if assumed.conversions else 0.0
     return float(total((kernel.network, conversions, tiles * kernel.latency if assumed.latency else 0.0)))
 
 
-def longest_path(graph: Graph, group: Kernels) -> int:
-    """Kernels on the longest path inside a group."""
+def longest_path(graph: SpatialGraph, group: Kernels) -> int:
+    """Number of kernels on the longest path inside a group."""
     found: dict[int, int] = {}
     for place, needed in enumerate(graph.needs):
         if group >> place & 1:

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from halley.optim.downsets import Costs, Lattice
 from halley.spatial.chip import Array
-from halley.spatial.growth import Tables
+from halley.spatial.growth import GrowthTables
 
 Indices: TypeAlias = NDArray[np.int64]
 
-UNLIMITED = 1e300
-"""Bytes of a memory without a limit, with which can be reckoned."""
+UNLIMITED_BYTES = 1e300
+"""Bytes of a memory without a limit, as a finite number."""
 
 
-class Steps(NamedTuple):
-    """Downsets (bits); the steps of downset i are places ``starts[i]`` to ``starts[i + 1]`` of ``kernels`` and ``targets``."""
+class LatticeArrays(NamedTuple):
+    """Downsets (bit sets); the steps of downset i are entries ``starts[i]`` to ``starts[i + 1]`` of ``kernels`` and
+    ``targets``."""
 
     downsets: Indices
     starts: Indices
@@ -28,10 +29,10 @@ class Steps(NamedTuple):
     targets: Indices
 
 
-class Kernels(NamedTuple):
-    """By kernel: what it needs (bits), its level, compute tiles by sequence tile and time, least time on all compute tiles,
-    network by sequence tile; and from ``starts``: variants (what streams of them, by sequence tile), tensors; its time alone, and
-    its network at least."""
+class KernelArrays(NamedTuple):
+    """By kernel: the kernels it needs (bit set), its level, compute tiles by sequence tile and time, least time on all compute
+    tiles, network by sequence tile; from ``starts`` on its variants (their streamed bytes by sequence tile) and tensors; its
+    unfused time, and the lower bound of its network."""
 
     needs: Indices
     levels: Indices
@@ -46,24 +47,24 @@ class Kernels(NamedTuple):
     writes: Indices
     read_starts: Indices
     reads: Indices
-    alone: Array
+    unfused_time: Array
     least_network: Array
 
 
-class Tensors(NamedTuple):
-    """By tensor: its writer (-1: outside), how many readers, whether it leaves, whether readers need all of it, bytes of a
-    sample, as they are held by such readers, and by sequence tile what one of them has."""
+class TensorArrays(NamedTuple):
+    """By tensor: its writer (-1: outside), number of readers, whether it leaves, whether readers need all of it, bytes per
+    sample, bytes held by such readers, and bytes per sequence tile."""
 
     writers: Indices
     readers: Indices
     leaves: Indices
-    whole: Indices
+    needed_whole: Indices
     moved: Array
-    spread: Array
+    gathered_bytes: Array
     slices: Array
 
 
-class Machine(NamedTuple):
+class ProblemNumbers(NamedTuple):
     """Numbers of the problem. ``away``: steps between chip and memory, 0 where kernels run one by one."""
 
     tiles: float
@@ -82,51 +83,51 @@ class Machine(NamedTuple):
     one_sample: int
 
 
-class Arrays(NamedTuple):
-    """What the loop is given: by sequence tile, ``times`` [s] of kernels, and ``counts`` [1], how many such tiles a sequence has;
-    ``rest`` as `halley.spatial.growth.rest` has it."""
+class SearchArrays(NamedTuple):
+    """The inputs of the loop: ``times`` [s] of kernels and ``counts`` [1] of sequence tiles per sequence, by sequence tile;
+    ``rest`` from `halley.spatial.growth.remaining_bounds`."""
 
-    steps: Steps
-    kernels: Kernels
-    tensors: Tensors
-    machine: Machine
+    steps: LatticeArrays
+    kernels: KernelArrays
+    tensors: TensorArrays
+    machine: ProblemNumbers
     times: Array
     counts: Array
     rest: Array
 
 
-def arrays(made: Sequence[Tables], downsets: Lattice, rest: Sequence[Costs]) -> Arrays:
-    """``made``: by sequence tile that a block may have."""
+def search_arrays(made: Sequence[GrowthTables], downsets: Lattice, rest: Sequence[Costs]) -> SearchArrays:
+    """``made``: by sequence tile that a partition may have."""
     counts = np.array([float(each.count) for each in made])
     times = _stacked([each.times for each in made])
-    return Arrays(_steps(downsets), _kernels(made), _tensors(made), _machine(made[0]), times, counts, np.array(rest))
+    return SearchArrays(_steps(downsets), _kernels(made), _tensors(made), _machine(made[0]), times, counts, np.array(rest))
 
 
 def _rows(rows: Sequence[Sequence[Any]]) -> tuple[Indices, list[Any]]:
-    """Where each row starts, and all entries one after the other."""
+    """Start of each row, and all entries in one list."""
     starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
     return starts, [entry for row in rows for entry in row]
 
 
-def _stacked(arrays: Sequence[Array]) -> Array:
-    """Arrays that differ in the length of their last axis, the last entry of shorter ones repeated."""
-    length = max(each.shape[-1] for each in arrays)
-    widths = [[(0, 0)] * (each.ndim - 1) + [(0, length - each.shape[-1])] for each in arrays]
-    return np.stack([np.pad(each, width, mode="edge") for each, width in zip(arrays, widths, strict=True)])
+def _stacked(search_arrays: Sequence[Array]) -> Array:
+    """Stacks arrays that differ in the length of their last axis; shorter ones repeat their last entry."""
+    length = max(each.shape[-1] for each in search_arrays)
+    widths = [[(0, 0)] * (each.ndim - 1) + [(0, length - each.shape[-1])] for each in search_arrays]
+    return np.stack([np.pad(each, width, mode="edge") for each, width in zip(search_arrays, widths, strict=True)])
 
 
-def _whole(values: Sequence[int]) -> Indices:
+def _integers(values: Sequence[int]) -> Indices:
     return np.array(values, dtype=np.int64)
 
 
 @lru_cache(maxsize=16)
-def _steps(downsets: Lattice) -> Steps:
+def _steps(downsets: Lattice) -> LatticeArrays:
     starts, entries = _rows(downsets.steps)
     pairs = np.array(entries, dtype=np.int64).reshape(-1, 2)
-    return Steps(_whole(downsets.downsets), starts, pairs[:, 0].copy(), pairs[:, 1].copy())
+    return LatticeArrays(_integers(downsets.downsets), starts, pairs[:, 0].copy(), pairs[:, 1].copy())
 
 
-def _kernels(tables: Sequence[Tables]) -> Kernels:
+def _kernels(tables: Sequence[GrowthTables]) -> KernelArrays:
     made = tables[0]
     graph = made.problem.graph
     variant_starts, variants = _rows(made.variants)
@@ -134,9 +135,9 @@ def _kernels(tables: Sequence[Tables]) -> Kernels:
     streamed = [[variant.streamed for row in each.variants for variant in row] for each in tables]
     write_starts, writes = _rows(made.writes)
     read_starts, reads = _rows(made.reads)
-    return Kernels(
-        _whole(graph.needs),
-        _whole(graph.levels),
+    return KernelArrays(
+        _integers(graph.needs),
+        _integers(graph.levels),
         _stacked([each.needed for each in tables]),
         np.min([each.area for each in tables], axis=0),
         np.stack([each.network for each in tables]),
@@ -145,34 +146,34 @@ def _kernels(tables: Sequence[Tables]) -> Kernels:
         sizes[:, 1].copy(),
         np.array(streamed),
         write_starts,
-        _whole(writes),
+        _integers(writes),
         read_starts,
-        _whole(reads),
-        made.alone,
+        _integers(reads),
+        made.unfused_time,
         np.min([each.least_network for each in tables], axis=0),
     )
 
 
-def _tensors(made: Sequence[Tables]) -> Tensors:
+def _tensors(made: Sequence[GrowthTables]) -> TensorArrays:
     tensors = made[0].problem.tensors
-    return Tensors(
-        _whole([-1 if each.writer is None else each.writer for each in tensors]),
-        _whole([len(each.readers) for each in tensors]),
-        _whole([int(each.leaves) for each in tensors]),
-        _whole([int(each.whole) for each in tensors]),
+    return TensorArrays(
+        _integers([-1 if each.writer is None else each.writer for each in tensors]),
+        _integers([len(each.readers) for each in tensors]),
+        _integers([int(each.leaves) for each in tensors]),
+        _integers([int(each.needed_whole) for each in tensors]),
         np.array([each.bytes for each in tensors], dtype=np.float64),
-        np.array([max(each.bytes, each.spread) for each in tensors], dtype=np.float64),
+        np.array([max(each.bytes, each.gathered_bytes) for each in tensors], dtype=np.float64),
         np.array([each.slices for each in made], dtype=np.float64),
     )
 
 
-def _machine(made: Tables) -> Machine:
+def _machine(made: GrowthTables) -> ProblemNumbers:
     problem, chip, assumed = made.problem, made.problem.chip, made.problem.assumptions
-    return Machine(
+    return ProblemNumbers(
         float(chip.tiles),
         float(chip.sram),
         float(chip.bandwidth),
-        min(float(chip.dram), UNLIMITED),
+        min(float(chip.dram), UNLIMITED_BYTES),
         float(problem.stages),
         float(problem.layers),
         float(problem.graph.weights),

@@ -1,8 +1,8 @@
-"""The search of `halley.spatial.solve`, as one loop that numba compiles once and keeps on disk.
+"""The search of `halley.spatial.solve` as one loop that numba compiles once and caches on disk.
 
-The same steps as `halley.optim.downsets.best_chain` with `halley.spatial.growth`, on arrays and with a stack of its own; the
-equations are those of `halley.formulas`, compiled as they are. Nothing imports this module but `halley.spatial.solve`:
-numba takes a good part of a second to load.
+The same steps as `halley.optim.downsets.best_chain` with `halley.spatial.growth`, on arrays and with an explicit stack; the
+equations are those of `halley.formulas`, compiled unchanged. Only `halley.spatial.solve` loads this module, because importing
+numba takes a good part of a second.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from halley.formulas.timing import busy_time
 from halley.optim.downsets import Costs, Lattice
 from halley.optim.jit import FLOAT, INT, compiled
 from halley.spatial.chip import Array
-from halley.spatial.growth import Tables
-from halley.spatial.growth_arrays import Indices, Kernels, Machine, Steps, Tensors, arrays
+from halley.spatial.growth import GrowthTables
+from halley.spatial.growth_arrays import Indices, KernelArrays, LatticeArrays, ProblemNumbers, TensorArrays, search_arrays
 
-MOST_KERNELS = 62
-"""As many as a 64-bit number has room for."""
+MAX_KERNELS = 62
+"""Largest set of kernels in a signed 64-bit integer."""
 
-LABELS = 1 << 12
-"""Labels that there is room for at first; doubled where it runs out."""
+INITIAL_LABELS = 1 << 12
+"""Initial capacity for labels; doubled when it is exceeded."""
 
 
-class Search:
-    """The loop's arrays for the sequence tiles that a block may have, and the downsets; ``rest`` as `halley.spatial.growth.rest`
-    has it."""
+class CompiledSearch:
+    """The loop's arrays for the sequence tiles that a partition may have, and the downsets; ``rest`` from
+    `halley.spatial.growth.remaining_bounds`."""
 
-    def __init__(self, made: Sequence[Tables], downsets: Lattice, rest: Sequence[Costs]) -> None:
-        self._arrays = arrays(made, downsets, rest)
+    def __init__(self, made: Sequence[GrowthTables], downsets: Lattice, rest: Sequence[Costs]) -> None:
+        self._arrays = search_arrays(made, downsets, rest)
 
     def __call__(self, limit: float) -> tuple[tuple[tuple[int, int, int], ...], float, int]:
-        """The best chain below ``limit`` as kernels, streamed kernels and number of the sequence tile, its value, and the blocks
-        costed; an empty chain if there is none."""
+        """The best chain below ``limit`` as kernels, streamed kernels and number of the sequence tile; its value; and the
+        partitions costed. The chain is empty if there is none."""
         label, value, costed, before, groups = run(*self._arrays, limit)
         chain = []
         while label >= 0 and before[label] >= 0:
@@ -52,10 +52,12 @@ class Search:
 
 INTS, PAIRS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")
 FLOATS, ROWS, BOXES = (types.Array(FLOAT, axes, "C") for axes in (1, 2, 3))
-STEPS = types.NamedUniTuple(INTS, 4, Steps)
-KERNELS = types.NamedTuple((INTS, INTS, BOXES, FLOATS, ROWS, INTS, FLOATS, FLOATS, ROWS, *(INTS,) * 4, *(FLOATS,) * 2), Kernels)
-TENSORS = types.NamedTuple((*(INTS,) * 4, FLOATS, FLOATS, ROWS), Tensors)
-MACHINE = types.NamedTuple((FLOAT,) * 10 + (INT,) * 4, Machine)
+STEPS = types.NamedUniTuple(INTS, 4, LatticeArrays)
+KERNELS = types.NamedTuple(
+    (INTS, INTS, BOXES, FLOATS, ROWS, INTS, FLOATS, FLOATS, ROWS, *(INTS,) * 4, *(FLOATS,) * 2), KernelArrays
+)
+TENSORS = types.NamedTuple((*(INTS,) * 4, FLOATS, FLOATS, ROWS), TensorArrays)
+MACHINE = types.NamedTuple((FLOAT,) * 10 + (INT,) * 4, ProblemNumbers)
 
 
 @overload(floor_div, strict=False)  # type: ignore[untyped-decorator]
@@ -71,8 +73,8 @@ samples_held = compiled(FLOAT(*(FLOAT,) * 5))(resident_samples)
 
 
 @compiled(FLOAT(MACHINE, FLOAT, FLOAT, FLOAT))
-def valued(m: Machine, steady: float, once: float, kept: float) -> float:
-    """`Problem.value`."""
+def chain_value(m: ProblemNumbers, steady: float, once: float, kept: float) -> float:
+    """`SpatialProblem.value`."""
     least = 1.0 if kept == 0 else kept
     samples = samples_held(m.dram, m.stages, m.layers, m.weights, least)
     if kept == 0:
@@ -99,11 +101,19 @@ def fastest_within(needed: Array, tile: int, chosen: Indices, last: int, least: 
 
 
 @compiled(types.UniTuple(FLOAT, 4)(KERNELS, TENSORS, MACHINE, INT, INT, INT, FLOATS, PAIRS, PAIRS))
-def passed(
-    k: Kernels, t: Tensors, m: Machine, tile: int, kernel: int, group: int, sums: Array, passing: Indices, undo: Indices
+def add_tensors(
+    k: KernelArrays,
+    t: TensorArrays,
+    m: ProblemNumbers,
+    tile: int,
+    kernel: int,
+    group: int,
+    sums: Array,
+    passing: Indices,
+    undo: Indices,
 ) -> Any:
-    """`halley.spatial.growth._passed`: SRAM, traffic, kept bytes; and what of the traffic comes in, which never falls
-    again. ``passing``: readers, low, high by tensor; what it had goes to ``undo``."""
+    """`halley.spatial.growth._passed`: SRAM, traffic, stored bytes, and the traffic that enters, which never falls again.
+    ``passing``: readers, low, high by tensor; previous values go to ``undo``."""
     sram, traffic, kept, entering = sums[0], sums[2], sums[3], sums[5]
     level = k.levels[kernel]
     for at in range(k.write_starts[kernel], k.write_starts[kernel + 1]):
@@ -117,12 +127,12 @@ def passed(
         undo[row, 0], undo[row, 1], undo[row, 2] = passing[number, 0], passing[number, 1], passing[number, 2]
         writer = t.writers[number]
         inside = writer >= 0 and (group >> max(writer, 0)) & 1 == 1
-        if t.whole[number]:
+        if t.needed_whole[number]:
             passing[number, 0] += 1
             if inside:
                 sram = np.inf  # it would wait for itself
             elif passing[number, 0] == 1:
-                sram += t.spread[number]
+                sram += t.gathered_bytes[number]
                 traffic += t.moved[number]
                 entering += t.moved[number]
                 if m.kept_twice:
@@ -149,17 +159,17 @@ def passed(
 
 
 @compiled(types.void(KERNELS, INT, PAIRS, PAIRS))
-def restore(k: Kernels, kernel: int, passing: Indices, undo: Indices) -> None:
-    """Tensors as they were before a kernel was added."""
+def restore(k: KernelArrays, kernel: int, passing: Indices, undo: Indices) -> None:
+    """Resets tensors to their state before a kernel was added."""
     for at in range(k.read_starts[kernel], k.read_starts[kernel + 1]):
         for column in range(3):
             passing[k.reads[at], column] = undo[at - k.read_starts[kernel], column]
 
 
 @compiled(INT(INTS, ROWS, INTS, INT, INT))
-def settled(heads: Indices, costs: Array, following: Indices, target: int, new: int) -> int:
-    """Put label ``new`` into the list of a downset, unless one there matches it in every cost, and drop those that it matches so.
-    1 if it is put there."""
+def insert_label(heads: Indices, costs: Array, following: Indices, target: int, new: int) -> int:
+    """Inserts label ``new`` into the list of a downset unless another dominates it, and removes those that it dominates.
+    Returns 1 if inserted."""
     label = heads[target]
     while label >= 0:
         if costs[label, 0] <= costs[new, 0] and costs[label, 1] <= costs[new, 1] and costs[label, 2] <= costs[new, 2]:
@@ -181,11 +191,11 @@ def settled(heads: Indices, costs: Array, following: Indices, target: int, new: 
 
 
 @compiled(INT(MACHINE, INT, INTS, ROWS, FLOATS, FLOAT, INTS))
-def alive(m: Machine, head: int, following: Indices, costs: Array, rest: Array, limit: float, live: Indices) -> int:
-    """How many labels of a downset can still come below the limit; they go to ``live``."""
+def open_labels(m: ProblemNumbers, head: int, following: Indices, costs: Array, rest: Array, limit: float, live: Indices) -> int:
+    """Number of labels of a downset that may still lead below the limit; they go to ``live``."""
     count, label = 0, head
     while label >= 0:
-        if valued(m, costs[label, 0] + rest[0], costs[label, 1] + rest[1], costs[label, 2] + rest[2]) < limit:
+        if chain_value(m, costs[label, 0] + rest[0], costs[label, 1] + rest[1], costs[label, 2] + rest[2]) < limit:
             live[count] = label
             count += 1
         label = following[label]
@@ -193,8 +203,8 @@ def alive(m: Machine, head: int, following: Indices, costs: Array, rest: Array, 
 
 
 @compiled(types.void(KERNELS, INT, ROWS))
-def left_out(k: Kernels, done: int, skipped: Array) -> None:
-    """By kernel: work and network of all kernels up to it that are not done. A block that skips them leaves them to others."""
+def skipped_sums(k: KernelArrays, done: int, skipped: Array) -> None:
+    """By kernel: work and network of all kernels up to it that are not done; a partition leaves those that it skips to others."""
     work, network = 0.0, 0.0
     for kernel in range(len(k.needs)):
         if not (done >> kernel) & 1:
@@ -204,8 +214,8 @@ def left_out(k: Kernels, done: int, skipped: Array) -> None:
 
 
 @compiled(types.Tuple((ROWS, INTS, INTS, PAIRS, INTS))(ROWS, INTS, INTS, PAIRS, INTS))
-def larger(costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices) -> Any:
-    """The arrays of labels with room for twice as many."""
+def doubled(costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices) -> Any:
+    """The arrays of labels with twice the capacity."""
     more = len(before)
     return (
         np.concatenate((costs, np.zeros((more, 3)))),
@@ -221,41 +231,45 @@ def larger(costs: Array, following: Indices, before: Indices, groups: Indices, l
         MACHINE, INTS, ROWS, INTS, INTS, PAIRS, INTS, ROWS, INT, INT, INT, FLOAT, INT, FLOAT, FLOAT, FLOAT, INT, INT, INT
     )
 )
-def prolonged(
-    m: Machine, heads: Indices, costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices,
+def extend_chains(
+    m: ProblemNumbers, heads: Indices, costs: Array, following: Indices, before: Indices, groups: Indices, live: Indices,
     rest: Array, lives: int, labels: int, best: int, limit: float,
     target: int, steady: float, once: float, kept: float, group: int, streamed: int, tile: int,
 ) -> Any:  # fmt: skip
-    """Prolong the live chains of a downset by a block, to the ``target``: a label for each that may come below the limit and that
-    no other matches. How many ``labels`` there are then, the best one of a whole chain, and the limit: its value."""
+    """Extends the open chains of a downset by a partition, to the ``target``: a label for each that may lead below the limit
+    and is not dominated. Returns the number of ``labels``, the best complete chain, and the limit: its value."""
     for number in range(lives):
         label = live[number]
         a, b, c = costs[label, 0] + steady, costs[label, 1] + once, costs[label, 2] + kept
         if a + rest[target, 0] >= limit:  # most often; saves a division
             continue
-        bound = valued(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
+        bound = chain_value(m, a + rest[target, 0], b + rest[target, 1], c + rest[target, 2])
         if bound >= limit:
             continue
         costs[labels, 0], costs[labels, 1], costs[labels, 2] = a, b, c
         before[labels], groups[labels, 0], groups[labels, 1], groups[labels, 2] = label, group, streamed, tile
         if target == len(rest) - 1:
             best, limit = labels, bound
-        elif settled(heads, costs, following, target, labels) == 0:
+        elif insert_label(heads, costs, following, target, labels) == 0:
             continue
         labels += 1
     return labels, best, limit
 
 
 @compiled(types.Tuple((INT, FLOAT, INT, INTS, PAIRS))(STEPS, KERNELS, TENSORS, MACHINE, ROWS, FLOATS, ROWS, FLOAT))
-def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, counts: Array, rest: Array, limit: float) -> Any:
-    """`halley.optim.downsets.best_chain` over the blocks of `halley.spatial.growth`; it returns the last label
-    of the best chain (-1: none), its value, the blocks costed, and of each label the one before and its block. By sequence tile:
-    ``times`` [s] of kernels, and ``counts`` [1], how many such tiles a sequence has.
+def run(
+    s: LatticeArrays, k: KernelArrays, t: TensorArrays, m: ProblemNumbers, times: Array, counts: Array, rest: Array, limit: float
+) -> Any:
+    """`halley.optim.downsets.best_chain` over the partitions of `halley.spatial.growth`. Returns the last label of the best
+    chain (-1: none), its value, the partitions costed, and for each label the previous one and its partition. ``times`` [s]
+    of kernels and ``counts`` [1] of sequence tiles per sequence, by sequence tile.
 
-    Blocks grow in ascending order of kernels, so that a block leaves those that it skips to others for good: its own time so far,
-    and theirs, bound all that grows from it.
+    Partitions grow in ascending order of kernels, so a partition leaves those that it skips to others: its own time so far and
+    theirs bound all partitions that contain it.
 
-    It is one long loop because a call counts the references of all arrays that it passes, which takes longer than a step."""
+    It is one long loop because a call updates the reference counts of all arrays that it passes, which takes longer than a
+    step.
+    """
     end, depth = len(s.starts) - 2, len(k.needs) + 1
     widest = 1
     for kernel in range(len(k.needs)):
@@ -268,27 +282,31 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, counts: Arra
     least, sums, skipped = np.zeros(depth), np.zeros((depth, 7)), np.zeros((depth, 2))
     passing, undo = np.zeros((len(t.writers), 3), np.int64), np.zeros((depth, widest, 3), np.int64)
     heads = np.full(end + 1, -1, np.int64)
-    costs, following, before = np.zeros((LABELS, 3)), np.full(LABELS, -1, np.int64), np.full(LABELS, -1, np.int64)
-    groups, live = np.zeros((LABELS, 3), np.int64), np.zeros(LABELS, np.int64)
+    costs, following, before = (
+        np.zeros((INITIAL_LABELS, 3)),
+        np.full(INITIAL_LABELS, -1, np.int64),
+        np.full(INITIAL_LABELS, -1, np.int64),
+    )
+    groups, live = np.zeros((INITIAL_LABELS, 3), np.int64), np.zeros(INITIAL_LABELS, np.int64)
     heads[0], labels, best, costed = 0, 1, -1, 0
     for place in range(end):
-        lives = alive(m, heads[place], following, costs, rest[place], limit, live)
+        lives = open_labels(m, heads[place], following, costs, rest[place], limit, live)
         if lives == 0:
             continue
         lowest = costs[live[:lives], 0].min()  # of their times per sample
-        # kernels that run alone
+        # unfused kernels
         for at_step in range(s.starts[place], s.starts[place + 1]):
             kernel, target = s.kernels[at_step], s.targets[at_step]
-            if k.alone[kernel] == np.inf:
+            if k.unfused_time[kernel] == np.inf:
                 continue
             costed += 1
             if labels + lives > len(before):
-                costs, following, before, groups, live = larger(costs, following, before, groups, live)
-            labels, best, limit = prolonged(
+                costs, following, before, groups, live = doubled(costs, following, before, groups, live)
+            labels, best, limit = extend_chains(
                 m, heads, costs, following, before, groups, live, rest, lives, labels, best, limit,
-                target, k.alone[kernel], 0.0, 0.0, np.int64(1) << kernel, 0, 0,
+                target, k.unfused_time[kernel], 0.0, 0.0, np.int64(1) << kernel, 0, 0,
             )  # fmt: skip
-        left_out(k, s.downsets[place], skipped)
+        skipped_sums(k, s.downsets[place], skipped)
         level, tile = -1, -1
         while True:
             if level < 0:
@@ -319,7 +337,7 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, counts: Arra
             chosen[level] = kernel
             bit = np.int64(1) << kernel
             soonest = fastest_within(k.needed, tile, chosen, level, fastest[level], m.tiles)
-            sram, traffic, kept, entering = passed(k, t, m, tile, kernel, group[level], sums[level], passing, undo[level])
+            sram, traffic, kept, entering = add_tensors(k, t, m, tile, kernel, group[level], sums[level], passing, undo[level])
             which = k.variant_starts[kernel] + variant[level]
             sram += k.held[which]
             if soonest == times.shape[1] or sram > m.sram or sram == np.inf:
@@ -349,8 +367,8 @@ def run(s: Steps, k: Kernels, t: Tensors, m: Machine, times: Array, counts: Arra
                 steady, once, left = steady + once, 0.0, 0.0
             if lowest + steady + rest[target, 0] < limit:  # most often not
                 if labels + lives > len(before):
-                    costs, following, before, groups, live = larger(costs, following, before, groups, live)
-                labels, best, limit = prolonged(
+                    costs, following, before, groups, live = doubled(costs, following, before, groups, live)
+                labels, best, limit = extend_chains(
                     m, heads, costs, following, before, groups, live, rest, lives, labels, best, limit,
                     target, steady, once, left, group[deeper], streamed[deeper], tile,
                 )  # fmt: skip

@@ -1,8 +1,8 @@
 """The best partitions of a spatial chip, proven: sequence tile, partitions, compute tiles and streamed weights together.
 
-A dynamic programme over downsets (`halley.optim.downsets`) finds the best chain of partitions: for each size of the sequence
-tile, what one reaches being the limit for the others; where there is one sample at a time, each partition has a size of its own.
-The plan that comes out is costed again from scratch (`halley.spatial.costs`), and both costs have to agree.
+A dynamic programme over downsets (`halley.optim.downsets`) finds the best chain of partitions for each size of the sequence
+tile; the best value so far is the limit for other sizes. With one sample at a time, each partition has a size of its own. The
+resulting plan is costed again from scratch (`halley.spatial.costs`), and both costs must agree.
 """
 
 from __future__ import annotations
@@ -18,45 +18,56 @@ import numpy as np
 from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.spatial import stage_time, utilisation
 from halley.formulas.timing import longest, total
-from halley.optim.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, in_line, lattice
-from halley.optim.switch import Switch
-from halley.search.partitions import Kernels
-from halley.spatial.chip import Problem
+from halley.mapping.space.partitions import Kernels
+from halley.optim.downsets import MOST_DOWNSETS, Costs, Lattice, TooManyDownsets, best_chain, chain_lattice, lattice
+from halley.optim.switch import CompiledLoops
+from halley.spatial.chip import SpatialProblem
 from halley.spatial.costs import Partition, held_bytes, on_chip, partition
-from halley.spatial.growth import Block, Tables, grow, least, price, price_alone, rest, single, tables
+from halley.spatial.growth import (
+    GrowingPartition,
+    GrowthTables,
+    grow,
+    growth_tables,
+    partition_costs,
+    remaining_bounds,
+    remaining_with_block,
+    unfused_kernel_costs,
+    unfused_partition,
+)
 
-Group = tuple[Kernels, Kernels]
-"""The kernels of a partition, and those of them whose weights stream."""
+PartitionGroup = tuple[Kernels, Kernels]
+"""The kernels of a partition, and those of them with streamed weights."""
 
-Tiled = tuple[Kernels, Kernels, int]
-"""The same, and the points of a sequence tile."""
+TiledGroup = tuple[Kernels, Kernels, int]
+"""A `PartitionGroup` with the points of its sequence tile."""
 
-AGREE = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative difference of two sums of the same terms in another order."""
 
-SWITCH = Switch("halley.spatial.growth_compiled")
+SWITCH = CompiledLoops("halley.spatial.growth_compiled")
 """Whether the search runs compiled."""
 
-BLOCK_TIME = 8e-5
-"""About what the uncompiled search takes for a block that it costs [s]."""
+SECONDS_PER_BLOCK = 8e-5
+"""Approximate time of the uncompiled search per partition costed [s]."""
 
-FIRST_STEP, LAST_STEP = 0.04, 4.0
-"""How far above the lower bound the search begins to look, and from where on it looks without a limit."""
+FIRST_LIMIT_STEP, LAST_LIMIT_STEP = 0.04, 4.0
+"""First limit of the search, relative to the lower bound; and the excess from which on it has no limit."""
 
-SECONDS_PER_DOWNSET, WHERE_WEIGHTS_STREAM = 2e-3, 2e-2
-"""About what the uncompiled search takes for the blocks that follow a downset."""
+SECONDS_PER_DOWNSET, SECONDS_PER_DOWNSET_STREAMING = 2e-3, 2e-2
+"""Approximate time of the uncompiled search for the partitions that follow a downset [s]; with streamed weights."""
 
 
 @dataclass(frozen=True)
 class SpatialPlan:
     """Partitions in the order in which they run.
 
-    ``samples`` are processed in a row by each partition; ``layer`` [s] is the time of a layer per sample, ``bound`` [s] a lower
-    bound of it over all plans: where both are equal the plan is proven best. ``downsets``: of the graph; ``costed``: blocks that
-    the search costed, once per limit that it tried."""
+    Each partition processes ``samples`` in a row. ``layer`` [s]: time of a layer per sample; ``bound`` [s]: a lower bound of it
+    over all plans. Where both are equal the plan is proven optimal. ``downsets`` of the graph; ``costed``: partitions that the
+    search costed, once per limit that it tried.
+    """
 
-    problem: Problem
-    groups: tuple[Group, ...]
+    problem: SpatialProblem
+    groups: tuple[PartitionGroup, ...]
     partitions: tuple[Partition, ...]
     samples: float
     layer: float
@@ -70,12 +81,12 @@ class SpatialPlan:
 
     @property
     def tile(self) -> int:
-        """Points of a sequence tile, where all partitions have the same; the most that one has."""
+        """Points of a sequence tile; the largest, where partitions differ."""
         return max(part.tile for part in self.partitions)
 
     @property
     def iteration(self) -> float:
-        """Time per sample of a pipeline that is full [s]."""
+        """Time per sample of a full pipeline [s]."""
         return float(stage_time(self.layer, self.problem.layers, self.problem.stages))
 
     @property
@@ -85,7 +96,7 @@ class SpatialPlan:
 
     @property
     def loaded(self) -> float:
-        """Bytes of weights that stay on the chip, read once for all samples in a row."""
+        """Bytes of resident weights, read once for all samples in a row."""
         return float(total(part.loaded for part in self.partitions))
 
     def utilisation(self, work: float, chips: int) -> float:
@@ -93,61 +104,62 @@ class SpatialPlan:
         return float(utilisation(work, self.iteration, chips * self.problem.chip.peak))
 
 
-class Search:
-    """The search through given downsets, compiled where that pays (`SWITCH`). ``made``: by sequence tile, one of them unless only
-    the sum of times counts (`Problem.one_sample`), where each partition has any of them.
+class PartitionSearch:
+    """The search through given downsets, compiled where that pays (`SWITCH`). ``made``: tables by sequence tile, one of them
+    unless only the sum of times counts (`SpatialProblem.one_sample`), where each partition may have any of them.
 
-    ``costed``: blocks that it has costed."""
+    ``costed``: number of partitions costed.
+    """
 
-    def __init__(self, made: Sequence[Tables], downsets: Lattice) -> None:
+    def __init__(self, made: Sequence[GrowthTables], downsets: Lattice) -> None:
         self.made, self.costed = tuple(made), 0
         self.problem = made[0].problem
         self._downsets = downsets
-        rests = (np.array(rest(each, downsets)) for each in made)
+        rests = (np.array(remaining_bounds(each, downsets)) for each in made)
         self._rest = [(float(a), float(b), float(c)) for a, b, c in reduce(np.minimum, rests)]
         self._compiled = None
-        seconds = WHERE_WEIGHTS_STREAM if self.problem.assumptions.streaming else SECONDS_PER_DOWNSET
+        seconds = SECONDS_PER_DOWNSET_STREAMING if self.problem.assumptions.streaming else SECONDS_PER_DOWNSET
         compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(self.made) * len(downsets.downsets) * seconds)
-        if compiled is not None and len(self.problem.graph.kernels) <= compiled.MOST_KERNELS:
-            self._compiled = compiled.Search(self.made, downsets, self._rest)
+        if compiled is not None and len(self.problem.graph.kernels) <= compiled.MAX_KERNELS:
+            self._compiled = compiled.CompiledSearch(self.made, downsets, self._rest)
 
     @property
     def root(self) -> float:
         """A lower bound of all chains."""
         return self.problem.value(*self._rest[0])
 
-    def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]:
-        """The best chain below ``limit`` and its value; an empty one and ``limit`` if there is none."""
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[TiledGroup, ...], float]:
+        """The best chain below ``limit`` and its value; an empty chain and ``limit`` if there is none."""
         if self._compiled is not None:
             chain, value, costed = self._compiled(limit)
             self.costed += costed
             return tuple((group, streamed, self.made[number].tile) for group, streamed, number in chain), value
         found = best_chain(
             self._downsets,
-            [Block(number=number) for number in range(len(self.made))],
+            [GrowingPartition(number=number) for number in range(len(self.made))],
             lambda block, kernel: grow(self.made[block.number], block, kernel),
-            lambda block: price(self.made[block.number], block),
+            lambda block: partition_costs(self.made[block.number], block),
             lambda costs: self.problem.value(*costs),
             self._rest,
             limit,
             self._least,
             self._alone,
         )
-        SWITCH.spent += found.costed * BLOCK_TIME
+        SWITCH.spent += found.costed * SECONDS_PER_BLOCK
         self.costed += found.costed
         return tuple((block.group, block.streamed, self.made[block.number].tile) for block in found.chain), found.value
 
-    def _least(self, done: Kernels, block: Block) -> Costs:
-        """Kernels that the block leaves to others may have any of the sequence tiles there."""
-        return least(self.made[block.number], done, block, self.made)
+    def _least(self, done: Kernels, block: GrowingPartition) -> Costs:
+        """Kernels that the partition leaves to others may have any of the sequence tiles there."""
+        return remaining_with_block(self.made[block.number], done, block, self.made)
 
-    def _alone(self, kernel: int) -> tuple[Block, Costs] | None:
-        costs = price_alone(self.made[0], kernel)
-        return None if costs is None else (single(self.made[0], kernel), costs)
+    def _alone(self, kernel: int) -> tuple[GrowingPartition, Costs] | None:
+        costs = unfused_kernel_costs(self.made[0], kernel)
+        return None if costs is None else (unfused_partition(self.made[0], kernel), costs)
 
 
 def sequence_choices(sequence: int) -> tuple[int, ...]:
-    """Sequence tiles that are tried: powers of two up to the sequence, and the whole.
+    """Sequence tiles that are tried: powers of two up to the sequence, and the whole sequence.
 
     >>> sequence_choices(12)
     (1, 2, 4, 8, 12)
@@ -155,23 +167,23 @@ def sequence_choices(sequence: int) -> tuple[int, ...]:
     return (*(1 << power for power in range((sequence - 1).bit_length())), sequence)
 
 
-def plan(problem: Problem, tile: int, groups: Sequence[Group]) -> SpatialPlan:
+def plan(problem: SpatialProblem, tile: int, groups: Sequence[PartitionGroup]) -> SpatialPlan:
     """The cost of given partitions, all with the same sequence tile; otherwise as `tiled_plan`."""
     return tiled_plan(problem, [(group, streamed, tile) for group, streamed in groups])
 
 
-def tiled_plan(problem: Problem, chain: Sequence[Tiled]) -> SpatialPlan:
+def tiled_plan(problem: SpatialProblem, chain: Sequence[TiledGroup]) -> SpatialPlan:
     """The cost of given partitions, each with its sequence tile.
 
-    Raises BadInput: partitions that leave a kernel out, have one twice, or run before what they need; Infeasible: one that does
-    not fit the chip, or memory that does not hold what passes between them.
+    Raises BadInput: partitions that omit a kernel, contain one twice, or run before what they need; Infeasible: one that does
+    not fit the chip, or tensors between them that do not fit into memory.
     """
     groups, tiles = [(group, streamed) for group, streamed, _ in chain], sorted({tile for _, _, tile in chain})
     faults = _order_faults(problem, groups)
     if tiles and tiles[0] < 1:
         faults.append(Fault("sequence tile", "at least 1", f"{tiles[0]}"))
     if len(tiles) > 1 and not problem.one_sample:
-        faults.append(Fault("sequence tiles", "one for all partitions, which work off samples in a row", f"{tiles}"))
+        faults.append(Fault("sequence tiles", "one for all partitions, which process samples in a row", f"{tiles}"))
     if faults:
         raise BadInput(faults)
     found = []
@@ -182,29 +194,29 @@ def tiled_plan(problem: Problem, chain: Sequence[Tiled]) -> SpatialPlan:
         found.append(part)
     steady, once, kept = (float(total(getattr(part, name) for part in found)) for name in ("steady", "once", "kept"))
     if problem.samples(kept) < problem.fewest:
-        raise Infeasible(_overfull(problem, kept))
+        raise Infeasible(_over_memory(problem, kept))
     layer = float(longest((problem.value(steady, once, kept), problem.transfer)))
     return SpatialPlan(problem, tuple(groups), tuple(found), problem.samples(kept), layer)
 
 
-def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downsets: int = MOST_DOWNSETS) -> SpatialPlan:
+def best_plan(problem: SpatialProblem, tiles: Sequence[int] | None = None, most_downsets: int = MOST_DOWNSETS) -> SpatialPlan:
     """The fastest partitions over the given sequence tiles (default: `sequence_choices`), proven.
 
-    A graph with more than ``most_downsets`` gets the best runs of consecutive kernels, and a lower bound of all plans.
-    Raises BadInput: no sequence tiles, or sizes below 1; Infeasible: kernels that fit with none of them, or memory that does not
-    hold a sample.
+    A graph with more than ``most_downsets`` gets the best partitions into consecutive kernels, and a lower bound of all plans.
+    Raises BadInput: no sequence tiles, or sizes below 1; Infeasible: kernels that fit with none of them, or a memory that
+    cannot hold a sample.
     """
     tried = sequence_choices(problem.graph.sequence) if tiles is None else tuple(dict.fromkeys(tiles))
     if not tried or min(tried) < 1:
         raise BadInput(Fault("sequence tiles", "sizes of at least 1", str(list(tried)), "leave them out to try powers of two"))
-    # where partitions have sequence tiles of their own, a kernel may fit with some of them
-    usable = [made for made in (tables(problem, tile, every=not problem.one_sample) for tile in tried) if made is not None]
+    # where partitions have sequence tiles of their own, a kernel only has to fit with some of them
+    usable = [made for made in (growth_tables(problem, tile, every=not problem.one_sample) for tile in tried) if made is not None]
     if not usable:
         raise Infeasible(_widest(problem, min(tried)))
     together = [usable] if problem.one_sample else [[made] for made in usable]
-    line = in_line(len(problem.graph.kernels))
-    lines = sorted((Search(made, line) for made in together), key=lambda search: search.root)
-    found, limit = list[tuple[tuple[Tiled, ...], float, Search]](), math.inf
+    line = chain_lattice(len(problem.graph.kernels))
+    lines = sorted((PartitionSearch(made, line) for made in together), key=lambda search: search.root)
+    found, limit = list[tuple[tuple[TiledGroup, ...], float, PartitionSearch]](), math.inf
     for search in lines:
         found.append((*search(limit), search))
         limit = min(limit, found[-1][1])
@@ -216,44 +228,44 @@ def best_plan(problem: Problem, tiles: Sequence[int] | None = None, most_downset
     except TooManyDownsets:
         pass
     else:
-        searches = [Search(search.made, downsets) for _, _, search in sorted(found, key=lambda each: each[1])]
-        better = climb(searches, value)
+        searches = [PartitionSearch(search.made, downsets) for _, _, search in sorted(found, key=lambda each: each[1])]
+        better = search_rising_limits(searches, value)
         if better is not None:
             groups, value, _ = better
         count, bound = len(downsets.downsets), value
         costed += sum(search.costed for search in searches)
     if not groups:
-        raise Infeasible(_widest(problem, min(tried)) if problem.one_sample else _overfull(problem, 0.0))
+        raise Infeasible(_widest(problem, min(tried)) if problem.one_sample else _over_memory(problem, 0.0))
     chosen = tiled_plan(problem, groups)
     value = max(value, problem.transfer)
-    if not math.isclose(chosen.layer, value, rel_tol=AGREE):
+    if not math.isclose(chosen.layer, value, rel_tol=RELATIVE_ROUNDING):
         raise InternalError(Fault("spatial plan", f"{chosen.layer!r} s, costed from scratch", f"{value!r} s from the search"))
     bound = chosen.layer if bound >= value else max(bound, problem.transfer)
     return replace(chosen, bound=bound, downsets=count, costed=costed)
 
 
-class Limited(Protocol):
-    """A search below a limit: its lower bound, and a call as that of `Search`."""
+class LimitedSearch(Protocol):
+    """A search below a limit: its lower bound, and a call as of `PartitionSearch`."""
 
     @property
     def root(self) -> float: ...
 
-    def __call__(self, limit: float = math.inf) -> tuple[tuple[Tiled, ...], float]: ...
+    def __call__(self, limit: float = math.inf) -> tuple[tuple[TiledGroup, ...], float]: ...
 
 
-Searching = TypeVar("Searching", bound=Limited)
+Searching = TypeVar("Searching", bound=LimitedSearch)
 
 
-def climb(searches: Sequence[Searching], limit: float) -> tuple[tuple[Tiled, ...], float, Searching] | None:
-    """The best chain of all searches below ``limit``, its value, and the search that has it.
+def search_rising_limits(searches: Sequence[Searching], limit: float) -> tuple[tuple[TiledGroup, ...], float, Searching] | None:
+    """The best chain of all searches below ``limit``, its value, and the search that found it.
 
-    A search below a low limit is quick, as little can come below it, and what it finds is the best. So limits rise from the lower
-    bound in growing steps until there is something.
+    A search below a low limit is fast, because little is below it, and any chain that it finds is the best. So limits rise from
+    the lower bound in growing steps until there is a chain.
     """
     root = min(search.root for search in searches)
-    step = FIRST_STEP
+    step = FIRST_LIMIT_STEP
     while True:
-        last = step > LAST_STEP or root * (1 + step) >= limit
+        last = step > LAST_LIMIT_STEP or root * (1 + step) >= limit
         lowest, best = limit if last else root * (1 + step), None
         for search in searches:
             if search.root < lowest:
@@ -265,7 +277,7 @@ def climb(searches: Sequence[Searching], limit: float) -> tuple[tuple[Tiled, ...
         step *= 1.5
 
 
-def _order_faults(problem: Problem, groups: Sequence[Group]) -> list[Fault]:
+def _order_faults(problem: SpatialProblem, groups: Sequence[PartitionGroup]) -> list[Fault]:
     kernels, done, found = problem.graph.kernels, 0, []
     for number, (group, streamed) in enumerate(groups, start=1):
         if streamed & ~group or (streamed and not problem.assumptions.streaming):
@@ -284,23 +296,23 @@ def _order_faults(problem: Problem, groups: Sequence[Group]) -> list[Fault]:
     return found
 
 
-def _sram(problem: Problem, tile: int, group: Kernels, streamed: Kernels) -> float:
+def _sram(problem: SpatialProblem, tile: int, group: Kernels, streamed: Kernels) -> float:
     inside = [place for place in range(len(problem.graph.kernels)) if group >> place & 1]
     weights = total(held_bytes(problem, place, bool(streamed >> place & 1)) for place in inside)
     return float(weights + total(on_chip(problem, tensor, group, tile) for tensor in problem.tensors))
 
 
-def _misfit(problem: Problem, tile: int, group: Kernels, streamed: Kernels, where: str) -> Fault:
+def _misfit(problem: SpatialProblem, tile: int, group: Kernels, streamed: Kernels, where: str) -> Fault:
     chip = problem.chip
     used, kernels = _sram(problem, tile, group, streamed), group.bit_count()
     if used > chip.sram:
-        return Fault(where, f"at most {chip.sram:.4g} B of SRAM", f"{used:.4g} B", "part it, or shard it over more chips")
+        return Fault(where, f"at most {chip.sram:.4g} B of SRAM", f"{used:.4g} B", "split it, or shard it over more chips")
     if kernels > chip.tiles:
-        return Fault(where, f"at most {chip.tiles} kernels, one compute tile each", f"{kernels}", "part it")
-    return Fault(where, "one kernel, as kernels are not fused", f"{kernels}", "part it, or allow fusion")
+        return Fault(where, f"at most {chip.tiles} kernels, one compute tile each", f"{kernels}", "split it")
+    return Fault(where, "one kernel, as kernels are not fused", f"{kernels}", "split it, or allow fusion")
 
 
-def _widest(problem: Problem, tile: int) -> Fault:
+def _widest(problem: SpatialProblem, tile: int) -> Fault:
     """The kernel that needs most, at the smallest sequence tile."""
     streams = problem.assumptions.streaming
 
@@ -315,7 +327,7 @@ def _widest(problem: Problem, tile: int) -> Fault:
     )
 
 
-def _overfull(problem: Problem, kept: float) -> Fault:
+def _over_memory(problem: SpatialProblem, kept: float) -> Fault:
     chip, layers = problem.chip, problem.layers
     got = f"weights of {problem.graph.weights:.4g} B and {kept:.4g} B per sample in each of {layers} layers"
     samples = "one sample" if problem.fewest == 1 else f"{problem.fewest:g} samples"

@@ -1,1 +1,1 @@
-"""Training of a model on a system: its kernels, costs, plans."""
+"""Training of a model on a system: its kernels, costs and plans."""

@@ -1,4 +1,4 @@
-"""What training a model takes, whatever it runs on: parameters, work, bytes of weights, bytes kept for the backward pass."""
+"""What training a model needs on any system: parameters, operations, bytes of weights, bytes saved for the backward pass."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from halley.ir.workload import Workload
-from halley.memory.saved import kept
+from halley.memory.saved import saved_activations
 from halley.rewrite.backward import Differentiated, backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.units import format_bytes
-from halley.workloads.model import Model, Part
+from halley.workloads.model import ModelPart, TrainingModel
 
 
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """One of ``count`` equal parts: trained ``parameters``; ``weights`` [B]; operations of contractions in
-    the ``forward`` and ``backward`` pass [op], repeated ops among the latter; ``kept`` [B]: what the backward pass needs besides
-    weights. Masks of dropout whose op is repeated are drawn again."""
+    """One of ``count`` equal parts: trained ``parameters``; ``weights`` [B]; operations of contractions in the ``forward`` and
+    ``backward`` pass [op], recomputed ops among the latter; ``saved`` [B]: activations that the backward pass reads. Masks
+    of dropout whose op is recomputed are generated again."""
 
     name: str
     count: int
@@ -26,7 +26,7 @@ class PartFacts:
     weights: int
     forward: int
     backward: int
-    kept: int
+    saved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +45,37 @@ class ModelFacts:
 
     @property
     def backward(self) -> int:
-        """Operations of contractions in the backward pass [op], repeated ones included."""
+        """Operations of contractions in the backward pass [op], recomputed ones included."""
         return sum(part.count * part.backward for part in self.parts)
 
     @property
-    def kept(self) -> int:
-        """Activations kept for the whole batch [B]."""
-        return sum(part.count * part.kept for part in self.parts)
+    def saved(self) -> int:
+        """Activations saved for the whole batch [B]."""
+        return sum(part.count * part.saved for part in self.parts)
 
     def __str__(self) -> str:
         """A line for the model and one for each part."""
         lines = [
             f"{self.name}: {self.parameters:,} parameters; {self.tokens:,} tokens take"
-            f" {_work(self.forward)} forward, {_work(self.backward)} backward, keep {format_bytes(self.kept)}"
+            f" {_work(self.forward)} forward, {_work(self.backward)} backward, keep {format_bytes(self.saved)}"
         ]
         for part in self.parts:
             lines.append(
                 f"  {part.count} x {part.name}: {part.parameters:,} parameters ({format_bytes(part.weights)}),"
-                f" {_work(part.forward)} forward, {_work(part.backward)} backward, {format_bytes(part.kept)} kept"
+                f" {_work(part.forward)} forward, {_work(part.backward)} backward, {format_bytes(part.saved)} kept"
             )
         return "\n".join(lines)
 
 
-def differentiated(part: Part) -> Differentiated:
-    """The part with its backward: gradients of its weights and of its input, if it has one."""
+def differentiated(part: ModelPart) -> Differentiated:
+    """The part with its backward pass: gradients of its weights and of its input, if it has one."""
     return backward(part.workload)
 
 
-def model_facts(model: Model, choice: Recompute = Recompute.NONE, whole: bool = False) -> ModelFacts:
-    """Count what a model takes on the batch that it was built for.
+def model_facts(model: TrainingModel, choice: Recompute = Recompute.NONE, whole: bool = False) -> ModelFacts:
+    """Figures of a model on the batch that it was built for.
 
-    ``choice`` and ``whole``: as of `halley.rewrite.recompute`, for the layers; embedding and head recompute nothing.
+    ``choice`` and ``whole``: as in `halley.rewrite.recompute`, for the layers; embedding and head recompute nothing.
 
     >>> from halley.workloads.training import training_model
     >>> from halley.workloads.transformer import Transformer
@@ -90,17 +90,17 @@ def model_facts(model: Model, choice: Recompute = Recompute.NONE, whole: bool = 
     return ModelFacts(model.name, batch["b"] * batch["m"], model.parameters, parts)
 
 
-def kept_bytes(workload: Workload, names: Collection[str]) -> int:
+def bytes_of(workload: Workload, names: Collection[str]) -> int:
     """Bytes of tensors."""
     return sum(workload.bytes(name) for name in names)
 
 
-def _part(part: Part, choice: Recompute, whole: bool) -> PartFacts:
+def _part(part: ModelPart, choice: Recompute, whole: bool) -> PartFacts:
     work = part.workload
     found = recompute(differentiated(part), choice, whole)
     names = {op.name for op in found.backward}
-    held = kept(found.workload, names, part.weights).tensors
-    # what a repeated op is given besides its input is drawn again (dropout), or there anyhow (routes)
+    held = saved_activations(found.workload, names, part.weights).tensors
+    # other inputs of a recomputed op are generated again (dropout), or are in memory anyway (routes)
     again = found.backward[: len(found.repeated)]
     drawn = {name for op in again for name in op.inputs} - {"X"}
     activations = [name for name in held if name not in drawn.intersection(work.inputs)]
@@ -109,10 +109,10 @@ def _part(part: Part, choice: Recompute, whole: bool) -> PartFacts:
         work.name,
         part.count,
         part.parameters,
-        kept_bytes(work, part.weights),
+        bytes_of(work, part.weights),
         forward,
         2 * found.workload.macs() - forward,
-        kept_bytes(found.workload, activations),
+        bytes_of(found.workload, activations),
     )
 
 

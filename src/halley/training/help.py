@@ -7,24 +7,24 @@ from dataclasses import fields, replace
 from typing import Any
 
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.training.plan import Fixed, TrainingProblem
 
-WORDS = {"data": "dp", "stages": "pp", "model": "tp", "sharded": "zero", "fused": "attention"}
-"""What users call choices, where it is not their name in `Fixed`."""
+OPTION_NAMES = {"data": "dp", "stages": "pp", "model": "tp", "sharded": "zero", "fused": "attention"}
+"""The user's names of choices, where they differ from those in `Fixed`."""
 
-DEGREES = ("axes", "data", "stages", "model")
-"""Choices that are tried last: another degree is another plan."""
+TRIED_LAST = ("axes", "data", "stages", "model")
+"""Choices that are changed last: another degree is another plan."""
 
 
 def chosen(fixed: Fixed) -> list[str]:
-    """The choices that the user has made, by their names in `Fixed`."""
+    """The choices that the user has fixed, by their names in `Fixed`."""
     return [each.name for each in fields(Fixed) if getattr(fixed, each.name) not in (None, {})]
 
 
 def smallest_change(problem: TrainingProblem, fits: Callable[[TrainingProblem], bool]) -> str:
-    """In words; the changes are tried from small to large. ``fits``: whether a problem has a plan that fits."""
+    """The change in words; changes are tried from small to large. ``fits``: whether a problem has a plan that fits."""
     for words, fixed in _changes(problem):
         if fits(replace(problem, fixed=fixed)):
             return words
@@ -32,21 +32,21 @@ def smallest_change(problem: TrainingProblem, fits: Callable[[TrainingProblem], 
 
 
 def _changes(problem: TrainingProblem) -> Iterator[tuple[str, Fixed]]:
-    """What to say of a change, and the choices with it: one choice otherwise, one left open, all left open."""
+    """Changes in words, each with its choices: one choice changed, one left open, all left open."""
     fixed = problem.fixed
-    made = sorted(chosen(fixed), key=lambda name: name in DEGREES)
+    made = sorted(chosen(fixed), key=lambda name: name in TRIED_LAST)
     for name, value, word in _others(fixed):
-        yield f"take {WORDS.get(name, name)}={word}, with which it fits", replace(fixed, **{name: value})
+        yield f"take {OPTION_NAMES.get(name, name)}={word}, with which it fits", replace(fixed, **{name: value})
     for name in made:
         freed = replace(fixed, **{name: getattr(Fixed(), name)})
-        yield f"leave {WORDS.get(name, name)} to the search, which finds one that fits", freed
+        yield f"leave {OPTION_NAMES.get(name, name)} to the search, which finds one that fits", freed
     if len(made) > 1:
-        names = ", ".join(WORDS.get(name, name) for name in made)
+        names = ", ".join(OPTION_NAMES.get(name, name) for name in made)
         yield f"leave {names} to the search, which finds a plan that fits", Fixed()
 
 
 def _others(fixed: Fixed) -> Iterator[tuple[str, Any, str]]:
-    """Other values of what is fixed that take less memory, the nearest first: name, value, and its word."""
+    """Other values of what is fixed that take less memory, the nearest first: name, value, and its text."""
     if fixed.microbatch is not None:
         for value in range(fixed.microbatch - 1, 0, -1):
             if fixed.microbatch % value == 0:
@@ -61,7 +61,7 @@ def _others(fixed: Fixed) -> Iterator[tuple[str, Any, str]]:
             yield "recompute", recompute, str(recompute)
     if fixed.fused is False:
         yield "fused", True, "fused"
-    if fixed.schedule is Schedule.GPIPE:
-        yield "schedule", Schedule.ONE_FORWARD_ONE_BACKWARD, str(Schedule.ONE_FORWARD_ONE_BACKWARD)
+    if fixed.schedule is PipelineSchedule.GPIPE:
+        yield "schedule", PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, str(PipelineSchedule.ONE_FORWARD_ONE_BACKWARD)
     if fixed.offload is False:
         yield "offload", True, "yes"

@@ -1,14 +1,14 @@
-"""The kernels of a training graph: what each op adds to the one that it is part of.
+"""The kernels of a training graph: what each op contributes to its kernel.
 
-Ops that the workload's ``kernels`` name together share a launch, and only tensors that cross the kernel's edge pass the memory.
-Inside, a reduction ends a pass over the data: what reads its result walks the data once more, out of the cache.
+Ops that the workload's ``kernels`` name together share a launch, and only tensors that cross the kernel's boundary pass through
+memory. Inside, a reduction ends a pass over the data: ops that read its result need another pass, from the cache.
 
     kernel (mean, variance, rstd, normalise): X from memory | X from the cache | X from the cache, A to memory
 
-A product is a kernel of its own, and so are sums of partial results, as a collective may come after them. Products of one input
+A product is a separate kernel, and so are sums of partial results, because a collective may follow them. Products of one input
 with several weights (queries, keys and values; gate and up) are one product, and so are their gradients. The attention core,
-from the scores to the weighted values, is one kernel where it is fused (FlashAttention), and another in the backward pass, which
-makes the scores again: the graph repeats them, and keeps the statistics of their rows.
+from the scores to the weighted values, is one kernel where it is fused (FlashAttention), and another one in the backward pass.
+That one recomputes the scores: the graph repeats them, and saves the statistics of their rows.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.memory.saved import kept
+from halley.memory.saved import saved_activations
 from halley.rewrite.backward import Differentiated
 from halley.rewrite.gradients import unused
 from halley.rewrite.recompute import Recompute, chosen_ops, recompute
 
-PARTIAL = (OpKind.CONTRACT, OpKind.SCATTER, OpKind.GATHER)
-"""Ops whose results may be partial sums that are worth adding up before they are reduced."""
+PARTIAL_SUM_KINDS = (OpKind.CONTRACT, OpKind.SCATTER, OpKind.GATHER)
+"""Ops whose results may be partial sums that are added up before they are reduced."""
 
-LOCAL = (OpKind.MAP, OpKind.REDUCE)
+LOCAL_KINDS = (OpKind.MAP, OpKind.REDUCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
-    """An attention core: its forward ``ops``, among them the ``scores`` (several products in latent attention) and ``values``,
-    the last product. ``causal``: under a mask."""
+class AttentionCore:
+    """An attention core: its forward ``ops``, with the ``scores`` (several products in latent attention) and ``values``, the
+    last product. ``causal``: under a mask."""
 
     ops: tuple[str, ...]
     scores: tuple[str, ...]
@@ -42,14 +42,14 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What an op adds to its kernel.
+class OpContribution:
+    """What an op contributes to its kernel.
 
-    ``first``: it carries the launch. ``opens``: it begins a pass. ``awaited``: a reduction that the kernel waits for; where ranks
-    share it out, they add up its result, and the kernel ends there. ``read``, ``written``: its tensors that pass the memory;
-    ``cached``: those that pass the cache alone. ``drawn``: masks of random bits that it makes. ``summed``: the gradient of a
-    weight that it makes and that is added to the sum over microbatches. ``merged``: products that it does as one. ``core``: it
-    stands for the whole of a fused attention core, of its backward with ``behind``. ``part``: another op stands for it.
+    ``first``: it has the launch. ``opens``: it begins a pass. ``awaited``: a reduction that the kernel waits for; where ranks
+    divide it, they reduce its result, and the kernel ends there. ``read``, ``written``: its tensors in memory; ``cached``:
+    those that only pass through the cache. ``drawn``: random masks that it generates. ``summed``: the gradient of a weight that
+    it produces and that is added to the sum over microbatches. ``merged``: products that it computes as one. ``core``: it
+    represents a whole fused attention core; with ``backward``, that of the backward pass. ``part``: another op represents it.
     """
 
     first: bool = True
@@ -61,22 +61,21 @@ class Share:
     drawn: tuple[str, ...] = ()
     summed: str = ""
     merged: tuple[str, ...] = ()
-    core: Core | None = None
-    behind: bool = False
+    core: AttentionCore | None = None
+    backward: bool = False
     part: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingGraph:
-    """A graph with its backward, as kernels. ``shares``: by op. ``alike``: ops that are split alike because one kernel has
-    them. ``weights``: inputs that are trained. ``stored``: tensors that pass from one kernel to another, or into or out of
-    the graph; others never lie in memory.
-    """
+    """A graph with its backward pass, as kernels. ``contributions``: by op. ``same_split``: ops with the same split because one
+    kernel has them. ``weights``: inputs that are trained. ``stored``: tensors that pass between kernels, or into or out of
+    the graph; others are never in memory."""
 
     found: Differentiated
     weights: tuple[str, ...]
-    shares: Mapping[str, Share]
-    alike: tuple[tuple[str, ...], ...]
+    contributions: Mapping[str, OpContribution]
+    same_split: tuple[tuple[str, ...], ...]
     stored: frozenset[str]
 
     @property
@@ -87,24 +86,25 @@ class TrainingGraph:
 def training_graph(
     found: Differentiated, weights: Collection[str], choice: Recompute = Recompute.NONE, fused: bool = True
 ) -> TrainingGraph:
-    """The graph in which ``choice`` is recomputed, as kernels; ``fused``: attention cores are one kernel each.
+    """The graph with ``choice`` recomputed, as kernels; ``fused``: attention cores are one kernel each.
 
-    Recomputed layers are run again as a whole, as frameworks do. Masks of dropout are drawn again where what reads them is
-    repeated. Tokens, targets and routes, a few bytes per token, are handed to each op that reads them as it needs them.
+    Fully recomputed layers run again as a whole, as in frameworks. Masks of dropout are generated again where their reader is
+    recomputed. Tokens, targets and routes, a few bytes per token, are given to each op that reads them in the layout that it
+    needs.
 
-    Raises BadInput: a graph that is recomputed already.
+    Raises BadInput: a graph that already recomputes.
     """
     cores = attention_cores(found.workload, found.forward) if fused else ()
-    known = _handed_out(_redrawn(recompute(found, _again(found, cores, choice), whole=choice is Recompute.FULL)))
-    shares = dict(_shares(known, weights))
+    known = _inputs_per_reader(_redrawn(recompute(found, _again(found, cores, choice), whole=choice is Recompute.FULL)))
+    shares = dict(_contributions(known, weights))
     alike, whole = [*_alike(known.workload), *_same_again(known)], list(kernels(known.workload))
     for siblings in _siblings(known):
         alike.append(siblings)
         shares |= {name: replace(shares[name], **more) for name, more in _merged(known, siblings)}
     for core in cores:
-        names = _everywhere(known, core)
-        shares |= dict.fromkeys(names, Share(part=True))
-        shares |= {name: Share(core=core, behind=behind) for name, behind in _leads(known, core)}
+        names = _core_ops(known, core)
+        shares |= dict.fromkeys(names, OpContribution(part=True))
+        shares |= {name: OpContribution(core=core, backward=behind) for name, behind in _core_leaders(known, core)}
         alike.append(names)
         whole = [tuple(name for name in kernel if name not in names) for kernel in whole]
         whole += [core.ops, tuple(name for name in names if name not in core.ops)]
@@ -112,7 +112,7 @@ def training_graph(
 
 
 def resized(graph: TrainingGraph, before: Workload, after: Workload) -> TrainingGraph | None:
-    """The training graph of ``after`` from that of ``before``, if the two differ in extents alone; else None.
+    """The training graph of ``after`` from that of ``before``, if the two only differ in extents; else None.
 
     >>> from halley.rewrite.backward import backward
     >>> from halley.workloads.gemm import gemm
@@ -127,9 +127,9 @@ def resized(graph: TrainingGraph, before: Workload, after: Workload) -> Training
     return replace(graph, found=replace(graph.found, workload=replace(work, dims=after.dims, parameters=after.parameters)))
 
 
-def attention_cores(workload: Workload, forward: Collection[str]) -> tuple[Core, ...]:
-    """Products of weights and values whose weights are a softmax over what they sum over, with all that leads to the weights from
-    the products before; nothing else reads what is between.
+def attention_cores(workload: Workload, forward: Collection[str]) -> tuple[AttentionCore, ...]:
+    """Products of weights and values whose weights are a softmax over the dims that they sum over, with all ops that lead to
+    the weights from the products before; no other op reads the tensors between.
 
     >>> from halley.workloads.attention import attention
     >>> work = attention(1, 2, 2, 3, 4, 5)
@@ -141,7 +141,7 @@ def attention_cores(workload: Workload, forward: Collection[str]) -> tuple[Core,
     return tuple(core for core in found if core is not None)
 
 
-def _core(workload: Workload, forward: list[Op], values: Op) -> Core | None:
+def _core(workload: Workload, forward: list[Op], values: Op) -> AttentionCore | None:
     inside, waiting = {values.name}, [values.inputs[0]]
     scores, softmax = set[str](), set[str]()
     while waiting:
@@ -150,7 +150,7 @@ def _core(workload: Workload, forward: list[Op], values: Op) -> Core | None:
             continue
         if op.kind is OpKind.CONTRACT:
             scores.add(op.name)
-        elif op.kind in LOCAL:
+        elif op.kind in LOCAL_KINDS:
             waiting += op.inputs
             if op.kind is OpKind.REDUCE and workload.reduced(op) == workload.reduced(values):
                 softmax.add(op.monoid)
@@ -165,12 +165,12 @@ def _core(workload: Workload, forward: list[Op], values: Op) -> Core | None:
     if not scores or not softmax.issuperset({"max", "sum", "exp_difference"}) or outside:
         return None
     causal = any(dict(op.constants).get("causal") == 1.0 for op in ops)
-    return Core(tuple(op.name for op in ops), tuple(op.name for op in ops if op.name in scores), values.name, causal)
+    return AttentionCore(tuple(op.name for op in ops), tuple(op.name for op in ops if op.name in scores), values.name, causal)
 
 
-def _again(found: Differentiated, cores: tuple[Core, ...], choice: Recompute) -> set[str]:
-    """The ops that are repeated. Of a fused core, unless the whole layer is: all but the statistics of rows, which are kept, and
-    the values, which the backward does not need."""
+def _again(found: Differentiated, cores: tuple[AttentionCore, ...], choice: Recompute) -> set[str]:
+    """The ops that are recomputed. Of a fused core, unless the whole layer is: all but the statistics of rows, which are saved,
+    and the values, which the backward pass does not need."""
     again = set(chosen_ops(found, choice))
     if choice is not Recompute.FULL:
         for core in cores:
@@ -179,8 +179,9 @@ def _again(found: Differentiated, cores: tuple[Core, ...], choice: Recompute) ->
     return again
 
 
-def _everywhere(found: Differentiated, core: Core) -> tuple[str, ...]:
-    """The core's ops in the forward graph, repeated ones, and those of the backward; named as `backward` and `recompute` do."""
+def _core_ops(found: Differentiated, core: AttentionCore) -> tuple[str, ...]:
+    """The core's ops in the forward graph, recomputed ones, and those of the backward pass; named as `backward` and `recompute`
+    do."""
     work = found.workload
     inside = {name for op in core.ops if op != core.values for name in work.op(op).outputs}
     names = {*core.ops, *(f"again_{name}" for name in core.ops)}
@@ -189,15 +190,15 @@ def _everywhere(found: Differentiated, core: Core) -> tuple[str, ...]:
     return tuple(op.name for op in work.ops if op.name in names)
 
 
-def _leads(found: Differentiated, core: Core) -> Iterator[tuple[str, bool]]:
-    """The ops that stand for the core: its last product, once more where it is repeated, and the first of its backward."""
+def _core_leaders(found: Differentiated, core: AttentionCore) -> Iterator[tuple[str, bool]]:
+    """The ops that represent the core: its last product, again where it is recomputed, and the first op of its backward pass."""
     work, values = found.workload, found.workload.op(core.values)
     wanted = {core.values: False, f"again_{core.values}": False, f"{core.values}_d_{values.inputs[0]}": True}
     return ((op.name, wanted[op.name]) for op in work.ops if op.name in wanted)
 
 
 def _redrawn(found: Differentiated) -> Differentiated:
-    """Masks that a repeated op reads are inputs of their own there and after: they are drawn again, not kept."""
+    """Masks that a recomputed op reads become separate inputs from there on: they are generated again instead of saved."""
     work, repeated = found.workload, found.backward[: len(found.repeated)]
     new = {name: f"again_{name}" for op in repeated for name in op.inputs if _mask(work, name)}
     if not new:
@@ -210,9 +211,8 @@ def _redrawn(found: Differentiated) -> Differentiated:
     return replace(found, workload=replace(work, tensors=tensors, ops=ops))
 
 
-def _handed_out(found: Differentiated) -> Differentiated:
-    """Indices that come with the batch are an input of each reader's own: no collective moves them, no layout ties their
-    readers."""
+def _inputs_per_reader(found: Differentiated) -> Differentiated:
+    """Indices of the batch become a separate input of each reader: no collective moves them, and no layout ties their readers."""
     work = found.workload
     given = {name for name in work.inputs if work.tensors[name].dtype == "int32"}
     tensors = {name: tensor for name, tensor in work.tensors.items() if name not in given}
@@ -232,14 +232,14 @@ def _mask(workload: Workload, name: str) -> bool:
 # --- kernels of maps and reductions -------------------------------------------------------------------------------------
 
 
-def _shares(found: Differentiated, weights: Collection[str]) -> Iterator[tuple[str, Share]]:
-    return shares_of(found, weights, kernels(found.workload))
+def _contributions(found: Differentiated, weights: Collection[str]) -> Iterator[tuple[str, OpContribution]]:
+    return contributions_of(found, weights, kernels(found.workload))
 
 
-def shares_of(
+def contributions_of(
     found: Differentiated, weights: Collection[str], parts: Iterable[tuple[str, ...]]
-) -> Iterator[tuple[str, Share]]:
-    """What each op of these kernels adds to its own."""
+) -> Iterator[tuple[str, OpContribution]]:
+    """What each op of these kernels contributes."""
     work = found.workload
     readers: dict[str, list[str]] = {}
     for op in work.ops:
@@ -251,7 +251,7 @@ def shares_of(
 
 
 def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
-    """The workload's kernels, or each op alone if it names none; products and sums of partial results apart.
+    """The workload's kernels, or single ops if it names none; products and sums of partial results separately.
 
     >>> from halley.workloads.gemm import gemm_softmax
     >>> kernels(gemm_softmax(4, 5, 6))
@@ -267,28 +267,28 @@ def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
 
 
 def _sums(workload: Workload) -> set[str]:
-    """Additions of what may be partial sums: of products, gathers and scatters, and of such additions."""
+    """Additions of possibly partial sums: of products, gathers and scatters, and of such additions."""
     found = set[str]()
     for op in workload.ops:
         if op.kind is OpKind.MAP and op.function == "add":
             makers = [workload.producer(name) for name in op.inputs]
-            if all(maker is not None and (maker.kind in PARTIAL or maker.name in found) for maker in makers):
+            if all(maker is not None and (maker.kind in PARTIAL_SUM_KINDS or maker.name in found) for maker in makers):
                 found.add(op.name)
     return found
 
 
 def _alike(workload: Workload) -> Iterator[tuple[str, ...]]:
-    """Maps and reductions of one kernel. (A gather or scatter may be exchanged with the ranks, in its own ways.)"""
+    """Maps and reductions of one kernel. (Gathers and scatters have strategies of their own.)"""
     sums = _sums(workload)
     for kernel in kernels(workload):
-        group = tuple(name for name in kernel if workload.op(name).kind in LOCAL and name not in sums)
+        group = tuple(name for name in kernel if workload.op(name).kind in LOCAL_KINDS and name not in sums)
         if len(group) > 1:
             yield group
 
 
 def _same_again(found: Differentiated) -> Iterator[tuple[str, ...]]:
-    """Ops that are repeated, each with its repetition: the same function is called again. Gathers and scatters with their
-    gradients: what is sent out comes back the same way."""
+    """Recomputed ops, each with its repetition: the same function is called again. Gathers and scatters with their gradients,
+    which return the same way."""
     later = {op.name: op for op in found.backward}
     for op in map(found.workload.op, found.forward):
         names = [f"again_{op.name}"]
@@ -300,7 +300,7 @@ def _same_again(found: Differentiated) -> Iterator[tuple[str, ...]]:
 
 
 def _siblings(found: Differentiated) -> Iterator[tuple[str, ...]]:
-    """Forward products of one input over the same dims, with a dim of their columns in common, that with most dims first."""
+    """Forward products of one input over the same dims, with a common dim among their columns; that with most dims first."""
     work = found.workload
     groups: dict[tuple[object, ...], list[Op]] = {}
     for op in map(work.op, found.forward):
@@ -315,8 +315,8 @@ def _siblings(found: Differentiated) -> Iterator[tuple[str, ...]]:
 
 
 def _merged(found: Differentiated, siblings: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What changes in the shares of siblings, their repetitions and gradients: the first stands for all of them. The gradient of
-    their input is one sum of products."""
+    """Changes to the contributions of siblings, their repetitions and gradients: the first represents all of them. The gradient
+    of their input is one sum of products."""
     work = found.workload
     known = {op.name for op in work.ops}
     source = work.op(siblings[0]).inputs[0]
@@ -336,9 +336,9 @@ def _merged(found: Differentiated, siblings: tuple[str, ...]) -> Iterator[tuple[
 
 def _of_kernel(
     work: Workload, kernel: list[Op], readers: Mapping[str, list[str]], gradients: Collection[str]
-) -> Iterator[tuple[str, Share]]:
-    """What each op of a kernel adds to it. A tensor from outside comes from memory once, and from the cache in later passes, as
-    does what an earlier pass made; the results of reductions, a number per row, stay in registers."""
+) -> Iterator[tuple[str, OpContribution]]:
+    """What each op of a kernel contributes. A tensor from outside comes from memory once, and from the cache in later passes,
+    as do results of earlier passes; the results of reductions, a number per row, stay in registers."""
     inside, passes = {op.name for op in kernel}, _passes(kernel)
     touched: dict[str, set[int]] = {}
     for op in kernel:
@@ -354,7 +354,7 @@ def _of_kernel(
         left = {name for name in (*drawn, *op.outputs) if name in work.outputs or not inside.issuperset(readers.get(name, ()))}
         for name in (*fresh, *op.outputs):
             touched.setdefault(name, set()).add(here)
-        share = Share(
+        share = OpContribution(
             first=op is kernel[0],
             opens=opens,
             awaited=op.kind is OpKind.REDUCE and any(not inside.isdisjoint(readers.get(name, ())) for name in op.outputs),
@@ -368,7 +368,7 @@ def _of_kernel(
 
 
 def _passes(kernel: list[Op]) -> dict[str, int]:
-    """By op, the number of the pass that it is part of. A reduction ends the pass that it is made in."""
+    """By op, the number of its pass. A reduction ends its pass."""
     found, ready = dict[str, int](), dict[str, int]()
     for op in kernel:
         found[op.name] = max((ready.get(name, 0) for name in op.inputs), default=0)
@@ -377,7 +377,7 @@ def _passes(kernel: list[Op]) -> dict[str, int]:
 
 
 def _stored(work: Workload, whole: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Tensors that a kernel does not make for itself alone."""
+    """Tensors that are not internal to a kernel."""
     kernel_of = {name: number for number, kernel in enumerate(whole) for name in kernel}
     made = {name: kernel_of[op.name] for op in work.ops for name in op.outputs}
     yield from (name for name in work.tensors if name not in made or name in work.outputs)
@@ -387,16 +387,16 @@ def _stored(work: Workload, whole: Iterable[tuple[str, ...]]) -> Iterator[str]:
 # --- memory -------------------------------------------------------------------------------------------------------------
 
 
-def kept_tensors(graph: TrainingGraph) -> tuple[str, ...]:
-    """What is kept of a microbatch from the forward to the backward pass, apart from weights."""
-    return kept(graph.workload, [op.name for op in graph.found.backward], graph.weights).tensors
+def saved_tensors(graph: TrainingGraph) -> tuple[str, ...]:
+    """Tensors that a microbatch saves from the forward to the backward pass, without weights."""
+    return saved_activations(graph.workload, [op.name for op in graph.found.backward], graph.weights).tensors
 
 
 def lifetimes(graph: TrainingGraph) -> tuple[tuple[str, ...], ...]:
-    """By op, the tensors that lie in memory while it runs, from the op that makes them to the last that reads them; without
-    weights, their gradients, what is kept and what lies in memory anyhow."""
+    """By op, the tensors in memory while it runs, from their producer to their last reader; without weights, their gradients,
+    saved tensors and internal tensors of kernels."""
     work = graph.workload
-    still = {*kept_tensors(graph), *(graph.found.gradients.get(name, "") for name in graph.weights)}
+    still = {*saved_tensors(graph), *(graph.found.gradients.get(name, "") for name in graph.weights)}
     last = {name: number for number, op in enumerate(work.ops) for name in op.inputs}
     found, alive = list[tuple[str, ...]](), tuple[str, ...]()
     for number, op in enumerate(work.ops):

@@ -1,9 +1,9 @@
-"""What an iteration asks of each resource of a chip: its engine, its memory, every level of the network, and a
-second tier of memory.
+"""Demands of an iteration on each resource of a chip: its engine, its memory, every level of the network, and a second tier of
+memory.
 
-Collectives are counted as what a chip sends in any bandwidth-optimal algorithm (`halley.formulas.software.sent_bytes`). One
-over several axes goes through the widest of them first, so that the least passes the others; the sum over axes is the same in
-any order. Left out: the norm of the gradients, one number.
+Collectives count with the bytes that a chip sends in any bandwidth-optimal algorithm (`halley.formulas.software.sent_bytes`).
+One over several axes uses the axis of highest bandwidth first, so the others carry the least; the sum over axes is the same in
+any order. The norm of the gradients, one number, is omitted.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from halley.kernels.machine import machine
 from halley.network.time.collective import PASSES
 from halley.network.time.phased import sending_bandwidth
 from halley.pipeline.data_parallel import Recipe, Sharded
-from halley.pipeline.iteration import AROUND
+from halley.pipeline.iteration import EXTRA_OPTIMIZER_BYTES_PER_PARAMETER
 from halley.sharding.axes import Assignment, Role, parts_of
 from halley.training.part_costs import PartCosts
-from halley.training.plan import HOST, Load, Plan, Traffic, TrainingProblem
+from halley.training.plan import HOST, Plan, ResourceLoad, Traffic, TrainingProblem
 
 TRANSFER = "transfer"
 """An activation or its gradient, sent from stage to stage."""
 
-BATCH: Mapping[Sharded, tuple[tuple[CollectiveKind, int, int], ...]] = {
+DATA_COLLECTIVES: Mapping[Sharded, tuple[tuple[CollectiveKind, int, int], ...]] = {
     Sharded.NOTHING: ((CollectiveKind.ALL_REDUCE, 0, 1),),
     Sharded.OPTIMIZER: ((CollectiveKind.REDUCE_SCATTER, 0, 1), (CollectiveKind.ALL_GATHER, 0, 1)),
     Sharded.GRADIENTS: ((CollectiveKind.REDUCE_SCATTER, 1, 0), (CollectiveKind.ALL_GATHER, 0, 1)),
     Sharded.PARAMETERS: ((CollectiveKind.ALL_GATHER, 2, 0), (CollectiveKind.REDUCE_SCATTER, 1, 0)),
 }
-"""Collectives over data-parallel ranks: how often in each microbatch, and after the last (`halley.pipeline.data_parallel`)."""
+"""Collectives over data-parallel ranks: their number per microbatch, and after the last one (`halley.pipeline.data_parallel`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A stage of a plan: its number, the ``parts`` of the model that it has, and how often; ``boundary`` [B]: a chip's share of
-    an activation between layers; ``tied`` [B]: of gradients of a table that the first and the last stage both have, 0 if none."""
+class StageParts:
+    """A stage of a plan: its number; its ``parts`` of the model, with their numbers; ``boundary`` [B]: a chip's part of an
+    activation between layers; ``tied`` [B]: of gradients of a table that the first and the last stage share, 0 without one."""
 
     number: int
     parts: Sequence[tuple[PartCosts, int]]
@@ -49,7 +50,7 @@ class Stage:
     tied: float = 0.0
 
 
-def traffic(problem: TrainingProblem, plan: Plan, stage: Stage) -> list[Traffic]:
+def traffic(problem: TrainingProblem, plan: Plan, stage: StageParts) -> list[Traffic]:
     """What a chip of a stage sends in an iteration; equal collectives are one entry."""
     found: dict[tuple[Role, str, tuple[str, ...], float], Traffic] = {}
     for item in (*_model(problem, plan, stage), *_batch(problem, plan, stage), *_pipeline(plan, stage)):
@@ -58,7 +59,7 @@ def traffic(problem: TrainingProblem, plan: Plan, stage: Stage) -> list[Traffic]
     return list(found.values())
 
 
-def _model(problem: TrainingProblem, plan: Plan, stage: Stage) -> Iterator[Traffic]:
+def _model(problem: TrainingProblem, plan: Plan, stage: StageParts) -> Iterator[Traffic]:
     """Collectives between the chips that share ops."""
     own = {part.axis: part.size for part in parts_of(plan.assignment, Role.MODEL)}
     for part, times in stage.parts:
@@ -69,22 +70,22 @@ def _model(problem: TrainingProblem, plan: Plan, stage: Stage) -> Iterator[Traff
                 yield Traffic(Role.MODEL, str(step.kind), step.axes, count, step.bytes, sent)
 
 
-def _batch(problem: TrainingProblem, plan: Plan, stage: Stage) -> Iterator[Traffic]:
+def _batch(problem: TrainingProblem, plan: Plan, stage: StageParts) -> Iterator[Traffic]:
     """Collectives of parameters and gradients over data-parallel ranks."""
     ranks = {part.axis: part.size for part in parts_of(plan.assignment, Role.DATA)}
     if not ranks:
         return
     for part, times in stage.parts:
-        for kind, each, last in BATCH[plan.sharded]:
+        for kind, each, last in DATA_COLLECTIVES[plan.sharded]:
             word = problem.recipe.weight if kind is CollectiveKind.ALL_GATHER else problem.recipe.gradient
             size = word * part.parameters
             count = times * (each * plan.pipeline.microbatches + last)
             yield Traffic(Role.DATA, str(kind), tuple(ranks), count, size, _sent(problem, kind, ranks, size))
 
 
-def _pipeline(plan: Plan, stage: Stage) -> Iterator[Traffic]:
-    """Activations to the next chunk and gradients to the one before; of a tied table's gradients half to be summed, then the sums
-    of the other half."""
+def _pipeline(plan: Plan, stage: StageParts) -> Iterator[Traffic]:
+    """Activations to the next chunk and gradients to the one before; of a tied table's gradients half to be reduced, then the
+    sums of the other half."""
     stages, last, here = plan.pipeline.stages, plan.pipeline.last, stage.number
     if stages == 1:
         return
@@ -102,7 +103,7 @@ def _pipeline(plan: Plan, stage: Stage) -> Iterator[Traffic]:
 
 
 def crossed(cut: Assignment, here: int, there: int) -> tuple[str, ...]:
-    """The axes on which two stages lie at different places; stages are numbered row-major over the parts of axes.
+    """The axes on which two stages differ; stages are numbered row-major over the sub-axes.
 
     >>> from halley.sharding.axes import SubAxis
     >>> crossed((SubAxis("node", Role.PIPELINE, 4, 1), SubAxis("gpu", Role.PIPELINE, 2, 4)), 1, 2)
@@ -117,7 +118,7 @@ def crossed(cut: Assignment, here: int, there: int) -> tuple[str, ...]:
 
 
 def _sent(problem: TrainingProblem, kind: CollectiveKind, ranks: Mapping[str, int], size: float) -> dict[str, float]:
-    """[B] by axis; ``ranks`` of each axis that takes part, ``size`` as the kind counts it."""
+    """Bytes sent by axis [B]; ``ranks`` of each axis that takes part, ``size`` by the convention of the kind."""
     widest = sorted(ranks, key=lambda name: -sending_bandwidth(problem.system.axis(name), ranks[name]))
     sent, before = {}, 1
     for name in widest:
@@ -127,27 +128,30 @@ def _sent(problem: TrainingProblem, kind: CollectiveKind, ranks: Mapping[str, in
     return sent
 
 
-def loads(problem: TrainingProblem, plan: Plan, stage: Stage, moved: Sequence[Traffic]) -> list[Load]:
-    """What a chip of a stage asks of each resource; ``moved``: what it sends (`traffic`)."""
+def loads(problem: TrainingProblem, plan: Plan, stage: StageParts, moved: Sequence[Traffic]) -> list[ResourceLoad]:
+    """Demands of a chip of a stage on each resource; ``moved``: what it sends (`traffic`)."""
     chip, count, second = machine(problem.chip), plan.pipeline.microbatches, problem.second
     work = 2.0 * count * total([part.products * times for part, times in stage.parts])
     passes = float(count * total([part.traffic * times for part, times in stage.parts]))
     parameters = float(total([part.parameters * times for part, times in stage.parts]))
     found = [
-        Load("matrix engine", work, 2.0 * chip.mac_rate("bf16"), "op"),
-        Load.of("memory", {"passes": passes, "optimizer": _step_bytes(plan, problem.recipe, parameters)}, chip.memory),
+        ResourceLoad("matrix engine", work, 2.0 * chip.mac_rate("bf16"), "op"),
+        ResourceLoad.of("memory", {"passes": passes, "optimizer": _step_bytes(plan, problem.recipe, parameters)}, chip.memory),
     ]
     for axis in reversed(problem.system.axes):
         sent = {str(role): math.fsum(i.count * i.sent.get(axis.name, 0.0) for i in moved if i.role is role) for role in Role}
-        found.append(Load.of(f"network {axis.name}", sent, sending_bandwidth(axis, axis.size)))
+        found.append(ResourceLoad.of(f"network {axis.name}", sent, sending_bandwidth(axis, axis.size)))
     if plan.offload and second:
         state = float(sharded_bytes(parameters, problem.recipe.state, plan.sharded.owners(plan.data)))
-        found.append(Load.of("link to the host" if second.name == HOST else second.name, {"state": state}, second.bandwidth))
+        found.append(
+            ResourceLoad.of("link to the host" if second.name == HOST else second.name, {"state": state}, second.bandwidth)
+        )
     return found
 
 
 def _step_bytes(plan: Plan, recipe: Recipe, parameters: float) -> float:
-    """What the optimizer moves in memory: its step, the kernels around it, and the norm, which reads the gradients."""
+    """Bytes that the optimizer moves in memory: its step, the separate kernels around it, and the norm, which reads the
+    gradients."""
     own = float(ceil_div(parameters, plan.sharded.owners(plan.data)))
     step = float(optimizer_traffic(own, recipe.gradient, recipe.state, recipe.weight))
-    return step + own * (AROUND + recipe.gradient)
+    return step + own * (EXTRA_OPTIMIZER_BYTES_PER_PARAMETER + recipe.gradient)

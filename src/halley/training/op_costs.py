@@ -1,11 +1,11 @@
-"""Times of the ops of a training graph on one chip, each at its local extents: what a sharding is judged by.
+"""Times of the ops of a training graph on one chip, each at its local extents: the objective of shardings.
 
-Products are GEMMs; the gradient of a weight is added to its sum over microbatches as it is made. Other ops are streams of the
-tensors by which they cross the edge of their kernel (`halley.training.kernels`), and the first carries the launch. A
-fused attention core is one kernel.
+Products are GEMMs; the gradient of a weight is added to its sum over microbatches as it is produced. Other ops are streams of
+their tensors that cross the boundary of their kernel (`halley.training.kernels`), and the first one has the launch. A fused
+attention core is one kernel.
 
-Times have to add up over ops, so that a kernel's passes take the sum of what bounds each op, memory or lanes, and not the bound
-of the sums: never less than the kernel as a whole, and at most three times as long.
+Times have to add up over ops. So the passes of a kernel take the sum of what bounds each op, memory or lanes, instead of the
+bound of the sums: at least the time of the kernel as a whole, and at most three times as much.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from halley.ir.workload import Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import op_kernel, stream
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
-from halley.training.kernels import Core, Share, TrainingGraph
+from halley.training.kernels import AttentionCore, OpContribution, TrainingGraph
 
-SUMS = {2: "bf16", 4: "fp32"}
+GRADIENT_SUM_TYPES = {2: "bf16", 4: "fp32"}
 """Types of the sums of gradients, by bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A kernel, or a part of one: ``launched``: with the launch; ``opened``: with the latency of a pass. ``times``: 0 where it is
-    not needed after all."""
+    """A kernel, or a part of one. ``launched``: with the launch; ``opened``: with the latency of a pass. ``times``: 0 where it
+    is not needed after all."""
 
     kernel: Kernel
     launched: bool = True
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class OpCosts:
-    """Times of ops, a `KernelTime`. ``gradient`` [B]: what an element of a sum of gradients takes. Known times are kept.
+    """Times of ops, a `KernelTime`. ``gradient`` [B]: of an element of a sum of gradients. Times are cached.
 
     >>> from halley.ir.workload import Op
     >>> from halley.kernels.machine import PEAK
@@ -76,7 +76,7 @@ class OpCosts:
         return times
 
     def times(self, op: Op, extents: Mapping[str, Number]) -> Array:
-        """Times [s] of an op, of the shape that the extents broadcast to; those of the workload for dims that are not given."""
+        """Times [s] of an op, of the shape that the extents broadcast to; dims that are not given have the workload's extents."""
         tasks = op_tasks(self.graph, op, extents, self.gradient)
         if not tasks:
             return np.zeros(())
@@ -95,10 +95,10 @@ def times_at_many(
     local: Mapping[str, NDArray[np.int64]],
     times: Callable[[Op, Mapping[str, Number]], Array],
 ) -> NDArray[np.float64]:
-    """Times [s] of an op at many extents [many] of each dim, from ``times`` that take arrays. Attention is the same kernel only
-    where its mask hides something everywhere, or nowhere: it is asked for one after the other."""
+    """Times [s] of an op at many extents [many] of each dim, from ``times`` that accept arrays. Attention with and without an
+    effective mask is evaluated separately."""
     extents = {dim: counts.astype(np.float64) for dim, counts in local.items()}
-    found, core = np.empty(len(next(iter(extents.values())))), graph.shares[op.name].core
+    found, core = np.empty(len(next(iter(extents.values())))), graph.contributions[op.name].core
     if core is None:
         found[:] = times(op, extents)
         return found
@@ -109,10 +109,10 @@ def times_at_many(
 
 
 def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradient: int = 4) -> tuple[Task, ...]:
-    """The kernels that an op is at these extents, or its part of one; none for an op that another one stands for."""
-    share, work = graph.shares[op.name], graph.workload
+    """The kernels that an op is at these extents, or its part of one; none for an op that another one represents."""
+    share, work = graph.contributions[op.name], graph.workload
     if share.core is not None:
-        return (Task(_attention(graph, share.core, share.behind, extents)),)
+        return (Task(_attention(graph, share.core, share.backward, extents)),)
     whole: dict[str, Number] = {**work.dims, **extents}
     if op.kind is OpKind.CONTRACT:
         product = _product(graph, op, whole, gradient)
@@ -132,36 +132,37 @@ def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradie
 
 
 def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient: int) -> tuple[Task, ...]:
-    """A product, with those that it does as one: over the same points their columns add up, else what they sum over."""
-    share, work = graph.shares[op.name], graph.workload
+    """A product, with those that it computes as one: over the same reduced dims their columns add up, else their reduced
+    extents."""
+    share, work = graph.contributions[op.name], graph.workload
     if share.part:
         return ()
     others = [work.op(name) for name in share.merged or (op.name,)]
     found = [kernel for kernel in (op_kernel(work, each, whole) for each in others) if isinstance(kernel, Gemm)]
     same = all(set(roles(work, each).reduced) == set(roles(work, op).reduced) for each in others)
     joined = {"columns": total([each.columns for each in found])} if same else {"depth": total([each.depth for each in found])}
-    result = SUMS[gradient] if share.summed else found[0].result
+    result = GRADIENT_SUM_TYPES[gradient] if share.summed else found[0].result
     return (Task(replace(found[0], **joined, result=result)),)
 
 
-def _added(graph: TrainingGraph, op: Op, share: Share, whole: Mapping[str, Number], gradient: int) -> Stream:
-    """A weight's gradient added to its sum, by a kernel of its own; what is scattered into is cleared before."""
+def _added(graph: TrainingGraph, op: Op, share: OpContribution, whole: Mapping[str, Number], gradient: int) -> Stream:
+    """A weight's gradient added to its sum by a separate kernel; the destination of a scatter is cleared before."""
     tensor = graph.workload.tensors[share.summed]
     elements = math.prod(whole[dim] for dim in tensor.dims)
     cleared = tensor.word if op.kind is OpKind.SCATTER else 0
     return Stream(elements, elements * (tensor.word + gradient), elements * (gradient + cleared), {"add": 1.0})
 
 
-def _masked(graph: TrainingGraph, core: Core, extents: Mapping[str, Number]) -> NDArray[np.bool_]:
-    """Whether the mask of a core hides anything: of a chip that has fewer keys than queries, it may not."""
+def _masked(graph: TrainingGraph, core: AttentionCore, extents: Mapping[str, Number]) -> NDArray[np.bool_]:
+    """Whether the mask of a core hides anything: on a chip with fewer keys than queries, it may not."""
     local: dict[str, Number] = {**graph.workload.dims, **extents}
     role = roles(graph.workload, graph.workload.op(core.values))
     return np.asarray(core.causal & (np.asarray(local[role.rows[-1]]) <= math.prod(local[dim] for dim in role.reduced)))
 
 
-def _attention(graph: TrainingGraph, core: Core, behind: bool, extents: Mapping[str, Number]) -> Attention:
-    """Rows of the last product are queries; other dims of its rows are heads that share keys. Where ranks share out the keys,
-    the one that has the first of them is masked least."""
+def _attention(graph: TrainingGraph, core: AttentionCore, behind: bool, extents: Mapping[str, Number]) -> Attention:
+    """Rows of the last product are queries; other dims of its rows are heads that share keys. Where ranks split the keys, the
+    one with the first of them is masked least."""
     work = graph.workload
     local: dict[str, Number] = {**work.dims, **extents}
     values = work.op(core.values)

@@ -1,7 +1,7 @@
-"""What the parts of a model cost at least on any number of chips, whatever the sharding: for plans that need not be looked at.
+"""Lower bounds of the costs of a model's parts on any number of chips under any sharding, to prune plans.
 
-No sharding over m ranks leaves one of them with less than 1/m of an op's points, of a tensor, of a product. Nothing is charged
-for collectives, and kernels are at the rates of the fit, without waves, refetches or padding.
+No sharding over m ranks leaves all of them with less than 1/m of an op's points, of a tensor, of a product. Collectives count
+as 0, and kernels run at the fitted rates, without waves, refetches or padding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from halley.kernels.operations import tensor_bytes
 from halley.kernels.times import Attention, Gemm, Kernel, Stream, demand
 from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.rewrite.recompute import Recompute
-from halley.training.kernels import TrainingGraph, kept_tensors, lifetimes
+from halley.training.kernels import TrainingGraph, lifetimes, saved_tensors
 from halley.training.op_costs import Task, op_tasks, times_at_many
 from halley.training.part_costs import part_counts, training_graphs
 from halley.training.per_part import PerPart
@@ -30,8 +30,8 @@ from halley.workloads.transformer import Transformer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartBound:
-    """Lower bounds of the fields of `halley.training.part_costs.PartCosts`, numbers or arrays over plans. ``excess`` [s]: what
-    the kernels of all passes take at least beyond their local work at the rates of the chip (`Rates`)."""
+    """Lower bounds of the fields of `halley.training.part_costs.PartCosts`, numbers or arrays over plans. ``excess`` [s]: least
+    time of the kernels of all passes beyond their local work at the rates of the chip (`RateTimes`)."""
 
     forward: Number
     recompute: Number
@@ -71,7 +71,7 @@ def model_bound(
     recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"],
 ) -> ModelBound:
     """Lower bounds of `model_costs` for every mesh of ``ranks`` in all; ``microbatch`` and ``ranks``: numbers, or arrays that
-    broadcast. Fields have the shape of both.
+    broadcast. Fields have the broadcast shape.
 
     Raises BadInput: a model or sequence that cannot be trained, a function that the chip lacks.
     """
@@ -105,7 +105,7 @@ def _part_bound(
         recompute=total(times["recompute"]),
         backward=total(times["backward"]),
         parameters=sum(math.prod(work.dims[dim] for dim in work.tensors[name].dims) for name in graph.weights) / ranks,
-        activation=total([size[name] for name in kept_tensors(graph)]),
+        activation=total([size[name] for name in saved_tensors(graph)]),
         working=longest(total([size[name] for name in alive]) for alive in set(lifetimes(graph)) if alive),
         macs=macs,
         traffic=traffic,
@@ -114,17 +114,18 @@ def _part_bound(
 
 
 def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
-    """No 1/ranks of a kernel takes less [s]: its work at the rate of the engine, its bytes at the bandwidth of all cores."""
+    """Lower bound of the time of 1/ranks of a kernel [s]: its work at the rate of the engine, its bytes at the bandwidth of all
+    cores."""
     return start_time(task, efficiency) + rate_time(task.kernel, ranks, chip, efficiency)
 
 
 def start_time(task: Task, efficiency: Efficiency) -> float:
-    """Launch and latency of a kernel [s], whatever its size."""
+    """Launch and latency of a kernel [s], for any size."""
     return (efficiency.launch if task.launched else 0.0) + (efficiency.latency if task.opened else 0.0)
 
 
 def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
-    """1/ranks of a kernel at the rates of the chip, once it is under way [s]."""
+    """1/ranks of a kernel at the rates of the chip, without launch and latency [s]."""
     memory, cache = efficiency.memory * chip.memory, efficiency.cache * chip.cache
     macs, traffic = (part / ranks for part in demand(kernel))
     match kernel:
@@ -144,8 +145,8 @@ def _lane_cycles(kernel: Stream, chip: Machine) -> Number:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rates:
-    """Ops at the rates of the chip, without waves, padding and launches: `halley.sharding.solve.KernelTimes`."""
+class RateTimes:
+    """Ops at the rates of the chip, without waves, padding and launches: a `halley.sharding.solve.KernelTimes`."""
 
     graph: TrainingGraph
     chip: Machine

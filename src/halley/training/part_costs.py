@@ -1,10 +1,10 @@
-"""What the parts of a model cost on the chips that share each op: embedding, each kind of layer, head, each under the sharding
-that takes the least time.
+"""Costs of a model's parts on the chips that share each op: embedding, each kind of layer, head, each under the sharding of
+least time.
 
-Parts meet in one layout: what passes from one to the next, and its gradient, lie alike everywhere. It is chosen together with
-the shardings, as the least sum over all parts; each part is solved once for all layouts. Ops of one kernel are split alike
-(`halley.training.kernels`), which is declared, and not a result: a kernel whose ops are split on different dims would be
-several.
+Parts meet in one layout: activations and their gradients between parts have the same layout everywhere. It is chosen together
+with the shardings, for the least sum over all parts; each part is solved once for all layouts. Ops of one kernel have the same
+split (`halley.training.kernels`). That is an assumption instead of a result: a kernel whose ops are split on different dims
+would be several kernels.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
 from halley.kernels.times import demand
-from halley.optim.constrained import EFFORT, TOLERANCE, Least, check_fits, least
-from halley.optim.elimination import Table, cost
+from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, check_fits, constrained_minimum
+from halley.optim.elimination import CostTable, cost
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, local_extents
 from halley.sharding.solution import Sharding, decoded
@@ -31,10 +31,10 @@ from halley.spatial.solve import SpatialPlan
 from halley.training.facts import differentiated
 from halley.training.kernels import TrainingGraph, lifetimes, resized, training_graph
 from halley.training.op_costs import op_tasks
-from halley.training.part_solvers import PartSolver, Solvers, Terms
+from halley.training.part_solvers import CostTerms, PartSolver, Solvers
 from halley.training.per_part import PerPart
 from halley.units import format_bytes
-from halley.workloads.model import Part
+from halley.workloads.model import ModelPart
 from halley.workloads.training import training_model
 from halley.workloads.transformer import Transformer
 
@@ -44,11 +44,10 @@ class PartCosts:
     """A part of the model on one chip, for one microbatch.
 
     ``forward``, ``recompute``, ``backward`` [s], with the collectives between the chips that share ops. ``parameters`` of the
-    chip; ``activation`` [B] kept from the forward to the backward pass, ``working`` [B] beside it while a pass is at work.
-    ``macs`` (repeated ones too) and memory ``traffic`` [B] of the three passes; ``products``: of the macs those that kernels do,
-    as a fused attention core leaves out what its mask hides. ``exposed`` [s]: by kind, the collectives,
-    which are among the times. ``sharding``: the one that takes least time. ``on_chip``: by pass, the partitions in which a
-    spatial chip runs its kernels.
+    chip; ``activation`` [B] saved from the forward to the backward pass; ``working`` [B] in addition during a pass. ``macs``
+    (recomputed ones included) and memory ``traffic`` [B] of the three passes; ``products``: the macs that kernels execute, as a
+    fused attention core skips what its mask hides. ``exposed`` [s]: by kind, the collectives, which are included in the times.
+    ``sharding``: that of least time. ``on_chip``: by pass, the partitions in which a spatial chip runs its kernels.
     """
 
     forward: float
@@ -72,9 +71,9 @@ class PartCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelCosts(PerPart[PartCosts]):
-    """``boundary``: the layout in which parts meet. ``least`` [s]: by part, the embedding first, what it takes at least in any
-    layout of the boundary and any budget; ``by_boundary`` [layouts] of the same, for each layout of the boundary. ``bound`` [s]:
-    no shardings that fit take less for all layers."""
+    """``boundary``: the layout in which parts meet. ``least`` [s]: by part, the embedding first, a lower bound for any layout
+    of the boundary and any budget; ``by_boundary`` [layouts]: the same for each layout of the boundary. ``bound`` [s]: a
+    lower bound of all layers together under any shardings that fit."""
 
     boundary: Layout
     least: tuple[float, ...] = ()
@@ -82,7 +81,7 @@ class ModelCosts(PerPart[PartCosts]):
     bound: float = 0.0
 
     def on(self, mesh: Mesh, collective: CollectiveTime) -> ModelCosts:
-        """The same over axes of other names, as `Sharding.on`."""
+        """The same costs over axes of other names, as in `Sharding.on`."""
         if mesh == self.embedding.sharding.problem.mesh:
             return self
         first, *layers, last = (replace(part, sharding=part.sharding.on(mesh, collective)) for part in self.parts)
@@ -96,9 +95,8 @@ class ModelCosts(PerPart[PartCosts]):
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """``capacity`` [B] of a chip for weights, with gradients and optimizer state, and kept activations of ``in_flight``
-    microbatches. ``held``: how many of each part the chip has, in the order of the model; one of each unless given.
-    """
+    """``capacity`` [B] of a chip for weights, with gradients and optimizer state, and saved activations of ``in_flight``
+    microbatches. ``held``: the chip's number of each part, in the order of the model; one of each unless given."""
 
     capacity: float
     held: tuple[float, ...] = ()
@@ -109,16 +107,16 @@ def model_costs(
     shape: Transformer,
     microbatch: int,
     sequence: int,
-    terms: Terms,
+    terms: CostTerms,
     recompute: Recompute = Recompute.NONE,
     budget: MemoryBudget | None = None,
-    effort: float = EFFORT,
+    effort: float = EFFORT_LIMIT_ENTRIES,
     solvers: Solvers | None = None,
 ) -> ModelCosts:
-    """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings that take the least time
-    together; layers recompute as ``recompute`` says, embedding and head nothing. ``budget``: what they may take on a chip;
-    ``effort``: entries of tables after which a search for what fits ends, with the gap that is left. ``solvers``: what earlier
-    calls found out.
+    """Costs of the model's parts on ``microbatch`` sequences of ``sequence`` tokens under the shardings of least total time;
+    layers recompute by ``recompute``, embedding and head nothing. ``budget``: memory of a chip. ``effort`` [entries of
+    tables]: limit of a search within a budget, after which the incumbent is returned with its gap. ``solvers``: results of
+    earlier calls.
 
     Raises BadInput: as `sharding_graph`, or a boundary that no part can have; Infeasible: no sharding fits.
     """
@@ -128,14 +126,14 @@ def model_costs(
     counts = part_counts(shape, microbatch, sequence)
     allowed = allowed_layouts(parts[0], terms)
     times = np.stack([np.where(allowed, part.times, math.inf) for part in parts], axis=1)
-    found = _together(parts, counts, times)
+    found = _jointly_fastest(parts, counts, times)
     if found is None:
-        raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "free the splits"))
+        raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "fix fewer splits"))
     if budget and math.fsum(held * each.memory for held, each in zip(_held(parts, budget), found, strict=True)) > budget.capacity:
-        found, _ = _fitting(parts, [part.objective for part in parts], counts, budget, allowed, effort)
+        found, _ = _within_budget(parts, [part.objective for part in parts], counts, budget, allowed, effort)
         known.done += found[0].certificate.effort["entries"]
     costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
-    possible = times[np.isfinite(times).all(axis=1)] * (1 - TOLERANCE)
+    possible = times[np.isfinite(times).all(axis=1)] * (1 - RELATIVE_TOLERANCE)
     return ModelCosts(
         costs[0],
         tuple(zip(costs[1:-1], counts[1:-1], strict=True)),
@@ -151,27 +149,28 @@ def least_along(
     shape: Transformer,
     microbatch: int,
     sequence: int,
-    terms: Terms,
+    terms: CostTerms,
     recompute: Recompute,
     budget: MemoryBudget,
     passes: tuple[NDArray[np.float64], NDArray[np.float64]],
-    effort: float = EFFORT,
+    effort: float = EFFORT_LIMIT_ENTRIES,
     solvers: Solvers | None = None,
     most: NDArray[np.float64] | None = None,
 ) -> tuple[float, ModelCosts]:
-    """No shardings that fit take less [s] for so many forward ``passes`` [parts], and backward passes [parts] with what they
-    repeat; and the costs under those that take the least. ``most`` [parts]: without those under which a chip surely has more
-    parameters of a part. Other arguments and errors as in `model_costs`; Infeasible also: none is left."""
+    """A lower bound [s] of ``passes``, the numbers of forward passes [parts] and of backward passes with recomputation [parts],
+    over all shardings that fit; and the costs under the shardings that attain it. ``most`` [parts]: excludes shardings under
+    which a chip certainly has more parameters of a part. Other arguments and errors as in `model_costs`; Infeasible also:
+    none is left."""
     graphs, known = training_graphs(shape, microbatch, sequence, recompute, terms.fused), solvers or Solvers()
     parts = [known.of(graph, terms).within(terms.weight_bytes, budget.in_flight) for graph in graphs]
     counts = part_counts(shape, microbatch, sequence)
     along = [list(part.along(*each)) for part, *each in zip(parts, *np.maximum(passes, 0.0).tolist(), strict=True)]
     if most is not None:
         for own, part, limit in zip(along, parts, most.tolist(), strict=True):
-            own += part.without(limit)
+            own += part.barring_more_parameters(limit)
     allowed = allowed_layouts(parts[0], terms)
     try:
-        found, bound = _fitting(parts, along, (1,) * len(parts), budget, allowed, effort)
+        found, bound = _within_budget(parts, along, (1,) * len(parts), budget, allowed, effort)
     except BadInput as error:
         # without a limit, some boundary is always possible
         raise error if most is None else Infeasible(error.faults) from error
@@ -185,27 +184,29 @@ def least_layer_times(
     shape: Transformer,
     microbatch: int,
     sequence: int,
-    terms: Terms,
+    terms: CostTerms,
     recompute: Recompute = Recompute.NONE,
     solvers: Solvers | None = None,
     rough: bool = False,
 ) -> NDArray[np.float64]:
-    """[kinds] no sharding of one layer of each kind takes less, wherever parts meet [s]: most of what `model_costs` looks for,
-    for part of the effort. Infinite where no layout is allowed. ``rough``: some per cent below that, for half of the effort.
-    Other arguments and errors as there."""
+    """[kinds] lower bound of one layer of each kind over all shardings and boundaries [s]: close to `model_costs`, for part of
+    the effort. Infinite where no layout is allowed. ``rough``: some per cent lower, for half of the effort. Other arguments
+    and errors as in `model_costs`."""
     known = solvers or Solvers()
     layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
     if rough:
-        return np.array([layer.least.floor for layer in layers]) * (1 - TOLERANCE)
-    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (1 - TOLERANCE)
+        return np.array([layer.least.floor for layer in layers]) * (1 - RELATIVE_TOLERANCE)
+    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (
+        1 - RELATIVE_TOLERANCE
+    )
 
 
 @lru_cache(maxsize=256)
 def training_graphs(
     shape: Transformer, microbatch: int, sequence: int, choice: Recompute, fused: bool
 ) -> tuple[TrainingGraph, ...]:
-    """The parts in their order; layers recompute. Embedding and head, which neither do nor have attention, are the same objects
-    whatever the choices."""
+    """The parts in order; layers recompute. Embedding and head neither recompute nor have attention, and are the same objects
+    for all choices."""
     last = len(part_counts(shape, microbatch, sequence)) - 1
     ways = [(choice, fused) if 0 < place < last else (Recompute.NONE, True) for place in range(last + 1)]
     return tuple(_graph(shape, microbatch, sequence, place, *way) for place, way in enumerate(ways))
@@ -213,7 +214,7 @@ def training_graphs(
 
 @lru_cache(maxsize=1024)
 def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choice: Recompute, fused: bool) -> TrainingGraph:
-    """One part; that of several sequences is that of one with other extents."""
+    """One part; that of several sequences is that of one sequence with other extents."""
     part = _parts(shape, microbatch, sequence)[place]
     if microbatch > 1:
         first = _parts(shape, 1, sequence)[place]
@@ -224,7 +225,7 @@ def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choic
 
 
 @lru_cache(maxsize=256)
-def _parts(shape: Transformer, microbatch: int, sequence: int) -> tuple[Part, ...]:
+def _parts(shape: Transformer, microbatch: int, sequence: int) -> tuple[ModelPart, ...]:
     return tuple(training_model(shape, microbatch, sequence).parts)
 
 
@@ -236,10 +237,10 @@ def part_counts(shape: Transformer, microbatch: int, sequence: int) -> tuple[int
 # --- shardings of all parts ---------------------------------------------------------------------------------------------
 
 
-def _together(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArray[np.float64]) -> list[Sharding] | None:
-    """The shardings that take the least time together, under one layout of the boundary; None if they have none in common.
-    ``times`` [layouts, parts] are lower bounds, so that a layout is taken when its time is below all bounds that are left; where
-    a layout is looked at, they become exact."""
+def _jointly_fastest(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArray[np.float64]) -> list[Sharding] | None:
+    """The shardings of least total time under one layout of the boundary; None if the parts have none in common. ``times``
+    [layouts, parts] are lower bounds, so a layout is optimal when its time is below all other bounds; those of evaluated
+    layouts become exact."""
     weights = np.array(counts, np.float64)
     bounds = times @ weights
     best, chosen = math.inf, None
@@ -251,13 +252,13 @@ def _together(solvers: Sequence[PartSolver], counts: Sequence[int], times: NDArr
             limit = (best - others) / counts[number]
             times[layout, number] = max(times[layout, number], min(limit, solver.time(layout, limit)))
         time = math.fsum(times[layout] * weights)
-        if time < best * (1 - TOLERANCE):
+        if time < best * (1 - RELATIVE_TOLERANCE):
             best, chosen = time, layout
     return None if chosen is None else [solver.fastest(chosen) for solver in solvers]
 
 
-def allowed_layouts(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
-    """The layouts that the boundary may have. Raises BadInput: the one that is given is none."""
+def allowed_layouts(solver: PartSolver, terms: CostTerms) -> NDArray[np.bool_]:
+    """The layouts that the boundary may have. Raises BadInput: the given one is impossible."""
     known = solver.tables.layouts[solver.end]
     if terms.boundary is None:
         return np.ones(len(known.complete), bool)
@@ -265,26 +266,26 @@ def allowed_layouts(solver: PartSolver, terms: Terms) -> NDArray[np.bool_]:
 
 
 def _held(solvers: Sequence[PartSolver], budget: MemoryBudget) -> tuple[float, ...]:
-    """How many of each part a chip has. Raises BadInput: not a number for each."""
+    """Number of each part on a chip. Raises BadInput: not one number per part."""
     if budget.held and len(budget.held) != len(solvers):
         expected = f"{len(solvers)} numbers: embedding, each kind of layer, head"
         raise BadInput(Fault("parts that a chip holds", expected, str(len(budget.held))))
     return budget.held or (1.0,) * len(solvers)
 
 
-def _fitting(
+def _within_budget(
     solvers: Sequence[PartSolver],
-    objectives: Sequence[Sequence[Table]],
+    objectives: Sequence[Sequence[CostTable]],
     counts: Sequence[int],
     budget: MemoryBudget,
     allowed: NDArray[np.bool_],
     effort: float,
 ) -> tuple[list[Sharding], float]:
-    """The shardings that take the least of the ``objectives`` of the parts, times their ``counts``, among those that fit
-    together, and a bound of that [s]: all parts as one problem, in which the layout of the boundary is a variable that they
-    share. Raises Infeasible: none fits."""
+    """The shardings with the least sum of the ``objectives`` of the parts, times their ``counts``, among those that fit
+    together; and a lower bound of that sum [s]. All parts are one problem, in which the layout of the boundary is a shared
+    variable. Raises Infeasible: none fits."""
     boundary, held = "boundary", _held(solvers, budget)
-    times, uses = [Table((boundary,), np.where(allowed, 0.0, math.inf))], list[Table]()
+    times, uses = [CostTable((boundary,), np.where(allowed, 0.0, math.inf))], list[CostTable]()
     for number, (solver, objective, count, many) in enumerate(zip(solvers, objectives, counts, held, strict=True)):
         times += solver.renamed(objective, number, count, boundary)
         uses += solver.renamed(solver.tables.memory, number, many, boundary)
@@ -294,15 +295,15 @@ def _fitting(
 
     where = f"memory of {', '.join(solver.graph.workload.name for solver in solvers)}"
     check_fits(uses, budget.capacity, where, describe)
-    best = least(times, uses, budget.capacity, where, describe, effort=effort)
+    best = constrained_minimum(times, uses, budget.capacity, where, describe, effort=effort)
     found = []
     for number, solver in enumerate(solvers):
         names = {name for item in (*solver.tables.time, *solver.tables.memory) for name in item.variables}
         values = {name: best.values[boundary if name == solver.variable else f"{number} {name}"] for name in names}
         time, memory = cost(solver.tables.time, values), cost(solver.tables.memory, values)
-        # each part has the gap of all of them
+        # each part gets the relative gap of the sum
         bound = time * best.bound / best.cost if best.cost else time
-        found.append(decoded(solver.tables, Least(values, time, memory, bound, best.nodes, best.entries)))
+        found.append(decoded(solver.tables, ConstrainedMinimum(values, time, memory, bound, best.nodes, best.entries)))
     return found, best.bound
 
 
@@ -310,7 +311,7 @@ def _fitting(
 
 
 def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> PartCosts:
-    """What a part costs under a sharding, of ``in_flight`` microbatches that are kept."""
+    """Costs of a part under a sharding, with ``in_flight`` microbatches saved."""
     graph = solver.graph
     times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
     exposed: dict[CollectiveKind, list[float]] = {}
@@ -318,8 +319,8 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
     makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
     for number, op in enumerate(sharding.ops):
         at[number].append(op.time)
-    for move in sharding.moves:
-        # what changes its layout as it leaves the graph does so in the pass of its maker
+    for move in sharding.redistributions:
+        # outputs are redistributed in the pass of their producer
         when = at[move.at if move.reader else makers.get(move.tensor, 0)]
         for step in move.steps:
             when.append(step.time)
@@ -332,7 +333,7 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
         recompute=passes["recompute"],
         backward=passes["backward"],
         parameters=math.fsum(_local(graph, name, sharding.ends[name], sharding) for name in graph.weights),
-        activation=sharding.kept_memory / in_flight,
+        activation=sharding.saved_memory / in_flight,
         working=_working(graph, sharding),
         macs=macs,
         products=products,
@@ -343,12 +344,12 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
 
 
 def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float]:
-    """Of a chip, in all passes: multiply-accumulates of its ops, those that its kernels do, and memory traffic [B]."""
+    """Of a chip, in all passes: multiply-accumulates of its ops, those that its kernels execute, and memory traffic [B]."""
     macs, products, traffic = list[float](), list[float](), list[float]()
     work = solver.graph.workload
     for op, item in zip(work.ops, sharding.ops, strict=True):
         extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
-        local = local_extents(extents, [way.split for way in item.ways], sharding.problem.mesh)
+        local = local_extents(extents, [way.split for way in item.strategy], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
         for task in op_tasks(solver.graph, op, local, solver.costs.gradient):
@@ -359,7 +360,7 @@ def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float
 
 
 def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding) -> int:
-    """Elements of a tensor on the chip that has most."""
+    """Elements of a tensor on the chip with most."""
     work = graph.workload
     extents = {dim: work.dims[dim] for dim in work.tensors[tensor].dims}
     splits = [item.dim if isinstance(item, Shard) else "" for item in layout]
@@ -367,15 +368,15 @@ def _local(graph: TrainingGraph, tensor: str, layout: Layout, sharding: Sharding
 
 
 def _working(graph: TrainingGraph, sharding: Sharding) -> float:
-    """Most bytes that a pass has in memory at once, besides weights, their gradients and what is kept: tensors from the op that
-    makes them to the last that reads them, and copies in another layout for the op that reads these."""
+    """Peak bytes of a pass, other than weights, their gradients and saved tensors: tensors from their producer to their last
+    reader, and copies in another layout for the op that reads them."""
     work = graph.workload
-    lying = {**sharding.ends, **sharding.kept}
+    layouts = {**sharding.ends, **sharding.saved}
     found = []
     for op, item, alive in zip(work.ops, sharding.ops, lifetimes(graph), strict=True):
-        lying = {name: tuple(way.writes[place] for way in item.ways) for place, name in enumerate(op.outputs)} | lying
-        wanted = {name: tuple(way.reads[place] for way in item.ways) for place, name in enumerate(op.inputs)}
-        copies = (name for name in wanted if name in graph.stored and wanted[name] != lying[name])
-        lies = [*((name, lying[name]) for name in alive), *((name, wanted[name]) for name in copies)]
-        found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in lies))
+        layouts = {name: tuple(way.writes[place] for way in item.strategy) for place, name in enumerate(op.outputs)} | layouts
+        wanted = {name: tuple(way.reads[place] for way in item.strategy) for place, name in enumerate(op.inputs)}
+        copies = (name for name in wanted if name in graph.stored and wanted[name] != layouts[name])
+        held = [*((name, layouts[name]) for name in alive), *((name, wanted[name]) for name in copies)]
+        found.append(sum(_local(graph, name, layout, sharding) * work.tensors[name].word for name, layout in held))
     return float(max(found))

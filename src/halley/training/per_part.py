@@ -1,4 +1,4 @@
-"""One of something for each part of a model."""
+"""A value for each part of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PerPart(Generic[T]):
-    """``blocks``: each kind of layer, in order, with the number of layers of it.
+    """``blocks``: each kind of layer, in order, with its number of layers.
 
     >>> each = PerPart("e", (("dense", 3), ("experts", 58)), "h")
     >>> each.parts, each.counts, each.layers
@@ -28,15 +28,15 @@ class PerPart(Generic[T]):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many there are of each part."""
+        """Number of each part."""
         return 1, *self.layers, 1
 
     @property
     def counted(self) -> tuple[tuple[T, int], ...]:
-        """All parts in the order of the model, with how many there are of each."""
+        """All parts in the order of the model, with their numbers."""
         return (self.embedding, 1), *self.blocks, (self.head, 1)
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """How many layers there are of each kind."""
+        """Number of layers of each kind."""
         return tuple(count for _, count in self.blocks)

@@ -1,7 +1,7 @@
-"""Plans of training as values: what is asked, how a model is laid out over a system, what that costs, and what a search found.
+"""Training plans as values: the problem, the distribution of a model over a system, its costs, and the result of a search.
 
-A plan says everything that an iteration's time follows from. Names such as tensor or sequence parallelism are read off its
-shardings (`halley.sharding.text`); nothing here knows them.
+A plan determines an iteration's time. Names such as tensor or sequence parallelism are derived from its shardings
+(`halley.sharding.text`); nothing here uses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import RECIPES, Recipe, Sharded
-from halley.pipeline.schedule import Pipeline, Schedule
+from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, degree
 from halley.sharding.layouts import Layout
@@ -29,23 +29,23 @@ from halley.training.part_costs import ModelCosts
 from halley.workloads.transformer import Transformer
 
 HOST = "the host's memory"
-"""What the memory of the node's processors is called."""
+"""Name of the memory of the node's processors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What the user has decided; None and empty: the search decides.
+    """What the user has fixed; None and empty: the search decides.
 
     ``data``, ``stages``, ``model`` [ranks]: degrees of the three roles. ``microbatch`` [sequences]. ``chunks`` per stage.
-    ``axes``: by axis, the ranks of it that each role has; roles that are not named have 1. ``splits``: by op, the dims that
-    axes split; ``boundary``: the layout in which parts meet.
+    ``axes``: by axis, the ranks of each role; roles that are not named have 1. ``splits``: by op, the dims that axes split;
+    ``boundary``: the layout in which parts meet.
     """
 
     data: int | None = None
     stages: int | None = None
     model: int | None = None
     microbatch: int | None = None
-    schedule: Schedule | None = None
+    schedule: PipelineSchedule | None = None
     chunks: int | None = None
     recompute: Recompute | None = None
     sharded: Sharded | None = None
@@ -57,7 +57,7 @@ class Fixed:
 
 
 class Tier(NamedTuple):
-    """A memory that tensors may live in: its ``name``, capacity [B], and bandwidth [B/s] from where kernels are."""
+    """A memory for tensors: its ``name``, capacity [B], and bandwidth [B/s] to the kernels."""
 
     name: str
     capacity: float
@@ -68,9 +68,9 @@ class Tier(NamedTuple):
 class TrainingProblem:
     """A model, the system that trains it, the ``batch`` [sequences] of an iteration, of ``sequence`` [tokens] each.
 
-    ``efficiency``: how near kernels come to the chip's data sheet. ``libraries``: by axis, what its communication library was
-    measured to take. ``recipe``: bytes per parameter. ``fixed``: what the user has decided. ``whole``: no axis is cut between
-    roles. ``home``: the memory of a chip that tensors live in, of those in ``homes``; "" is the last of them.
+    ``efficiency``: shares of the chip's data sheet that kernels reach. ``libraries``: by axis, measured times of its
+    communication library. ``recipe``: bytes per parameter. ``fixed``: what the user has fixed. ``whole``: no axis is split
+    between roles. ``home``: the memory of a chip that holds the tensors, one of ``homes``; "" is the last of them.
     """
 
     shape: Transformer
@@ -91,12 +91,13 @@ class TrainingProblem:
 
     @property
     def homes(self) -> tuple[str, ...]:
-        """Memories of a chip that tensors may live in, the nearest first; not those through which kernels hand them on."""
+        """Memories of a chip that can hold the tensors, the nearest first; not those through which kernels stream to each
+        other."""
         return tuple(tier.name for tier in self.system.tiers if tier.name not in self.system.chip.streams)
 
     @property
     def chip(self) -> Chip:
-        """The chip from the memory inwards that tensors live in: what is further out, passes do not touch."""
+        """The chip from the memory that holds the tensors inwards; passes do not use memories further out."""
         chip, name = self.system.chip, self.memory.name
         first, *inner = chip.levels[chip.depth(name) :]
         if first is chip.levels[0] and first.memories[0].name == name:
@@ -105,12 +106,12 @@ class TrainingProblem:
 
     @property
     def memory(self) -> Tier:
-        """Where tensors live."""
+        """The memory that holds the tensors."""
         return self._tier(self.home or self.homes[-1])
 
     @property
     def second(self) -> Tier | None:
-        """Where the optimizer's state may live instead: the chip's next memory, behind its last one the host's."""
+        """The tier to which the optimizer's state may be offloaded: the chip's next memory, or the host's after its last one."""
         place = self.homes.index(self.memory.name) + 1
         if place < len(self.homes):
             return self._tier(self.homes[place])
@@ -136,15 +137,15 @@ class TrainingProblem:
 class Plan:
     """How a model is trained on a system.
 
-    ``assignment``: each axis cut between the roles. ``microbatch`` [sequences]. ``sharded``: what data-parallel ranks share out
-    (ZeRO). ``offload``: a second tier keeps the optimizer's state. ``fused``: attention is one kernel, forward and backward.
-    ``layers`` [chunks]: how many of the model's layers each chunk has, in the order of the model; the first has the embedding
-    as well, the last the head.
+    ``assignment``: the split of each axis between the roles. ``microbatch`` [sequences]. ``sharded``: what is sharded over
+    data-parallel ranks (ZeRO). ``offload``: a second tier holds the optimizer's state. ``fused``: attention is one kernel,
+    forward and backward. ``layers`` [chunks]: number of the model's layers in each chunk, in the order of the model; the first
+    also has the embedding, the last the head.
     """
 
     assignment: Assignment
     microbatch: int
-    pipeline: Pipeline
+    pipeline: TrainingPipeline
     recompute: Recompute
     sharded: Sharded
     offload: bool
@@ -164,7 +165,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """Collectives or transfers of one role that work waits for, in an iteration [s], on the stage that is done last. ``kind``:
+    """Collectives or transfers of one role that work waits for, in an iteration [s], on the stage that finishes last. ``kind``:
     of collective, or ``transfer`` between stages."""
 
     role: Role
@@ -175,7 +176,7 @@ class Exposed:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Equal collectives of one role, or sends between stages, that a chip takes part in during an iteration: ``kind`` of
-    collective or ``transfer``, over ``axes``, ``count`` of them, each of so many ``bytes`` as the kind counts them
+    collective or ``transfer``, over ``axes``; ``count`` of them; ``bytes`` of each by the convention of the kind
     (`halley.network.time.collective.CONVENTIONS`); ``sent`` [B]: by axis, what the chip sends in one."""
 
     role: Role
@@ -192,9 +193,9 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What a chip asks of one resource in an iteration: ``demand`` of ``capacity`` per second, in ``unit`` (op or B). ``parts``:
-    of the demand, by what asks for it. Level by level these are the roofs of the hierarchical roofline."""
+class ResourceLoad:
+    """Demand of a chip on one resource in an iteration: ``demand``, and ``capacity`` per second, in ``unit`` (op or B).
+    ``parts``: of the demand, by cause. Level by level these are the roofs of the hierarchical roofline."""
 
     resource: str
     demand: float
@@ -203,27 +204,26 @@ class Load:
     parts: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, resource: str, parts: Mapping[str, float], capacity: float) -> Load:
-        """Bytes that several ask for; those that ask for none are left out."""
+    def of(cls, resource: str, parts: Mapping[str, float], capacity: float) -> ResourceLoad:
+        """Bytes by cause; causes without bytes are omitted."""
         return cls(resource, sum(parts.values()), capacity, "B", {name: size for name, size in parts.items() if size})
 
     @property
     def time(self) -> float:
-        """Least time that the resource alone would take [s]."""
+        """Least time of the resource [s]."""
         return self.demand / self.capacity
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """What an iteration of a plan takes.
+    """Costs of an iteration of a plan.
 
-    ``account`` [s]: where the time of the stage that is done last goes; its parts add up to ``time``
-    (`halley.pipeline.iteration.Iteration`). ``memory`` [B], by stage and by what it holds, of a chip at its peak, and
-    ``offloaded`` [B] by stage in the ``second`` tier; ``capacity`` [B] of the ``tier`` that the rest is in.
-    ``parts``: of the model, with their shardings. ``exposed``: collectives that work waits for. ``traffic``: what a chip of the
-    busiest stage sends, and ``loads``: demand and capacity of each of its resources.
-    ``model_work``, ``hardware_work`` [op] of all chips: of the model alone, and with what is computed twice. ``peak`` [op/s] of
-    all chips. ``tokens`` of an iteration. ``bill``: price and power of the system.
+    ``account`` [s]: breakdown of the time of the stage that finishes last; its parts add up to ``time``
+    (`halley.pipeline.iteration.Iteration`). ``memory`` [B]: peak of a chip, by stage and content; ``offloaded`` [B]: by stage,
+    in the ``second`` tier; ``capacity`` [B] of the ``tier`` that holds the rest. ``parts``: of the model, with their shardings.
+    ``exposed``: collectives that work waits for. ``traffic``: what a chip of the busiest stage sends; ``loads``: demand and
+    capacity of each of its resources. ``model_work``, ``hardware_work`` [op] of all chips: of the model alone, and with
+    recomputation. ``peak`` [op/s] of all chips. ``tokens`` of an iteration. ``bill``: price and power of the system.
     """
 
     time: float
@@ -236,7 +236,7 @@ class PlanCost:
     parts: ModelCosts
     exposed: tuple[Exposed, ...]
     traffic: tuple[Traffic, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[ResourceLoad, ...]
     model_work: float
     hardware_work: float
     peak: float
@@ -250,12 +250,12 @@ class PlanCost:
 
     @property
     def utilisation(self) -> float:
-        """Share of the peak rate that goes into the model's work (model FLOPs utilisation)."""
+        """Share of the peak rate used for the model's work (model FLOPs utilisation)."""
         return float(utilisation(self.model_work, self.time, self.peak))
 
     @property
     def hardware_utilisation(self) -> float:
-        """Share of the peak rate in use, repeated work too (hardware FLOPs utilisation)."""
+        """Share of the peak rate in use, with recomputation (hardware FLOPs utilisation)."""
         return float(utilisation(self.hardware_work, self.time, self.peak))
 
     @property
@@ -271,13 +271,12 @@ class PlanCost:
 
     @property
     def splitting(self) -> frozenset[str]:
-        """The axes along which some part of the model has its matrices split."""
+        """The axes along which matrices of some part of the model are split."""
         return frozenset(axis for sharding in self.shardings.values() for axis in splitting_axes(sharding))
 
     @property
     def parallelisms(self) -> Mapping[str, tuple[str, ...]]:
-        """By part of an axis that splits ops, the names of what it is used for (TP, SP, CP, EP, ...), over all parts of the
-        model."""
+        """By axis that splits ops, the names of its uses (TP, SP, CP, EP, ...), over all parts of the model."""
         found: dict[str, set[str]] = {}
         splitting = self.splitting
         for sharding in self.shardings.values():
@@ -288,8 +287,8 @@ class PlanCost:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another plan: the best of its like. ``slower`` [s]: by part of the account, what it takes longer than the best plan, the
-    largest differences first; negative where it takes less. ``changes``: what is different, in words."""
+    """Another plan: the best of its kind. ``slower`` [s]: by part of the account, by how much it exceeds the best plan, the
+    largest differences first; negative where it is faster. ``changes``: what differs, in words."""
 
     plan: Plan
     cost: PlanCost
@@ -299,11 +298,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The best plan of a problem, what it costs, the fastest plans found of other kinds in the order of their times, and the
-    proof: no plan takes less than its bound [s], under any sharding.
+    """The best plan of a problem, its costs, the fastest plans found of other kinds in the order of their times, and the proof:
+    no plan takes less than its bound [s], under any sharding.
 
-    What may stand between these: no plan that was not timed takes less than ``untimed`` [s], none that did not fit with the
-    shardings that were tried less than ``unfit`` [s].
+    Other plans may be between these: none that was not timed takes less than ``untimed`` [s]; none that did not fit with the
+    shardings tried takes less than ``unfit`` [s].
     """
 
     problem: TrainingProblem

@@ -1,8 +1,8 @@
-"""Least times of products on any number of chips: of all ways to share one out, the fastest by the times of the kernels.
+"""Least times of products on any number of chips: the fastest of all splits, by the times of the kernels.
 
-Ceilings of tiles and waves over cores make a share of a product longer than its share of the work; how much depends on which
-dims are split. A product has few dims, and the ways to split them over some ranks are few enough to time them all. So its least
-time is known, and by how much it exceeds at least what its local work takes at the rates of the chip, however it is split.
+Ceilings of tiles, and waves over cores, make a part of a product longer than its share of the work; by how much depends on the
+dims that are split. A product has few dims, and few enough splits over some ranks to time them all. So its least time is known,
+and by how much it exceeds the time of its local work at the rates of the chip at least, over all splits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from halley.ir.workload import Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts, op_tasks
-from halley.training.part_bounds import ModelBound, PartBound, Rates, least_time, start_time
+from halley.training.part_bounds import ModelBound, PartBound, RateTimes, least_time, start_time
 
-BATCH = "b"
+BATCH_DIM = "b"
 """The dim of the sequences of a microbatch."""
 
 
 @dataclass(slots=True, eq=False)
 class ProductBounds:
-    """Raises the bounds of a model's parts to what their products take at least on a chip. ``gradient`` [B]: as in `OpCosts`.
-    Products that are alike are timed once."""
+    """Raises the bounds of a model's parts to the least times of their products on a chip. ``gradient`` [B]: as in `OpCosts`.
+    Equal products are timed once."""
 
     chip: Machine
     efficiency: Efficiency
@@ -38,7 +38,7 @@ class ProductBounds:
     _known: dict[object, LeastTimes] = field(default_factory=dict)
 
     def raised(self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number) -> ModelBound:
-        """The bounds with products no faster than their kernels; ``graphs``: of the parts, in their order."""
+        """The bounds with products no faster than their kernels; ``graphs``: of the parts in order."""
         found = [self._part(part, graph, microbatch, ranks) for part, graph in zip(bound.parts, graphs, strict=True)]
         blocks = tuple(zip(found[1:-1], bound.layers, strict=True))
         return ModelBound(found[0], blocks, found[-1])
@@ -53,17 +53,17 @@ class ProductBounds:
         return replace(bound, **{name: getattr(bound, name) + total(each) for name, each in more.items()})
 
     def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
-        """How much longer a product takes than its share of the work, and how much more than launches it takes beyond its local
-        work."""
-        share, work = graph.shares[op.name], graph.workload
-        tasks = op_tasks(graph, op, {**work.dims, BATCH: microbatch}, self.gradient)
+        """By how much a product's least time exceeds its share of the work, and by how much its excess over the local work
+        exceeds launches."""
+        share, work = graph.contributions[op.name], graph.workload
+        tasks = op_tasks(graph, op, {**work.dims, BATCH_DIM: microbatch}, self.gradient)
         if op.kind is not OpKind.CONTRACT or share.core is not None or not tasks:
             return LeastTimes(0.0, 0.0)
         role = roles(work, op)
         extents = tuple(work.dims[dim] for dim in op.dims)
         types = tuple(work.tensors[name].dtype for name in (*op.inputs, *op.outputs))
         places = tuple(tuple(map(op.dims.index, dims)) for dims in (role.rows, role.columns, role.reduced, role.batch))
-        batch = op.dims.index(BATCH) if BATCH in op.dims else -1
+        batch = op.dims.index(BATCH_DIM) if BATCH_DIM in op.dims else -1
         merged = tuple(tuple(work.dims[dim] for dim in work.op(name).dims) for name in share.merged)
         asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
         key = extents, types, places, batch, bool(share.summed), merged, asked
@@ -77,7 +77,7 @@ class ProductBounds:
 
 
 class LeastTimes(NamedTuple):
-    """Of all ways to split a product: its least ``time`` [s]; the least ``excess`` [s] of its time over that of its local work at
+    """Over all splits of a product: its least ``time`` [s]; the least ``excess`` [s] of its time over that of its local work at
     the rates of the chip."""
 
     time: Number
@@ -87,16 +87,16 @@ class LeastTimes(NamedTuple):
 def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
     """Of a product over ``ranks`` with ``microbatch`` sequences; numbers or arrays that broadcast.
 
-    Every dim is split into any number of parts, as long as all of them together divide the ranks.
+    Every dim is split into any number of parts, as long as the product of these numbers divides the ranks.
     """
     sizes, size = np.unique(np.asarray(ranks, np.int64), return_inverse=True)
     batches, batch = np.unique(np.asarray(microbatch, np.int64), return_inverse=True)
     splits = np.array(sorted({each for count in sizes.tolist() for each in _splits(count, len(op.dims))}), np.int64)
     extents = {dim: np.ceil(costs.graph.workload.dims[dim] / splits[:, n])[None, :] for n, dim in enumerate(op.dims)}
-    if BATCH in op.dims:
-        extents[BATCH] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH)])
+    if BATCH_DIM in op.dims:
+        extents[BATCH_DIM] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH_DIM)])
     times = np.broadcast_to(costs.times(op, extents), (len(batches), len(splits)))
-    rates = Rates(costs.graph, costs.chip, costs.efficiency, costs.gradient).times(op, extents)
+    rates = RateTimes(costs.graph, costs.chip, costs.efficiency, costs.gradient).times(op, extents)
     shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
     rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
     found = []
@@ -107,7 +107,7 @@ def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Numbe
 
 
 def _least_by_size(times: NDArray[np.float64], parts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[batches, sizes] the least of the ``times`` [batches, splits] of all splits whose ``parts`` [splits] divide a size."""
+    """[batches, sizes] the least of the ``times`` [batches, splits] over all splits whose ``parts`` [splits] divide a size."""
     order = np.argsort(parts, kind="stable")
     counts, starts = np.unique(parts[order], return_index=True)
     by_count = np.minimum.reduceat(times[:, order], starts, axis=1)
@@ -116,7 +116,7 @@ def _least_by_size(times: NDArray[np.float64], parts: NDArray[np.int64], sizes: 
 
 @lru_cache(maxsize=4096)
 def _splits(ranks: int, dims: int) -> tuple[tuple[int, ...], ...]:
-    """All parts of each dim whose product divides the ranks."""
+    """All numbers of parts of each dim whose product divides the ranks."""
     divisors = [each for each in range(1, ranks + 1) if ranks % each == 0]
     return tuple(_extended((), ranks, dims, tuple(divisors)))
 

@@ -1,4 +1,4 @@
-"""Where a plan search gets the costs of a model's parts: shardings of its graphs, and bounds of them."""
+"""Source of the costs of a model's parts for a plan search: shardings of its graphs, and bounds of them."""
 
 from __future__ import annotations
 
@@ -12,69 +12,69 @@ from numpy.typing import NDArray
 from halley.formulas.numbers import Number
 from halley.kernels.machine import Machine, machine
 from halley.sharding.communication import Communication
-from halley.training.axis_bounds import AxisBounds, Way
+from halley.training.axis_bounds import AxisBounds, GraphVariant
 from halley.training.kernels import TrainingGraph
 from halley.training.part_bounds import ModelBound, model_bound
 from halley.training.part_costs import MemoryBudget, ModelCosts, least_along, least_layer_times, model_costs, training_graphs
-from halley.training.part_solvers import Solvers, Terms
+from halley.training.part_solvers import CostTerms, Solvers
 from halley.training.plan import TrainingProblem
 from halley.training.product_bounds import ProductBounds
 
 Floats = NDArray[np.float64]
 
 Passes = tuple[Floats, Floats]
-"""[parts] forward passes, and backward passes."""
+"""[parts] figures of forward passes, and of backward passes with recomputation: numbers of them, or times [s]."""
 
-SQUEEZING = 1 << 27
-"""How long shardings that fit are looked for, at most, before the best so far is taken, in entries of tables: some tenths of a
-second; a gap is left then."""
+BUDGET_SEARCH_ENTRIES = 1 << 27
+"""Effort limit of a search for shardings within a memory budget, in entries of tables: some tenths of a second; a gap may
+remain."""
 
 
 class CostModel(Protocol):
-    """Costs of a model's parts. The calls are told the chips that share each op, the sequences of a microbatch, and the way."""
+    """Costs of a model's parts. Arguments: the chips that share each op, the sequences of a microbatch, and the graph variant."""
 
     @property
     def spent(self) -> int:
-        """What was done so far, in entries of tables that are joined: the same on every machine."""
+        """Work so far, in entries of joined tables: equal on every machine."""
 
     def costs(
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        variant: GraphVariant,
         budget: MemoryBudget | None = None,
         resident: float | None = None,
     ) -> ModelCosts:
-        """Of the shardings that take the least time and fit in ``budget``, with ``resident`` bytes of each parameter on the chip.
-        Raises Infeasible: none fits."""
+        """Costs under the shardings of least time that fit in ``budget``, with ``resident`` bytes of each parameter on the
+        chip. Raises Infeasible: none fits."""
 
     def along(
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        variant: GraphVariant,
         passes: Passes,
         budget: MemoryBudget,
         resident: float,
         most: Floats | None = None,
     ) -> tuple[float, ModelCosts] | None:
-        """No shardings that fit take less [s] for so many forward and backward passes of each part, and the costs under those
-        that take the least; None where that is not known. ``most`` [parts]: only those are asked for under which a chip has so
-        many parameters of each part at most; others may count as well. Raises as `costs`."""
+        """A lower bound [s] of the numbers of forward and backward passes of each part, over all shardings that fit, and the
+        costs under those that attain it; None where it is not known. ``most`` [parts]: only shardings with at most so many
+        parameters of each part on a chip have to count; others may. Raises as `costs`."""
 
-    def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
-        """No sharding over so many ranks costs less, in any field; numbers and arrays."""
+    def bound(self, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
+        """Lower bounds of every field over all shardings over so many ranks; numbers and arrays."""
 
-    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """The same with better bounds of times, for more effort, if there are any."""
 
-    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
-        """Better and better bounds of a microbatch through one layer of each kind [kinds] [s], beside the ``excess`` in `bound`,
-        for less effort than `layers`."""
+    def tighter(self, communication: Communication, microbatch: int, variant: GraphVariant) -> Iterable[Floats]:
+        """Increasingly better bounds of a microbatch through one layer of each kind [kinds] [s], to which the ``excess`` of
+        `bound` is added; for less effort than `layers`."""
 
-    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
-        """[kinds] what a microbatch through one layer of each kind takes at least [s], for less effort than `costs`; ``rough``:
-        for still less, and no more than without."""
+    def layers(self, communication: Communication, microbatch: int, variant: GraphVariant, rough: bool = False) -> Floats:
+        """[kinds] lower bounds of a microbatch through one layer of each kind [s], for less effort than `costs`; ``rough``:
+        lower bounds for even less effort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,65 +102,67 @@ class ShardedModel:
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        variant: GraphVariant,
         budget: MemoryBudget | None = None,
         resident: float | None = None,
     ) -> ModelCosts:
         """As in `CostModel`."""
-        problem, terms = self.problem, self.terms(communication, way, resident)
-        return model_costs(problem.shape, microbatch, problem.sequence, terms, way.recompute, budget, SQUEEZING, self.solvers)
+        problem, terms = self.problem, self.terms(communication, variant, resident)
+        return model_costs(
+            problem.shape, microbatch, problem.sequence, terms, variant.recompute, budget, BUDGET_SEARCH_ENTRIES, self.solvers
+        )
 
     def along(
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        variant: GraphVariant,
         passes: Passes,
         budget: MemoryBudget,
         resident: float,
         most: Floats | None = None,
     ) -> tuple[float, ModelCosts] | None:
         """As in `CostModel`."""
-        problem, terms = self.problem, self.terms(communication, way, resident)
-        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, budget, passes
-        return least_along(*given, SQUEEZING, self.solvers, most)
+        problem, terms = self.problem, self.terms(communication, variant, resident)
+        given = problem.shape, microbatch, problem.sequence, terms, variant.recompute, budget, passes
+        return least_along(*given, BUDGET_SEARCH_ENTRIES, self.solvers, most)
 
-    def terms(self, communication: Communication, way: Way, resident: float | None = None) -> Terms:
-        """On what parts are costed, kernel by kernel."""
+    def terms(self, communication: Communication, variant: GraphVariant, resident: float | None = None) -> CostTerms:
+        """The terms for costs of parts, kernel by kernel."""
         problem = self.problem
-        return Terms(
+        return CostTerms(
             communication.mesh,
             communication.model,
             self.chip,
             problem.efficiency,
             problem.recipe,
-            way.fused,
+            variant.fused,
             boundary=problem.fixed.boundary,
             splits=problem.fixed.splits,
             resident=resident,
         )
 
-    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
+    def layers(self, communication: Communication, microbatch: int, variant: GraphVariant, rough: bool = False) -> Floats:
         """As in `CostModel`."""
-        problem, terms = self.problem, self.terms(communication, way)
-        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, way.recompute, self.solvers, rough)
+        problem, terms = self.problem, self.terms(communication, variant)
+        found = least_layer_times(problem.shape, microbatch, problem.sequence, terms, variant.recompute, self.solvers, rough)
         # where none is possible, `costs` says why
         return np.where(np.isfinite(found), found, 0.0)
 
-    def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+    def bound(self, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """As in `CostModel`: kernels at the rates of the chip."""
         problem = self.problem
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
-        return model_bound(*given, way.recompute, way.fused, problem.recipe)
+        return model_bound(*given, variant.recompute, variant.fused, problem.recipe)
 
-    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """As in `CostModel`: products are no faster than their kernels."""
-        return self.products.raised(bound, self._graphs(way), microbatch, ranks)
+        return self.products.raised(bound, self._graphs(variant), microbatch, ranks)
 
-    def _graphs(self, way: Way) -> tuple[TrainingGraph, ...]:
+    def _graphs(self, variant: GraphVariant) -> tuple[TrainingGraph, ...]:
         """Of the parts, for one sequence."""
-        return training_graphs(self.problem.shape, 1, self.problem.sequence, way.recompute, way.fused)
+        return training_graphs(self.problem.shape, 1, self.problem.sequence, variant.recompute, variant.fused)
 
-    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
+    def tighter(self, communication: Communication, microbatch: int, variant: GraphVariant) -> Iterable[Floats]:
         """As in `CostModel`."""
-        return self.axes.tighter(communication, microbatch, way)
+        return self.axes.tighter(communication, microbatch, variant)

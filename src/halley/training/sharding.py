@@ -1,4 +1,4 @@
-"""The sharding problem of a layer with its backward: which ops are split alike, and which tensors lie alike."""
+"""The sharding problem of a layer with its backward pass: ops with equal splits, and tensors with equal layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halley.sharding.solve import KernelTime, ShardingProblem
 
 
 def tied_products(found: Differentiated) -> tuple[tuple[str, ...], ...]:
-    """Each product of the forward graph with those of its backward, which walk the same dims, and with its own repetition.
+    """Each product of the forward graph with those of its backward pass over the same dims, and with its own repetition.
 
     >>> from halley.rewrite.backward import backward
     >>> from halley.workloads.gemm import gemm
@@ -40,15 +40,15 @@ def training_problem(
     layouts: Mapping[str, Layout] | None = None,
     splits: Mapping[str, Mapping[str, str]] | None = None,
     in_flight: float = 1.0,
-    alike: tuple[tuple[str, ...], ...] = (),
-    together: tuple[tuple[str, ...], ...] = (),
-    once: Mapping[str, int] | None = None,
+    same_split: tuple[tuple[str, ...], ...] = (),
+    same_layout: tuple[tuple[str, ...], ...] = (),
+    runs_per_change: Mapping[str, int] | None = None,
 ) -> ShardingProblem:
-    """The problem of a layer that follows and is followed by its like.
+    """The problem of a layer between equal layers.
 
-    ``weights``: by input, bytes per element with gradient and optimizer state; a weight lies as its gradient does. ``passes``: by
-    output, the input of the next layer that it is; both lie alike, and so do their gradients. ``together``: what else does.
-    Others as in `ShardingProblem`.
+    ``weights``: by input, bytes per element with gradient and optimizer state; a weight has the layout of its gradient.
+    ``passes``: by output, the input of the next layer that it becomes; both have one layout, and so do their gradients.
+    ``same_layout``: further groups of equal layouts. Others as in `ShardingProblem`.
 
     Raises BadInput: names that the graph lacks; as `ShardingProblem`.
     """
@@ -75,10 +75,10 @@ def training_problem(
         layouts=layouts or {},
         splits=splits or {},
         tied=tied_products(found),
-        alike=alike,
-        together=tuple(tuple(dict.fromkeys(group)) for group in (*same, *together)),
+        same_split=same_split,
+        same_layout=tuple(tuple(dict.fromkeys(group)) for group in (*same, *same_layout)),
         weights=weights,
-        once=once or {},
+        runs_per_change=runs_per_change or {},
         backward=first,
         in_flight=in_flight,
     )

@@ -18,7 +18,7 @@ from halley.dfmodel.plan import DFModelResult
 from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphPlan
 from halley.ir.text import to_text
-from halley.search.result import Result, Solution
+from halley.mapping.result import Result, Solution
 from halley.training.plan import TrainingResult
 from halley.verify.findings import Finding, Progress
 from halley.verify.mapping import (

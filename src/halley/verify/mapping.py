@@ -22,11 +22,11 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
+from halley.mapping.optimise import objective_value, optimise
+from halley.mapping.problem import Objective, Problem
 from halley.rewrite import legality
-from halley.search.optimise import objective_value, optimise
-from halley.search.problem import Objective, Problem
-from halley.simulate.beginning import affordable
 from halley.simulate.simulation import simulate
+from halley.simulate.truncation import truncated_to_tasks
 from halley.units import format_energy, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, close, differences
 from halley.verify.plain import plain
@@ -158,7 +158,7 @@ def proof_finding(name: str, proof: Proof, objective: str, cost: Estimate) -> Fi
 
 def time_finding(name: str, workload: Workload, chip: Chip, plan: Node) -> Finding:
     """The time by event simulation, which shares no code for counting or timing with the formulas, beside theirs."""
-    small = affordable(workload, plan, TASKS)
+    small = truncated_to_tasks(workload, plan, TASKS)
     if small.iterations and (faults := legality.faults(small.tree, small.workload, chip)):
         return Finding(
             name, SIMULATED, None, f"too long to simulate, and no mapping when cut to its first iterations: {faults[0]}"

@@ -21,14 +21,14 @@ from halley.execute.arithmetic import evaluate
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Shard
 from halley.ir.workload import Op, OpKind, Workload
-from halley.sharding.layouts import Layout, Mesh, Step
-from halley.sharding.solution import Move, Sharding
+from halley.sharding.layouts import CollectiveStep, Layout, Mesh
+from halley.sharding.solution import Redistribution, Sharding
 
 Member = tuple[int, ...]
 Array = NDArray[Any]
 Parts = dict[Member, Array]
 Arrays = Mapping[str, Array]
-Copies = list[tuple[Move, Layout, Parts]]
+Copies = list[tuple[Redistribution, Layout, Parts]]
 
 
 class WrongShare(Exception):
@@ -59,7 +59,7 @@ class Run:
     kept: dict[str, Parts] = field(default_factory=dict)
     layouts: dict[str, Layout] = field(default_factory=dict)
     outputs: dict[str, Array] = field(default_factory=dict)
-    bytes: list[tuple[Step, int]] = field(default_factory=list)
+    bytes: list[tuple[CollectiveStep, int]] = field(default_factory=list)
     history: dict[str, list[tuple[Layout, Parts]]] = field(default_factory=dict)
 
     @property
@@ -127,7 +127,7 @@ class Run:
         """Makes the moves before an op; gives the copies."""
         copies: Copies = []
         self.history = {name: [(self.layouts[name], parts)] for name, parts in self.kept.items()}
-        for move in self.plan.moves:
+        for move in self.plan.redistributions:
             if move.at != number or move.inside:
                 continue
             parts, layout = self.kept[move.tensor], self.layouts[move.tensor]
@@ -141,7 +141,7 @@ class Run:
                 self.history[move.tensor].append((layout, parts))
         if number == self.between:
             for name in self.work.outputs:
-                if name in self.plan.kept:
+                if name in self.plan.saved:
                     self.leave(name, copies)
         return copies
 
@@ -151,7 +151,7 @@ class Run:
         backward = self.plan.problem.backward
         return names.index(backward) if backward else len(names)
 
-    def step(self, tensor: str, parts: Parts, step: Step) -> Parts:
+    def step(self, tensor: str, parts: Parts, step: CollectiveStep) -> Parts:
         """One collective: members of a group see each other's shares and nothing else."""
         found: Parts = {}
         for group in self.groups(step.axes):
@@ -298,7 +298,7 @@ def merged(monoid: str, a: Any, b: Any) -> Any:
     return [(first * n + third * k) / (n + k), second + fourth + (third - first) ** 2 * n * k / (n + k)], n + k
 
 
-def joined_by(step: Step, mesh: Mesh, arrays: list[Array]) -> Array:
+def joined_by(step: CollectiveStep, mesh: Mesh, arrays: list[Array]) -> Array:
     """What the members of a group know together: sums or maxima of partial values, the union of shares."""
     stack = np.stack(arrays)
     if step.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER):

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import numpy as np
 
-from halley.execute.functions import DEFINITIONS, MONOID_DEFINITIONS, Array, Site, scan, transform
+from halley.execute.functions import DEFINITIONS, MONOID_DEFINITIONS, Array, FunctionSite, scan, transform
 from halley.ir.workload import Op, OpKind, Workload
 
 
@@ -28,7 +28,7 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
             numbered = [[axes[dim] for dim in dims] for dims in (*dims_in, out)]
             return [np.asarray(np.einsum(given[0], numbered[0], given[1], numbered[1], numbered[2]))]
         case OpKind.MAP | OpKind.REDUCE:
-            site = Site(op.name, dict(op.constants), (0,) * len(op.dims))
+            site = FunctionSite(op.name, dict(op.constants), (0,) * len(op.dims))
             points = DEFINITIONS[op.function](site, *(_aligned(a, dims, op.dims) for a, dims in zip(given, dims_in, strict=True)))
             points = np.broadcast_to(points, tuple(workload.dims[dim] for dim in op.dims))
             if op.kind is OpKind.MAP:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
-from halley.ir.masks import cut_to
+from halley.ir.masks import with_extents
 from halley.ir.workload import Workload
 
 EXTENT = 16
@@ -28,7 +28,7 @@ def reduced(workload: Workload, tree: Node) -> tuple[Workload, Node]:
     while extent > 2 and math.prod(min(size, extent) for size in workload.dims.values()) > POINTS:
         extent //= 2
     factors = {dim: _factor(size, extent) for dim, size in workload.dims.items()}
-    small = cut_to(workload, {dim: -(-size // factors[dim]) for dim, size in workload.dims.items()})
+    small = with_extents(workload, {dim: -(-size // factors[dim]) for dim, size in workload.dims.items()})
     return small, _scaled(tree, factors)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from halley.errors import HalleyError
 from halley.execute.interpreter import random_inputs
 from halley.graphs.plan import GraphPlan, plan_graph
-from halley.ir.masks import cut_to
+from halley.ir.masks import with_extents
 from halley.ir.workload import Workload
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding
@@ -66,7 +66,7 @@ def _small(work: Workload) -> Workload:
         while -(-size // factor) > EXTENT:
             factor *= 2
         dims[dim] = -(-size // factor)
-    return cut_to(work, dims)
+    return with_extents(work, dims)
 
 
 def graph_plan_findings(plan: GraphPlan, search: bool = True) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from halley.errors import Infeasible
 from halley.sharding.axes import assignment_text
 from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
-from halley.training.search.search import CLOSED, best_training_plan
+from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding
 from halley.verify.sharding import sharding_finding
@@ -39,7 +39,7 @@ def training_findings(
     faster = [other for other in result.alternatives if other.cost.time < cost.time * (1 - TOLERANCE)]
     detail = f"one takes {format_time(faster[0].cost.time)}" if faster else f"none of {len(result.alternatives)} is faster"
     yield Finding("alternatives", "times", not faster, detail)
-    yield certificate_finding(BEST, result.certificate, cost.time, CLOSED)
+    yield certificate_finding(BEST, result.certificate, cost.time, OPTIMAL_GAP)
     for part in cost.parts.parts:
         yield sharding_finding(part.sharding.problem.workload.name, part.sharding)
     if search:
@@ -54,13 +54,13 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
     except Infeasible:
         return Finding(BEST, what, None, f"no plan found within {limit:g} s; raise --time-limit")
     found = f"{format_time(again.cost.time)} found anew, bound {format_time(again.certificate.bound)}"
-    if again.certificate.bound > time * (1 + CLOSED):
+    if again.certificate.bound > time * (1 + OPTIMAL_GAP):
         return Finding(BEST, what, False, f"{found}; yet the file has {format_time(time)}")
-    if bound > again.cost.time * (1 + CLOSED):
+    if bound > again.cost.time * (1 + OPTIMAL_GAP):
         return Finding(BEST, what, False, f"{found}, below the file's bound of {format_time(bound)}")
     if again.status is Status.OPTIMAL:
         return Finding(BEST, what, True, f"{found}, proven")
-    if again.status is Status.WITHIN and bound <= again.certificate.bound * (1 + CLOSED):
+    if again.status is Status.WITHIN and bound <= again.certificate.bound * (1 + OPTIMAL_GAP):
         return Finding(BEST, what, True, f"{found}, which is where the search ends")
     return Finding(BEST, what, None, f"{found}, not proven within {limit:g} s; raise --time-limit")
 
@@ -78,5 +78,5 @@ def dfmodel_findings(result: DFModelResult, search: bool = True) -> Iterator[Fin
     yield Finding("candidates", "times", right, f"none of {len(result.candidates)} is faster" if right else "one is faster")
     if search:
         again = best_training(problem)
-        same = abs(again.time - result.time) <= CLOSED * result.time and again.choices == result.choices
+        same = abs(again.time - result.time) <= OPTIMAL_GAP * result.time and again.choices == result.choices
         yield Finding(BEST, "search again", same, f"{format_time(again.time)} is the optimum of {again.choices:,} choices")

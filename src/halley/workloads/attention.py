@@ -3,8 +3,8 @@
 Dims: h = KV heads of all sequences, m = query rows that share a KV head, n = keys, d = head dim, e = value head dim.
 
 - index of h: ``sequence * kv_heads + kv_head``;
-- index of m: ``query_head_in_group * queries + query``, with ``heads / kv_heads`` query heads in a group: the rows of a group
-  are stacked, so that K and V of a KV head are read once for all of them.
+- index of m: ``query_head_in_group * queries + query``, with ``heads / kv_heads`` query heads per group: the rows of a group are
+  stacked, so that K and V of a KV head are read once for the whole group.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def attention(
 
     ``kv_heads == heads`` is MHA, ``1 < kv_heads < heads`` GQA (arXiv 2305.13245), ``kv_heads == 1`` MQA (arXiv 1911.02150).
     ``queries == keys`` is prefill; ``queries == 1`` decode against a KV cache of ``keys``. A causal mask lets query i see
-    the keys up to ``i + keys - queries``: the queries are the last positions. A mapping may leave out tiles of keys that no row
-    sees (docs/model.md, "Masks"). With a ``window`` it sees the last so many of these.
+    the keys up to ``i + keys - queries``: the queries are the last positions. A mapping may skip tiles of keys that no row sees
+    (docs/model.md, "Masks"). With a ``window``, a query sees only the last ``window`` of these keys.
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; O = P V``.
-    - deferred: the division moves behind the second GEMM: ``U = E V; O = U / z``.
-    - online: ``(mx, z)`` run along with the keys, ``U`` is rescaled when the maximum grows (arXiv 2112.05682, 2205.14135).
+    - deferred: the division follows the second GEMM: ``U = E V; O = U / z``.
+    - online: ``(mx, z)`` are updated tile by tile of keys; ``U`` is rescaled when the maximum grows (arXiv 2112.05682,
+      2205.14135).
 
     >>> work = attention(batch=2, heads=8, kv_heads=2, queries=1, keys=100, head_dim=64)
     >>> dict(work.dims)
@@ -97,7 +98,7 @@ def _windowed(causal: bool, window: int | None) -> Fault | None:
 
 
 def _folded(batch: int, heads: int, kv_heads: int, queries: int) -> Fault | None:
-    """The dims h and m are products; each must stay a size."""
+    """The dims h and m are products of parameters; neither must exceed the limit of sizes."""
     largest = max(batch * kv_heads, heads // kv_heads * queries)
     if largest <= SIZE_LIMIT:
         return None

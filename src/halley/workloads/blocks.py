@@ -1,4 +1,4 @@
-"""Small workloads around the op kinds scan, fft, gather, scatter and permute."""
+"""Small workloads with the op kinds scan, fft, gather, scatter and permute."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def gated_scan(length: int, channels: int, dtype: str = "bf16") -> Workload:
 def power_spectrum(m: int, n: int, dtype: str = "fp32") -> Workload:
     """``P = |FFT of each row of X|^2`` for m complex rows of n points (radix-2, unnormalised, ``exp(-2 pi i)``).
 
-    Complex numbers are planar: the op reads the tensors (real, imaginary) and writes two alike, so that bytes need no complex
-    element type. The frequency takes the name n of the time that it replaces.
+    Complex numbers are planar: the op reads two tensors (real, imaginary) and writes two, so no complex element type is needed.
+    The frequency dim has the name n of the time dim that it replaces.
 
     >>> power_spectrum(m=2, n=8).op("fft").outputs
     ('Fr', 'Fi')
@@ -67,7 +67,7 @@ def power_spectrum(m: int, n: int, dtype: str = "fp32") -> Workload:
 def embedding(tokens: int, vocabulary: int, width: int, dtype: str = "bf16") -> Workload:
     """``Y[m, n] = table[index[m], n]``: one row of the table per token.
 
-    Dims: tokens m, width n, vocabulary v. v is a dim of the table alone: ``along`` names it, the iteration space lacks it.
+    Dims: tokens m, width n, vocabulary v. v is a dim of the table only: ``along`` names it, and it is not in the iteration space.
 
     >>> embedding(tokens=3, vocabulary=10, width=4).op("gather").dims
     ('m', 'n')
@@ -111,7 +111,7 @@ def scatter_add(tokens: int, slots: int, width: int, dtype: str = "bf16") -> Wor
 
 
 def merge_heads(tokens: int, heads: int, head_dim: int, dtype: str = "bf16") -> Workload:
-    """``Y[m, h, d] = X[h, m, d]``: from heads outermost, as attention leaves them, to tokens outermost.
+    """``Y[m, h, d] = X[h, m, d]``: from heads outermost, the layout of attention's result, to tokens outermost.
 
     >>> merge_heads(tokens=3, heads=2, head_dim=4).tensors["Y"].dims
     ('m', 'h', 'd')

@@ -1,7 +1,7 @@
-"""Convolutions: the causal one of each channel that state-space blocks begin with, and chains of 2-D ones.
+"""Convolutions: the causal depthwise convolution of state-space blocks, and chains of 2-D convolutions.
 
-A convolution reads overlapping windows. A window op copies them (``U[p, r] = x[p + r]``), a contraction or a weighted sum
-takes it from there; fused, the copies live in a local buffer only.
+A convolution reads overlapping windows. A window op copies them (``U[p, r] = x[p + r]``), and a contraction or weighted sum
+follows; if both are fused, the copies exist in a local buffer only.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Window, Workload
 from halley.workloads.graph import contract, elementwise, reduction, tensors
 from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
-from halley.workloads.steps import Steps
+from halley.workloads.steps import OpSequence
 
 
-def causal_convolution(source: str, result: str, weights: str, places: str, sequence: str, channels: str, mark: str) -> Steps:
-    """``result[t, c] = sum_j weights[j, c] source[t + j - (taps - 1), c]``, zeros before the first: each channel alone.
+def causal_convolution(
+    source: str, result: str, weights: str, places: str, sequence: str, channels: str, mark: str
+) -> OpSequence:
+    """``result[t, c] = sum_j weights[j, c] source[t + j - (taps - 1), c]``, zeros before the first: depthwise.
 
-    ``places``: the dims of a place (batch, sequence); ``sequence``: those of them that the taps j walk along, whole in every
-    tile; ``channels``: the dims of a channel. ``mark`` ends the names of the ops and of the windows U.
+    ``places``: the dims of a position (batch, sequence); ``sequence``: those of them along which the taps j run, untiled;
+    ``channels``: the dims of a channel. ``mark`` is the suffix of the names of the ops and of the windows U.
     """
     copies = f"{places} j {channels}"
     unfolded = f"U{mark}"
@@ -27,11 +29,11 @@ def causal_convolution(source: str, result: str, weights: str, places: str, sequ
         windows(f"window_{mark}", source, unfolded, copies, along=sequence),
         reduction(f"convolve_{mark}", "sum", f"{unfolded} {weights}", result, copies, function="mul"),
     )
-    return Steps(ops, {unfolded: copies, result: f"{places} {channels}"}, {}, (tuple(op.name for op in ops),))
+    return OpSequence(ops, {unfolded: copies, result: f"{places} {channels}"}, {}, (tuple(op.name for op in ops),))
 
 
 def windows(name: str, source: str, result: str, dims: str, sums: tuple[Window, ...] = (), along: str = "") -> Op:
-    """Copies of the windows of a tensor: inside it (``sums``), or up to each place of a sequence (``along``)."""
+    """Copies of the windows of a tensor: at sums of dims (``sums``), or the causal windows of a sequence (``along``)."""
     return Op(name, OpKind.WINDOW, (source,), (result,), tuple(dims.split()), along=along, windows=sums)
 
 
@@ -50,8 +52,8 @@ def conv_chain(
     Stride 1, no padding: each layer is ``kernel - 1`` smaller than the one before. ``height`` and ``width`` are the image's.
     Dims of layer i: rows p_i, columns q_i, filters f_i, taps r_i and s_i; those of the image have i = 0.
 
-    Fusion of layers over p or q does not exist here: a tile of the next layer needs more of this one than a tile of it, and no
-    op runs a point twice. Layers are fused over images, filters, or whole.
+    Layers cannot be fused with tiles of p or q: a tile of the next layer needs a halo of this layer, and no op computes a point
+    twice. Layers are fused with tiles of images or filters, or untiled.
 
     >>> work = conv_chain(height=6, width=6, channels=2, filters=4)
     >>> work.macs() == 4 * 4 * 9 * 2 * 4 + 2 * 2 * 9 * 4 * 4
@@ -95,16 +97,16 @@ def conv_chain(
     )  # fmt: skip
 
 
-def _few(layers: int) -> Fault | None:
+def _layer_count_fault(layers: int) -> Fault | None:
     return None if layers <= 3 else Fault("workload conv-chain, parameter layers", "1, 2 or 3", str(layers))
 
 
-def _taps(kernel: int) -> Fault | None:
+def _kernel_fault(kernel: int) -> Fault | None:
     remedy = "a convolution with a single tap is a gemm"
     return None if kernel > 1 else Fault("workload conv-chain, parameter kernel", "at least 2", str(kernel), remedy)
 
 
-def _fits(height: int, width: int, kernel: int, layers: int) -> Fault | None:
+def _image_fault(height: int, width: int, kernel: int, layers: int) -> Fault | None:
     needed = layers * (kernel - 1) + 1
     if min(height, width) >= needed or layers > 3:
         return None
@@ -126,8 +128,8 @@ CONV_CHAIN = WorkloadKind(
         element_type(),
     ),
     (
-        Rule(("layers",), _few),
-        Rule(("kernel",), _taps),
-        Rule(("height", "width", "kernel", "layers"), _fits),
+        Rule(("layers",), _layer_count_fault),
+        Rule(("kernel",), _kernel_fault),
+        Rule(("height", "width", "kernel", "layers"), _image_fault),
     ),
 )

@@ -3,7 +3,7 @@
 Dims: samples b, dense features i, tables t (as the second of a pair: u), rows of a table v, look-ups per table p, width of
 embeddings d, hidden dims f1, f2, .. of the dense layers, g1, g2, .. of the layers after the interaction, output o.
 
-Tables are large and layers small: tables are split by t or by v, layers by samples b, and what lies between is an all-to-all.
+Tables are large and layers small: tables are sharded by t or by v, layers by samples b, with an all-to-all in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from halley.workloads.graph import contract, elementwise, reduction, tensors
 from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
 
 LAYERS_LIMIT = 64
-"""Most layers of a stack: each is an op or two."""
+"""Largest number of layers of a stack; each layer is one op or two."""
 
 
 def dlrm(
@@ -35,9 +35,10 @@ def dlrm(
     """``Y = sigmoid(top(x, x . e_t, e_t . e_u for t > u))`` with x the dense features after their layers and e_t the sum of
     ``lookups`` rows of table t.
 
-    The layers end in relu, the last one in a sigmoid. The first layer after the interaction reads its three inputs by a matrix
-    each, which is the product with their concatenation. All pairs of tables are multiplied; ``pairs`` [t, u] holds 1 for those
-    that count and 0 for the others. Tables have equal rows and widths, one index per look-up. Left out: biases.
+    The activation of the layers is relu, of the last one a sigmoid. The first layer after the interaction multiplies each of its
+    three inputs by a matrix of its own, which equals the product with their concatenation. All pairs of tables are multiplied;
+    ``pairs`` [t, u] is 1 for the pairs with t > u and 0 for the others. Tables have equal rows and widths, one index per look-up.
+    Left out: biases.
 
     >>> layers = {"bottom_layers": 2, "bottom_hidden": 7, "top_layers": 2, "top_hidden": 8}
     >>> work = dlrm(4, tables=3, rows=9, width=2, lookups=5, dense=6, **layers)
@@ -104,7 +105,7 @@ def dlrm(
 def _stack(
     name: str, source: str, result: str, dims: list[str], start: int, function: str, last: str = ""
 ) -> tuple[tuple[Op, ...], dict[str, str]]:
-    """Layers from dim to dim, numbered from ``start``: (ops, dims of weights and of what is made between)."""
+    """Layers between successive ``dims``, numbered from ``start``: (ops, dims of their weights and results)."""
     ops: list[Op] = []
     made: dict[str, str] = {}
     now = source
@@ -122,7 +123,7 @@ def _stack(
 
 
 def _kernels(ops: tuple[Op, ...]) -> tuple[tuple[str, ...], ...]:
-    """Contractions and copies alone, elementwise ops together where they follow each other."""
+    """Kernels: each contraction or copy alone, consecutive elementwise ops together."""
     groups: list[list[Op]] = []
     for op in ops:
         if op.kind is OpKind.MAP and groups and groups[-1][-1].kind is OpKind.MAP:
@@ -132,7 +133,7 @@ def _kernels(ops: tuple[Op, ...]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(op.name for op in group) for group in groups)
 
 
-def _few(name: str) -> Rule:
+def _layer_limit(name: str) -> Rule:
     def check(layers: int) -> Fault | None:
         if layers <= LAYERS_LIMIT:
             return None
@@ -158,5 +159,5 @@ DLRM = WorkloadKind(
         size("top_hidden", "hidden dim of these layers"),
         element_type(),
     ),
-    (_few("bottom_layers"), _few("top_layers")),
+    (_layer_limit("bottom_layers"), _layer_limit("top_layers")),
 )

@@ -1,7 +1,7 @@
 """Attention and a GPT-3 layer as plain einsums, with softmax as one elementwise operation.
 
-Mappers of the field (Timeloop, AccelForge) count softmax so: one exponential per score, no row sum. These graphs do the same
-work, so that results can be compared. For the whole softmax, with its reductions, see `attention` and `transformer-layer`.
+Other mappers (Timeloop, AccelForge) count softmax as one exponential per score, without a row sum. These graphs have the same
+work, so that results can be compared. For softmax with its reductions, see `attention` and `transformer-layer`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def attention_einsum(
 
 
 def gpt_layer(tokens: int, model: int, heads: int, head_dim: int, hidden: int, dtype: str = "int8") -> Workload:
-    """The ten operations of a GPT-3 layer as peers count it: no norms, residual sums, biases, mask or activation.
+    """The ten operations of a GPT-3 layer as other mappers count it: no norms, residual sums, biases, mask or activation.
 
     ``I`` copies the input; ``Q``, ``K``, ``V`` project it; ``QK``, ``softmax`` (as exp), ``AV``; ``Z`` projects the heads back;
     ``FFA`` and ``FFB`` are the feed-forward matrices (shapes: Brown et al., arXiv 2005.14165, table 2.1).
 
     Dims: tokens m as queries and n as keys, model k (of the input), p (of Z) and q (of the result), heads h, head dim d of
-    queries and keys, e of values, hidden f. A tensor has each dim under one name, so the input comes twice, as X under the name
-    of the keys and as Xq under that of the queries: the same values, read once each. I copies X, for K and V.
+    queries and keys, e of values, hidden f. Tokens are two dims, m and n, so the input is two tensors with the same values: X
+    over the keys n and Xq over the queries m, each read once. I copies X, for K and V.
 
     >>> len(gpt_layer(tokens=4, model=6, heads=2, head_dim=3, hidden=8).ops)
     10

@@ -1,7 +1,7 @@
-"""One long Fourier transform as two rounds of short ones (Bailey, 1990: four steps), which is how it is spread over chips.
+"""One long Fourier transform as two rounds of short ones (Bailey's four-step method, 1990), the usual form on several chips.
 
-Dims: p and q. The points stand in a matrix [p, q], row after row. The first round runs along p and is split on q, the second runs
-along q and is split on p: between them lies an all-to-all, and another one before the points are in their natural order again.
+Dims: p and q. The points form a matrix [p, q] in row-major order. The first round transforms along p and is sharded by q, the
+second along q and is sharded by p, with an all-to-all in between, and another one to restore the natural order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def fft(rows: int, columns: int, dtype: str = "fp32") -> Workload:
     """``Y = DFT(X)`` of ``rows x columns`` complex points, both powers of two, not divided, ``exp(-2 pi i)``.
 
     With x[p Q + q] in the matrix [p, q]: transform the columns along p; multiply by ``W[p, q] = exp(-2 pi i p q / (P Q))``;
-    transform the rows along q; transpose, so that y[q P + p] stands at [q, p]. Complex numbers are planes, real (r) and imaginary
-    (i). The twiddle factors W come as tables.
+    transform the rows along q; transpose, so that y[q P + p] is at [q, p]. Complex numbers are planar, real (r) and imaginary
+    (i). The twiddle factors W are inputs.
 
     >>> work = fft(rows=4, columns=8)
     >>> [op.name for op in work.ops]

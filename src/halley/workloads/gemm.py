@@ -1,7 +1,7 @@
 """GEMM, and GEMM followed by a row-wise softmax or norm.
 
-Dims: rows m, columns n, contraction k, batch b (present only when b > 1). ``S = A B`` has one row per m; softmax and the
-norms work along n, so splitting n over clusters or chips leaves their statistics partial.
+Dims: rows m, columns n, contraction k, batch b (present only if b > 1). ``S = A B`` has one row per m; softmax and the norms
+reduce over n, so splitting n over clusters or chips makes their statistics partial.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A short notation for the graphs of workloads: names are given as one string, separated by spaces.
+"""Short constructors for ops and tensors of workloads: names are given as one string, separated by spaces.
 
-The last dim of an op runs along the vector lanes. A reduction walks its input as it lies in memory: the reduced dim last.
+The last dim of an op runs along the vector lanes. A reduction iterates its input in its memory order: the reduced dim last.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from halley.ir.workload import Op, OpKind, Tensor
 
 STATISTIC = "fp32"
-"""Element type of row statistics (maximum, sum, mean, variance): they carry the rounding of a whole row."""
+"""Element type of row statistics (maximum, sum, mean, variance), which accumulate the rounding errors of a row."""
 
 EPSILON = 1e-5
-"""Added to a variance or mean square before the root, so that a constant row does not divide by zero."""
+"""Added to a variance or mean square before the square root, so that a constant row does not divide by zero."""
 
 
 def tensors(dtype: str, dims: Mapping[str, str]) -> dict[str, Tensor]:
@@ -26,7 +26,7 @@ def tensors(dtype: str, dims: Mapping[str, str]) -> dict[str, Tensor]:
 
 
 def contract(name: str, inputs: str, output: str, dims: str, scaled_by: str = "") -> Op:
-    """A GEMM: input 0 carries the rows, input 1 the columns, both the contraction."""
+    """A GEMM: input 0 has the rows, input 1 the columns, both the contraction."""
     return Op(name, OpKind.CONTRACT, _names(inputs), (output,), _names(dims), scaled_by=scaled_by)
 
 
@@ -39,7 +39,7 @@ def elementwise(
     running: str = "",
     constants: Mapping[str, float] | None = None,
 ) -> Op:
-    """A map: ``output[dims] = function(inputs)``; an input that lacks a dim is the same along it."""
+    """A map: ``output[dims] = function(inputs)``; an input is broadcast along dims that it lacks."""
     numbers = tuple((constants or {}).items())
     return Op(name, OpKind.MAP, _names(inputs), (output,), _names(dims), function, running=_names(running), constants=numbers)
 
@@ -53,13 +53,13 @@ def reduction(
     function: str = "identity",
     constants: Mapping[str, float] | None = None,
 ) -> Op:
-    """``outputs = monoid over the dims that they lack of function(inputs)``."""
+    """``outputs`` = the ``monoid`` of ``function(inputs)`` over the dims that the outputs lack."""
     numbers = tuple((constants or {}).items())
     return Op(name, OpKind.REDUCE, _names(inputs), _names(outputs), _names(dims), function, monoid, constants=numbers)
 
 
 def batch(b: int) -> tuple[str, dict[str, int]]:
-    """The prefix of the dims and the extent of the batch; both empty when there is no batch to speak of.
+    """The prefix of the dims and the extent of the batch; both empty for a batch of 1.
 
     >>> batch(3), batch(1)
     (('b ', {'b': 3}), ('', {}))

@@ -1,9 +1,9 @@
 """High-performance LINPACK: LU factorisation of a dense matrix, block column by block column, as a graph per step.
 
-A step factors the panel (the next block of columns), and takes its product off all that is left. What is left shrinks by a block
-per step, so that the steps of a run are as many workloads: `hpl_orders` says of which orders.
+A step factors the panel (the next block of columns) and subtracts its product from the trailing matrix. The trailing matrix
+shrinks by a block per step, so each step of a run is a workload of its own: `hpl_orders` lists their orders.
 
-Dims: block k (as columns of L and rows of U: l), rows i and columns j of what is left after the step.
+Dims: block k (as columns of L and rows of U: l), rows i and columns j of the trailing matrix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def hpl(order: int, block: int, dtype: str = "fp64") -> Workload:
     ``L21 = A21 U11^-1``, ``U12 = L11^-1 A12``, ``A22 - L21 U12``.
 
     The inverses of the factors of A11 are inputs, Ui and Li: triangular solves are products with them, as on accelerators. Left
-    out: the factorisation of A11 itself, one part in 3 (order / block)^2 of the step, and the search and exchange of pivots.
+    out: the factorisation of A11 itself, a fraction 1 / (3 (order / block)^2) of the step's work, and pivoting.
 
     >>> work = hpl(order=12, block=4)
     >>> [op.name for op in work.ops], work.macs() == 8 * 4 * 4 * 2 + 8 * 8 * 4
@@ -50,7 +50,7 @@ def hpl(order: int, block: int, dtype: str = "fp64") -> Workload:
 
 
 def hpl_orders(order: int, block: int) -> Iterator[int]:
-    """The orders of the steps of a run: ``order``, a block less, and so on, as long as something is left after the step.
+    """The orders of the steps of a run: ``order``, ``order - block``, ..., while the trailing matrix is not empty.
 
     >>> list(hpl_orders(10, 4))
     [10, 6]

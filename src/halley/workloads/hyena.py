@@ -1,4 +1,4 @@
-"""The Hyena operator: projections, short convolutions, and long ones by Fourier transform between gates."""
+"""The Hyena operator: projections, short convolutions, gates, and long convolutions by Fourier transform."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from halley.workloads.parameters import WorkloadKind, check, element_type, size
 
 
 def hyena(length: int, model: int, taps: int = 3, batch: int = 1, dtype: str = "bf16") -> Workload:
-    """The operator of order 2 (Poli et al., arXiv 2302.10866, definition 3.1), between its projections.
+    """The operator of order 2 (Poli et al., arXiv 2302.10866, definition 3.1), with its projections.
 
     ``v, x1, x2`` are projections of X, each followed by a causal convolution of ``taps`` along the sequence; ``z1 = v``,
     ``z2 = x1 * (h1 conv z1)``, ``z3 = x2 * (h2 conv z2)``, ``Y = z3 Wy``. The filters h1 and h2 are inputs, as long as the
-    sequence; the network that makes them, and biases, are left out.
+    sequence. Left out: the network that generates them, and biases.
 
-    A long convolution is a product of spectra: both are filled up with zeros to N points, the least power of two that is not
-    below 2 length - 1, so that nothing wraps around. Spectra are pairs of real tensors. The transform of a real row is
-    counted like that of a complex one.
+    A long convolution is a product of spectra: both operands are padded with zeros to N points, the least power of two that is at
+    least 2 length - 1, so that the convolution is linear. Spectra are pairs of real tensors. The transform of a real row is
+    counted as that of a complex row.
 
     Dims: sequence t, frequency u (N), model m, channels e (the same extent), taps j, output o.
 
@@ -32,12 +32,10 @@ def hyena(length: int, model: int, taps: int = 3, batch: int = 1, dtype: str = "
     check(HYENA, given)
     b, extents = batched(batch)
     row, column, bins = f"{b}t e", "t e", f"{b}u e"
-    walk, spectrum = f"{b}e t", f"{b}e u"  # lanes lie along the sequence: each tile has all of it
+    walk, spectrum = f"{b}e t", f"{b}e u"  # lanes run along the sequence, which is untiled
     names = {"v": "V", "1": "X1", "2": "X2"}
     projections = tuple(contract(f"project_{mark}", f"X W{mark}", f"P{mark}", f"{b}t m e") for mark in names)
-    shorts = tuple(
-        causal_convolution(f"P{mark}", name, f"short_{mark}", f"{b}t", "t", "e", mark) for mark, name in names.items()
-    )
+    shorts = tuple(causal_convolution(f"P{mark}", name, f"short_{mark}", f"{b}t", "t", "e", mark) for mark, name in names.items())
     first = _long_convolution("V", "h1", "L1", spectrum, "v", "1")
     second = _long_convolution("Z2", "h2", "L2", spectrum, "z", "2")
     gates = (elementwise("gate_1", "mul", "X1 L1", "Z2", walk), elementwise("gate_2", "mul", "X2 L2", "Z3", walk))

@@ -1,10 +1,10 @@
-"""A whole transformer layer: norm, projections, attention, residual sum, norm, feed-forward block, residual sum.
+"""A transformer layer: norm, projections, attention, residual sum, norm, feed-forward block, residual sum.
 
 Dims: tokens m as queries and n as keys, model k, KV heads h, query heads in a group g, head dim d of queries and keys, e of
-values, hidden f. g is present only when it is above 1. The model dim keeps one name, so that residual sums can be written.
+values, hidden f. g is present only if it is above 1. The model dim has one name, so that residual sums can be expressed.
 
-A tensor has each dim under one name, so the input comes twice: as X under the name of the queries, as Xn under that of the keys.
-Both hold the same values. The first norm is made for both.
+Tokens are two dims, m and n, so the input is two tensors with the same values: X over the queries m, Xn over the keys n. The
+first norm is computed for both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from halley.ir.workload import Op, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, tensors
 from halley.workloads.parameters import WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
-from halley.workloads.steps import Steps, layernorm, rmsnorm, scale_scores, softmax_and_values
+from halley.workloads.steps import OpSequence, layernorm, rmsnorm, scale_scores, softmax_and_values
 
 
 def transformer_layer(
@@ -91,14 +91,14 @@ def transformer_layer(
     )
 
 
-def _norm(source: str, result: str, row: str, count: int, rms: bool, mark: str, weights: str) -> Steps:
+def _norm(source: str, result: str, row: str, count: int, rms: bool, mark: str, weights: str) -> OpSequence:
     if rms:
         return rmsnorm(source, result, row, "k", count, mark, f"gain{weights}")
     return layernorm(source, result, row, "k", count, "two-pass", mark, f"gain{weights} bias{weights}")
 
 
-def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -> Steps:
-    """From A and An to Z, whose dims are left out. ``g``: the dim of query heads in a group, where there is one."""
+def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -> OpSequence:
+    """Attention from A and An to Z; ``made`` excludes Z. ``g``: the dim of query heads in a group, if any."""
     rows = f"h {g}m"
     before = (
         contract("queries", "A Wq", "Q", f"{rows} k d"),
@@ -111,11 +111,11 @@ def _attention(g: str, head_dim: int, tokens: int, causal: bool, variant: str) -
     output = contract("output", "O Wo", "Z", f"m h {g}e k")
     made = {"Q": f"{rows} d", "K": "h n d", "V": "h n e", "S": f"{rows} n"} | core.made
     kernels = (*((op.name,) for op in before), *core.kernels, (output.name,))
-    return Steps((*before, *core.ops, output), made, core.statistics, kernels)
+    return OpSequence((*before, *core.ops, output), made, core.statistics, kernels)
 
 
 def _feed_forward(gated: bool) -> tuple[tuple[Op, ...], dict[str, str], dict[str, str]]:
-    """From B to D: (ops, dims of the weights, dims of what is made but D)."""
+    """From B to D: (ops, dims of the weights, dims of the intermediate tensors)."""
     down = contract("down", "H Wd", "D", "m f k")
     if not gated:
         ops: tuple[Op, ...] = (contract("up", "B Wu", "F", "m k f"), elementwise("activate", "gelu", "F", "H", "m f"), down)

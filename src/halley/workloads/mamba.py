@@ -1,4 +1,4 @@
-"""Selective state-space blocks: Mamba, whose states decay each at a rate of its own, and Mamba-2, with one rate per head."""
+"""Selective state-space blocks: Mamba, with a decay rate per state, and Mamba-2, with one rate per head."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halley.workloads.convolution import causal_convolution
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
 from halley.workloads.graph import batch as batched
 from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, size
-from halley.workloads.steps import Steps, rmsnorm
+from halley.workloads.steps import OpSequence, rmsnorm
 
 
 def mamba(
@@ -28,8 +28,8 @@ def mamba(
     - ``H[t] = exp(dt[t] A) H[t-1] + dt[t] B[t] x[t]``, with B and C projections of x;
     - ``y[t] = sum_n C[t, n] H[t, n] + D x[t]``, and ``Y = (silu(X Wz) y) Wy``.
 
-    A is what the discretisation takes, so it is negative in a trained model (minus the exponential of the stored parameter). The
-    channels keep one name, as the block both contracts them and works along them.
+    A is the argument of the discretisation, negative in a trained model (minus the exponential of the stored parameter). The
+    channels have one name, as the block both contracts them and computes elementwise along them.
 
     Dims: sequence t, model m, channels e, taps j, rank k, state n, output o.
 
@@ -51,7 +51,7 @@ def mamba(
     }
     check(MAMBA, given)
     b, extents = batched(batch)
-    row, states = f"{b}t e", f"{b}t n e"  # lanes lie along the channels, of which there are more than states
+    row, states = f"{b}t e", f"{b}t n e"  # lanes run along the channels, which are more than the states
     short = causal_convolution("X0", "X1", "short", f"{b}t", "t", "e", "x")
     projected = (contract("project_x", "X Wx", "X0", f"{b}t m e"), contract("project_z", "X Wz", "Z", f"{b}t m e"))
     activate = elementwise("activate", "silu_bias", "X1 bias", "X2", row)
@@ -114,14 +114,14 @@ def mamba_2(
     - ``H[t] = exp(dt[t] A) H[t-1] + dt[t] x[t] B[t]``, a state of head_dim by state per head; B and C are shared by all heads;
     - ``y[t] = H[t] C[t] + D x[t]``, and ``Y = rmsnorm(silu(X Wz) y) Wy``.
 
-    Variants, the same numbers:
+    Variants with equal results:
 
     - scan: the recurrence, token by token.
-    - chunked: inside a chunk a masked product like attention's, ``(C B^T * decays) x``; between chunks a scan over the states
-      that the chunks leave, read by ``C``. Sources of the product go by the name s, so that B, x and the sums of rates are
-      copied under it.
+    - chunked: inside a chunk, a masked product as in attention, ``(C B^T * decays) x``; between chunks, a scan over the final
+      states of the chunks, multiplied by ``C``. The source tokens of the product are the dim s, so B, x and the sums of rates are
+      copied to tensors over s.
 
-    Dims: chunk c, place in the chunk l (as a source s), model m, heads h, head dim p, state n, taps j, output o.
+    Dims: chunk c, position in the chunk l (as a source: s), model m, heads h, head dim p, state n, taps j, output o.
 
     >>> [op.name for op in mamba_2(3, 4, 8, 2, 4, state=2, variant="chunked").ops if op.kind.value == "scan"]
     ['sum_rates', 'carry']
@@ -181,19 +181,19 @@ def mamba_2(
     )
 
 
-def _short(mark: str, name: str, dims: str) -> tuple[Op, Steps, dict[str, str]]:
-    """From X to ``name``2 [c l dims]: the projection; its causal convolution and the silu of that, with the dims of what all of
-    them make; the dims of their weights."""
+def _short(mark: str, name: str, dims: str) -> tuple[Op, OpSequence, dict[str, str]]:
+    """From X to ``name``2 [c l dims]: (the projection; its causal convolution and silu, with the dims of all results; the dims of
+    the weights)."""
     convolved = causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", "c l", "c l", dims, mark)
     activate = elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"c l {dims}")
     made = dict.fromkeys((f"{name}0", f"{name}2"), f"c l {dims}") | convolved.made
-    steps = Steps((*convolved.ops, activate), made, {}, ((*convolved.kernels[0], activate.name),))
+    steps = OpSequence((*convolved.ops, activate), made, {}, ((*convolved.kernels[0], activate.name),))
     weights = {f"W{mark}": f"m {dims}", f"short_{mark}": f"j {dims}", f"bias_{mark}": dims}
     return contract(f"project_{mark}", f"X W{mark}", f"{name}0", f"c l m {dims}"), steps, weights
 
 
 Core = tuple[tuple[Op, ...], dict[str, str], tuple[tuple[str, ...], ...]]
-"""The ops from dt, A, B2, C2 and V = dt x to Y0; the dims of what they make, Y0 apart; the kernels."""
+"""The ops from dt, A, B2, C2 and V = dt x to Y0; the dims of the intermediate tensors; the kernels."""
 
 
 def _recurrence() -> Core:
@@ -209,7 +209,7 @@ def _recurrence() -> Core:
 
 
 def _by_chunks() -> Core:
-    """G sums the rates inside a chunk up to and with each place; what happens between two places decays by the difference."""
+    """Chunked variant. G: inclusive prefix sum of the rates in a chunk; the decay between two positions is their difference."""
 
     def copy(name: str, source: str, result: str, dims: str) -> Op:
         return Op(name, OpKind.PERMUTE, (source,), (result,), tuple(dims.split()))
@@ -248,7 +248,7 @@ def _by_chunks() -> Core:
 
 
 def _folded(chunks: int, chunk: int) -> Fault | None:
-    """The sequence is a product of two dims; it must stay a size."""
+    """The length of the sequence, a product of two dims, must not exceed the limit of sizes."""
     limit = 2**40
     if chunks * chunk <= limit:
         return None

@@ -1,10 +1,10 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-Keys and values of all heads come from one latent vector per key, so that the cache holds c + r numbers per key. Positions are
-kept apart: r dims of queries and keys carry them (rotary), the keys' shared by all heads.
+Keys and values of all heads are computed from one latent vector per key, so that the cache holds c + r numbers per key. Positions
+are separate: r dims of queries and keys encode them (rotary); those of the keys are shared by all heads.
 
 Dims: b sequences, h heads, m queries, n keys, c latent, d head dim of the content part, r of the rotary part, e value head dim,
-k model. b is present only when it is above 1.
+k model. b is present only if it is above 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halley.errors import Fault
 from halley.ir.workload import Op, Workload
 from halley.workloads.graph import STATISTIC, batch, contract, elementwise, tensors
 from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, flag, size
-from halley.workloads.steps import Steps, scale_scores, softmax_and_values
+from halley.workloads.steps import OpSequence, scale_scores, softmax_and_values
 
 
 def mla(
@@ -35,13 +35,13 @@ def mla(
     """``O = softmax(scale (Qc Kc^T + Qr R^T) + mask) V`` with ``Kc = C Wk``, ``V = C Wv``, ``scale = 1 / sqrt(d + r)``.
 
     Inputs: Qc and Qr, the content and rotary parts of the queries; C, the latents of the keys; R, the keys' rotary part; Wk, Wv,
-    the matrices that lead from latents to heads. Qr and R come rotated. With ``model`` the latents are made from the keys'
-    activations first, ``C = X Wc``.
+    the matrices from latents to heads. Qr and R are already rotated. With ``model`` the latents are first computed from the keys'
+    activations, ``C = X Wc``.
 
-    - plain: keys and values of every head are made from the latents: what prefill wants.
-    - absorbed: ``Qt = Qc Wk^T``, ``S = Qt C^T``, ``L = P C``, ``O = L Wv``: all heads share C as keys and values, which are never
-      made. More multiply-accumulates where there are many queries, far fewer where there is one: what decode wants.
-    - plain-online, absorbed-online: the same with maximum and sum running along with the keys.
+    - plain: keys and values of every head are computed from the latents; suits prefill.
+    - absorbed: ``Qt = Qc Wk^T``, ``S = Qt C^T``, ``L = P C``, ``O = L Wv``: all heads use C as keys and values, which are not
+      computed per head. More multiply-accumulates with many queries, far fewer with one; suits decode.
+    - plain-online, absorbed-online: the same with online softmax.
 
     >>> work = mla(heads=16, queries=1, keys=100, latent=32, head_dim=8, rope_dim=4, variant="absorbed")
     >>> [op.name for op in work.ops][:4], mla(16, 1, 100, 32, 8, 4).macs() / work.macs() > 5
@@ -99,12 +99,12 @@ def mla(
     )
 
 
-Parts = tuple[tuple[Op, ...], Steps, tuple[Op, ...], dict[str, str]]
-"""Ops up to the content scores S; softmax and weighted sum; ops after it; the tensors that the first and last make."""
+Parts = tuple[tuple[Op, ...], OpSequence, tuple[Op, ...], dict[str, str]]
+"""Ops up to the content scores S; softmax and weighted sum; ops after it; the result tensors of the first and the last."""
 
 
 def _plain(b: str, softmax: str, scale: Op) -> Parts:
-    """Keys and values of every head, then attention as usual."""
+    """Keys and values of every head, then standard attention."""
     before = (
         contract("make_keys", "C Wk", "Kc", f"{b}h n c d"),
         contract("make_values", "C Wv", "V", f"{b}h n c e"),
@@ -114,7 +114,7 @@ def _plain(b: str, softmax: str, scale: Op) -> Parts:
 
 
 def _absorbed(b: str, softmax: str, scale: Op) -> Parts:
-    """Queries taken to the latent space, attention over the latents, results taken back."""
+    """Queries projected to the latent space, attention over the latents, results projected back."""
     before = (
         contract("absorb", "Qc Wk", "Qt", f"{b}h m d c"),
         contract("scores", "Qt C", "S", f"{b}h m c n"),

@@ -10,7 +10,7 @@ from halley.workloads.parameters import WorkloadKind, check, element_type, size
 def gemm_gelu_gemm(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Workload:
     """``Y = gelu(X W1) W2``, the feed-forward block of GPT and BERT (GELU: Hendrycks and Gimpel, arXiv 1606.08415, tanh form).
 
-    Dims: tokens m, model k (contracted) and n (made; the same extent under a name of its own), hidden f.
+    Dims: tokens m, model k (of the input) and n (of the result, with the same extent), hidden f.
 
     >>> gemm_gelu_gemm(tokens=4, model=5, hidden=6).macs() == 2 * 4 * 5 * 6
     True
@@ -37,7 +37,7 @@ def gemm_gelu_gemm(tokens: int, model: int, hidden: int, dtype: str = "bf16") ->
 def gated_mlp(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Workload:
     """``Y = (silu(X Wg) * (X Wu)) Wd``, the SwiGLU block (Shazeer, arXiv 2002.05202).
 
-    Dims: tokens m, model k (contracted) and n (made; the same extent under a name of its own), hidden f.
+    Dims: tokens m, model k (of the input) and n (of the result, with the same extent), hidden f.
 
     >>> gated_mlp(tokens=4, model=5, hidden=6).macs() == 3 * 4 * 5 * 6
     True

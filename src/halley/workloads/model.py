@@ -1,7 +1,7 @@
-"""Models as they are trained: an embedding, layers that repeat, a head with the loss, each a workload.
+"""Models for training: an embedding, repeated layers, a head with the loss, each a workload.
 
-The parts are joined at one tensor: a part reads it as X [b, m, k] and writes the next as Y. Other inputs are weights if they hold
-real numbers, and data if they hold integers (tokens, targets, routes, dropout masks).
+Consecutive parts are connected by one tensor: a part reads it as X [b, m, k] and writes the next one as Y. Other inputs are
+weights if they hold real numbers, and data if they hold integers (tokens, targets, routes, dropout masks).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from halley.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A workload that occurs ``count`` times in a row."""
+class ModelPart:
+    """A workload that is repeated ``count`` times."""
 
     workload: Workload
     count: int = 1
@@ -28,30 +28,30 @@ class Part:
 
     @property
     def data(self) -> tuple[str, ...]:
-        """Inputs that come with the batch, X among them."""
+        """Inputs that depend on the batch, including X."""
         return tuple(name for name in self.workload.inputs if name not in self.weights)
 
     @property
     def parameters(self) -> int:
-        """Numbers that are trained in one of them."""
+        """Trained parameters of one repetition."""
         return sum(self.elements(name) for name in self.weights)
 
     def elements(self, tensor: str) -> int:
-        """Numbers in a tensor of the workload."""
+        """Number of elements of a tensor of the workload."""
         return math.prod(self.workload.dims[dim] for dim in self.workload.tensors[tensor].dims)
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """``embedding``: tokens -> Y. ``blocks``: kinds of layers in their order, X -> Y. ``head``: X -> L, the loss of each token.
+class TrainingModel:
+    """``embedding``: tokens -> Y. ``blocks``: kinds of layers in order, X -> Y. ``head``: X -> L, the loss of each token.
 
-    ``tied``: the head multiplies by the table of the embedding, which is one tensor for both. ``source``: the publication.
+    ``tied``: embedding and head share one table. ``source``: the publication.
     """
 
     name: str
-    embedding: Part
-    blocks: tuple[Part, ...]
-    head: Part
+    embedding: ModelPart
+    blocks: tuple[ModelPart, ...]
+    head: ModelPart
     tied: bool = False
     source: str = ""
 
@@ -60,14 +60,14 @@ class Model:
         return sum(block.count for block in self.blocks)
 
     @property
-    def parts(self) -> Iterator[Part]:
-        """In the order of the forward pass."""
+    def parts(self) -> Iterator[ModelPart]:
+        """The parts in the order of the forward pass."""
         yield self.embedding
         yield from self.blocks
         yield self.head
 
     @property
     def parameters(self) -> int:
-        """Numbers that are trained; a tied table counts once."""
+        """Trained parameters; a tied table counts once."""
         shared = self.embedding.elements("table") if self.tied else 0
         return sum(part.count * part.parameters for part in self.parts) - shared

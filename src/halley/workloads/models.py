@@ -78,13 +78,13 @@ def shapes(model: str, tokens: int, dtype: str = "bf16") -> dict[str, Workload]:
 
     - ``scores-softmax``: ``Q K^T`` of one KV head with its query heads stacked, then softmax along the keys:
       m = heads / kv_heads x tokens, n = tokens, k = head dim. A short contraction before a wide row. The other KV heads
-      repeat it; scale and mask are left to the attention workloads.
+      repeat it; only the attention workloads have scale and mask.
     - ``vocabulary-softmax``: the projection to the vocabulary, then softmax: m = tokens, n = vocabulary, k = hidden. A long
-      contraction before the widest row of the model, so the one that most asks for n to be split.
+      contraction before the widest row of the model, so a split of n matters most here.
     - ``projection-norm``: the attention's output projection, then the model's norm: m = tokens, n = hidden,
       k = heads x head dim.
-    - ``ffn-norm``: the second feed-forward GEMM, then the norm: m = tokens, n = hidden, k = ffn. Bias and residual sum,
-      which stand between GEMM and norm in most models, are left out of both.
+    - ``ffn-norm``: the second feed-forward GEMM, then the norm: m = tokens, n = hidden, k = ffn. Left out of both: bias and
+      residual sum, which most models have between GEMM and norm.
     - ``attention-prefill``: all heads, queries = keys = tokens, masked in decoders.
     - ``attention-decode``: one query against tokens keys (decoders only).
     - ``gated-mlp``: the whole feed-forward block (gated models only).

@@ -16,12 +16,12 @@ def moe(
 ) -> Workload:
     """``Y[t] = sum over x of W[t, x] MLP_x(X[t])``, W the softmax over the ``top_k`` largest of ``X Wr`` and 0 elsewhere.
 
-    The router is Mixtral's (arXiv 2401.04088, section 2.1), the slots GShard's (arXiv 2006.16668): expert x works on the tokens
-    ``index[x, c]`` for its ``capacity`` slots c, ``ceil(top_k x tokens / experts)`` unless given. The index is an input, for
-    where tokens go depends on values and not on shapes. An empty slot may name any token that did not choose the expert: its
-    weight is 0. A token that finds no slot is left out.
+    The router is Mixtral's (arXiv 2401.04088, section 2.1), the slots GShard's (arXiv 2006.16668): expert x processes the tokens
+    ``index[x, c]`` in its ``capacity`` slots c, ``ceil(top_k x tokens / experts)`` unless given. The index is an input, as the
+    routing depends on values and not on shapes. An empty slot may name any token that did not choose the expert: its weight is 0.
+    A token without a slot is dropped.
 
-    The k-th largest logit is found in ``top_k`` rounds: the maximum, then the maximum of what lies below it. Equal logits of a
+    The k-th largest logit is found in ``top_k`` rounds: the maximum, then the maximum of the smaller logits. Equal logits of a
     token count as one.
 
     >>> work = moe(tokens=6, model=4, hidden=8, experts=3, top_k=2)
@@ -78,7 +78,7 @@ def moe(
 def gate(top_k: int, row: str, mark: str = "") -> tuple[tuple[Op, ...], tuple[str, ...], tuple[str, ...]]:
     """Softmax over the k largest logits [row, x] of a row: (ops, the logits of each round, the maxima).
 
-    ``mark`` ends the names of the exponentials, their sum and the ops that sum and divide, where a graph has other such.
+    ``mark`` is a suffix of the names of the exponentials, of their sum, and of the ops that sum and divide, to keep names unique.
     """
     ops: list[Op] = []
     logits = tuple(f"L{round}" for round in range(1, top_k + 1))
@@ -96,19 +96,19 @@ def gate(top_k: int, row: str, mark: str = "") -> tuple[tuple[Op, ...], tuple[st
     return tuple(ops), logits, tops
 
 
-def _chosen(experts: int, top_k: int) -> Fault | None:
+def _top_k_fault(experts: int, top_k: int) -> Fault | None:
     if top_k <= experts:
         return None
     return Fault("workload moe, parameter top_k", f"at most experts ({experts})", str(top_k))
 
 
-def _few(top_k: int) -> Fault | None:
+def _round_limit_fault(top_k: int) -> Fault | None:
     if top_k <= 64:
         return None
     return Fault("workload moe, parameter top_k", "at most 64 (one round of the gate each)", str(top_k))
 
 
-def _slots(tokens: int, capacity: int | None) -> Fault | None:
+def _capacity_fault(tokens: int, capacity: int | None) -> Fault | None:
     if capacity is None or capacity <= tokens:
         return None
     remedy = "a token is sent to an expert once"
@@ -128,5 +128,9 @@ MOE = WorkloadKind(
         size("capacity", "slots per expert; top_k x tokens / experts, rounded up, unless given", None),
         element_type(),
     ),
-    (Rule(("experts", "top_k"), _chosen), Rule(("top_k",), _few), Rule(("tokens", "capacity"), _slots)),
+    (
+        Rule(("experts", "top_k"), _top_k_fault),
+        Rule(("top_k",), _round_limit_fault),
+        Rule(("tokens", "capacity"), _capacity_fault),
+    ),
 )

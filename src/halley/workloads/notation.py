@@ -1,4 +1,4 @@
-"""The notation of user graphs, one operation a line, read into `Statement`s. Nothing here is run as code.
+"""Parser of user graphs, one operation per line, into `Statement`s. No text is executed as code.
 
     S[m,n] = A[m,k] * B[k,n]              # a sum of products over k, which the left side lacks
     P[m,n] = divide(E[m,n], z[m])         # an elementwise function; + - * / are add, subtract, mul, divide
@@ -10,7 +10,7 @@
     argument = term [("+" | "-" | "*" | "/") term] | name "=" number
     ref     = name "[" name {"," name} "]" [":" name]
 
-`#` starts a remark. What is wrong is told with line and column, for all lines at once.
+`#` starts a comment. Faults are reported with line and column, for all lines at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import NamedTuple, TypeAlias
 LINE_LIMIT = 1000
 """Longest line [characters]."""
 LINES_LIMIT = 1000
-"""Most lines of a graph."""
+"""Largest number of lines of a graph."""
 NESTING_LIMIT = 4
-"""Deepest nesting of functions that is read; `user` wants less."""
+"""Deepest nesting of functions that is parsed; `halley.workloads.user` allows less."""
 
 INFIX = {"+": "add", "-": "subtract", "*": "mul", "/": "divide"}
 """Functions that are written between their arguments."""
@@ -36,8 +36,8 @@ _TOKEN = re.compile(
 )
 
 
-class Misfit(NamedTuple):
-    """Something wrong at a line and column, both counted from 1."""
+class LineFault(NamedTuple):
+    """A fault at a line and column, both counted from 1."""
 
     line: int
     column: int
@@ -58,7 +58,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function with arguments and constants: ``scale(S[m,n], scale=0.125)``. ``infix``: written as a product, sum, ..."""
+    """A function with arguments and constants: ``scale(S[m,n], scale=0.125)``. ``infix``: written with ``+ - * /``."""
 
     name: str
     arguments: tuple[Term, ...]
@@ -72,7 +72,7 @@ Term: TypeAlias = Ref | Call
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One line: what it makes, and how."""
+    """One line: its result tensors and the expression that computes them."""
 
     line: int
     targets: tuple[Ref, ...]
@@ -80,7 +80,7 @@ class Statement:
 
 
 class _Wrong(Exception):
-    """Ends the reading of a line."""
+    """The first fault of a line; ends its parsing."""
 
     def __init__(self, column: int, expected: str, got: str, remedy: str = "") -> None:
         super().__init__(expected)
@@ -93,15 +93,15 @@ class _Token(NamedTuple):
     column: int
 
 
-def read(lines: Sequence[str]) -> tuple[list[Statement], list[Misfit]]:
-    """The statements of all lines that can be read, and what is wrong with the others; empty lines and remarks are skipped.
+def read(lines: Sequence[str]) -> tuple[list[Statement], list[LineFault]]:
+    """The statements of all valid lines, and the faults of the others; empty lines and comments are skipped.
 
     >>> statements, misfits = read(["C[m,n] = A[m,k] * B[k,n]  # a GEMM"])
     >>> statements[0].targets[0].dims, statements[0].value.name, misfits
     (('m', 'n'), 'mul', [])
     """
     if len(lines) > LINES_LIMIT:
-        return [], [Misfit(LINES_LIMIT + 1, 1, f"at most {LINES_LIMIT} lines", f"{len(lines)}")]
+        return [], [LineFault(LINES_LIMIT + 1, 1, f"at most {LINES_LIMIT} lines", f"{len(lines)}")]
     statements, misfits = [], []
     for number, line in enumerate(lines, 1):
         try:
@@ -109,7 +109,7 @@ def read(lines: Sequence[str]) -> tuple[list[Statement], list[Misfit]]:
             if len(tokens) > 1:
                 statements.append(_Reader(tokens).statement(number))
         except _Wrong as wrong:
-            misfits.append(Misfit(number, wrong.column, wrong.expected, wrong.got, wrong.remedy))
+            misfits.append(LineFault(number, wrong.column, wrong.expected, wrong.got, wrong.remedy))
     return statements, misfits
 
 
@@ -127,7 +127,7 @@ def _tokens(line: str) -> list[_Token]:
 
 
 class _Reader:
-    """Walks the tokens of one line, by the rules at the top of this file."""
+    """Recursive-descent parser of one line; the grammar is in the module's docstring."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self.tokens = tokens

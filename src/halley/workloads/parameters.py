@@ -1,7 +1,7 @@
-"""Parameters of workload builders: what each kind of workload asks for, and the check of what it is given.
+"""Parameters of workload builders: their description and their check.
 
-A `WorkloadKind` pairs a builder with the description of its arguments. Every builder checks its arguments against its kind, so a
-direct call, a file and a command line meet the same rules; `faults` finds all that is wrong at once.
+A `WorkloadKind` pairs a builder with the description of its arguments. Every builder checks its arguments against its kind, so
+direct calls, files and the command line obey the same rules; `faults` finds all faults at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES, Workload
 
 SIZE_LIMIT = 2**40
-"""Largest extent of a dim: beyond it byte counts leave 64-bit integers, and no machine holds the tensor."""
+"""Largest extent of a dim: beyond it byte counts overflow 64-bit integers, and no machine holds the tensor."""
 
 
 TEXT_LIMIT = 2**18
@@ -23,7 +23,7 @@ TEXT_LIMIT = 2**18
 
 
 class ParameterType(StrEnum):
-    """What a parameter holds."""
+    """The type of a parameter's value."""
 
     SIZE = "size"  # a whole number from 1 to SIZE_LIMIT
     FLAG = "flag"  # true or false
@@ -32,7 +32,7 @@ class ParameterType(StrEnum):
 
 
 class Absent(Enum):
-    """`REQUIRED` marks a parameter without default (None is a default: "derived from the others")."""
+    """`REQUIRED` marks a parameter without a default (None is a default: "derived from the others")."""
 
     REQUIRED = "required"
 
@@ -42,7 +42,7 @@ REQUIRED = Absent.REQUIRED
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a builder: its name, type, one-line meaning, default and, for a choice, the words."""
+    """One argument of a builder: its name, type, one-line meaning, default and, for a choice, the allowed words."""
 
     name: str
     type: ParameterType
@@ -57,7 +57,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on several parameters; ``check`` gets the values of ``needs``, once each alone is right."""
+    """A condition on several parameters; ``check`` gets the values of ``needs`` once each of them is valid by itself."""
 
     needs: tuple[str, ...]
     check: Callable[..., Fault | None]
@@ -65,7 +65,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
-    """A compound operation that can be asked for by name."""
+    """A compound operation that can be built by name."""
 
     name: str
     meaning: str
@@ -84,7 +84,7 @@ class WorkloadKind:
 
 
 def grouped_heads(kind: str) -> Rule:
-    """Each key and value head serves as many query heads as every other."""
+    """Rule: all key and value heads serve the same number of query heads."""
 
     def check(heads: int, kv_heads: int) -> Fault | None:
         if heads % kv_heads == 0:
@@ -115,12 +115,12 @@ def algorithm(*choices: str) -> Parameter:
 
 
 def element_type(default: str = "bf16") -> Parameter:
-    """The element type of all tensors but the statistics, which are fp32, and indices, which are int32."""
+    """The element type of all tensors except statistics, which are fp32, and indices, which are int32."""
     return Parameter("dtype", ParameterType.CHOICE, "element type", default, tuple(DTYPE_BYTES))
 
 
 def value_fault(where: str, parameter: Parameter, value: object) -> Fault | None:
-    """What is wrong with one value on its own, or None.
+    """The fault of one value by itself, or None.
 
     >>> print(value_fault("workload gemm", size("m", "rows"), 0))
     workload gemm, parameter m: expected a whole number from 1 to 1099511627776; got 0
@@ -151,7 +151,7 @@ def value_fault(where: str, parameter: Parameter, value: object) -> Fault | None
 
 
 def faults(kind: WorkloadKind, given: Mapping[str, object]) -> list[Fault]:
-    """All that is wrong with the arguments: unknown, missing and bad ones, and broken rules between the good ones."""
+    """All faults of the arguments: unknown, missing and invalid ones, and broken rules between the valid ones."""
     where = f"workload {kind.name}"
     found: list[Fault] = []
     known = [parameter.name for parameter in kind.parameters]

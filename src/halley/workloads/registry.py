@@ -1,4 +1,4 @@
-"""Workloads by name, as files and the command line ask for them."""
+"""Workloads by name, as files and the command line use them."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def build(kind: str, parameters: Mapping[str, object]) -> Workload:
 
 
 def variants(workload: Workload) -> tuple[Workload, ...]:
-    """All algorithmic variants of the same compound op, the workload itself among them.
+    """All algorithmic variants of the same compound op, including the workload itself.
 
-    A workload that is not what its builder makes of its parameters (written by hand, or rewritten since) is its only variant.
+    A workload that differs from what its builder returns for its parameters (hand-written, or rewritten) is its only variant.
 
     >>> [work.variant for work in variants(build("gemm-softmax", {"m": 4, "n": 5, "k": 6}))]
     ['plain', 'online']

@@ -1,4 +1,4 @@
-"""Runs of elementary operations that several compound operations share: softmax with its weighted sum, and the norms."""
+"""Sequences of elementary operations that several compound operations use: softmax with its weighted sum, and norms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from halley.workloads.graph import EPSILON, contract, elementwise, reduction
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """Ops in order; the dims of the tensors that they make, statistics apart (those are fp32); the kernels."""
+class OpSequence:
+    """``ops`` in order; dims of their result tensors, statistics (fp32) separately; ``kernels``."""
 
     ops: tuple[Op, ...]
     made: dict[str, str]
@@ -20,8 +20,8 @@ class Steps:
 
 def softmax_and_values(
     variant: str, scale: Op, rows: str, key: str, value: str, values: str = "V", result: str = "O"
-) -> Steps:
-    """``scale``, which makes the scores S2 [rows, key]; their softmax along ``key``; its product with ``values`` [key, value].
+) -> OpSequence:
+    """The op ``scale``, with result S2 [rows, key]; softmax of S2 along ``key``; its product with ``values`` [key, value].
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; result = P V``.
     - deferred: ``U = E V; result = U / z``.
@@ -52,14 +52,12 @@ def softmax_and_values(
             )
             last = (contract("values", f"E {values}", "U", product, scaled_by="mx"), late_division)
     kernels = (tuple(op.name for op in first), *((op.name,) for op in last))
-    return Steps((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
+    return OpSequence((*first, *last), tensors, {"mx": rows, "z": rows}, kernels)
 
 
-def scale_scores(
-    scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None
-) -> Op:
-    """``S2 = scale x scores``; under a causal mask query i (row modulo ``queries``) sees the keys to ``i + keys - queries``, of
-    these the last ``window`` if there is one."""
+def scale_scores(scores: str, dims: str, scale: float, causal: bool, queries: int, keys: int, window: int | None = None) -> Op:
+    """``S2 = scale x scores``. Under a causal mask query i (row modulo ``queries``) sees the keys up to ``i + keys - queries``;
+    with a ``window`` only the last ``window`` of them."""
     constants = {"scale": scale}
     if causal and window is not None:
         constants |= {"queries": float(queries), "offset": float(keys - queries), "window": float(window)}
@@ -71,10 +69,10 @@ def scale_scores(
 
 def layernorm(
     source: str, result: str, row: str, along: str, count: int, variant: str, mark: str = "", weights: str = "gain bias"
-) -> Steps:
+) -> OpSequence:
     """``result = (source - mu) / sqrt(v / count + epsilon) * gain + bias`` along a dim (Ba et al., arXiv 1607.06450).
 
-    ``mark`` ends the names of ops and statistics where a graph has several norms; ``weights`` names gain and bias.
+    ``mark`` is a suffix of the names of ops and statistics, for graphs with several norms; ``weights`` names gain and bias.
     """
     matrix, mu, v, r = f"{row} {along}", f"mu{mark}", f"v{mark}", f"r{mark}"
     if variant == "two-pass":
@@ -89,10 +87,10 @@ def layernorm(
         elementwise(f"rstd{mark}", "rsqrt_mean", v, r, row, constants={"count": count, "epsilon": EPSILON}),
         elementwise(f"normalise{mark}", "normalise_affine", f"{source} {mu} {r} {weights}", result, matrix),
     )
-    return Steps(ops, {result: matrix}, {mu: row, v: row, r: row}, (tuple(op.name for op in ops),))
+    return OpSequence(ops, {result: matrix}, {mu: row, v: row, r: row}, (tuple(op.name for op in ops),))
 
 
-def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: str = "", gain: str = "gain") -> Steps:
+def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: str = "", gain: str = "gain") -> OpSequence:
     """``result = source / sqrt(mean source^2 + epsilon) * gain`` along a dim (Zhang and Sennrich, arXiv 1910.07467)."""
     matrix, q, r = f"{row} {along}", f"q{mark}", f"r{mark}"
     ops = (
@@ -100,4 +98,4 @@ def rmsnorm(source: str, result: str, row: str, along: str, count: int, mark: st
         elementwise(f"rrms{mark}", "rsqrt_mean", q, r, row, constants={"count": count, "epsilon": EPSILON}),
         elementwise(f"normalise{mark}", "normalise_gain", f"{source} {r} {gain}", result, matrix),
     )
-    return Steps(ops, {result: matrix}, {q: row, r: row}, (tuple(op.name for op in ops),))
+    return OpSequence(ops, {result: matrix}, {q: row, r: row}, (tuple(op.name for op in ops),))

@@ -1,11 +1,11 @@
 """Transformers for training: embedding, layer, head and loss as graphs over a batch.
 
-Dims: sequences b, tokens m (as keys n), model k, KV heads h, query heads in a group g (left out where each head has keys of its
-own), head dims d and e, hidden f, vocabulary v; experts x with slots c, shared experts s; of latent attention the latents q of
-queries and l of keys, and the rotary part r.
+Dims: sequences b, tokens m (as keys n), model k, KV heads h, query heads per group g (absent if every head has its own keys),
+head dims d and e, hidden f, vocabulary v; experts x with slots c, shared experts s; of latent attention the latents q of queries
+and l of keys, and the rotary part r.
 
-Each dim can be split: b by sequences, m by tokens (keys and values are then gathered where they take the name n), h or g by
-heads, f by the hidden dim, x by experts, v by the vocabulary.
+Each dim can be sharded: b (data parallelism), m (sequence parallelism; keys and values are all-gathered where m is renamed to n),
+h or g (heads), f (hidden dim), x (experts), v (vocabulary).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from halley.ir.workload import Op, OpKind, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
-from halley.workloads.model import Model, Part
+from halley.workloads.model import ModelPart, TrainingModel
 from halley.workloads.moe import gate
 from halley.workloads.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
 from halley.workloads.transformer import Experts, Latent, Transformer, check_training
@@ -26,7 +26,7 @@ ROW = "b m"
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A part of a layer: ops, kernels, dims of its weights and of what it makes, statistics (fp32) and integers."""
+    """A part of a layer: ops, kernels, and dims of its weights, results, statistics (fp32) and integer tensors."""
 
     ops: tuple[Op, ...]
     kernels: tuple[tuple[str, ...], ...]
@@ -36,8 +36,8 @@ class _Block:
     integers: dict[str, str]
 
 
-def training_model(shape: Transformer, batch: int, sequence: int | None = None, dtype: str = "bf16") -> Model:
-    """The model on ``batch`` sequences of ``sequence`` tokens (those that it was trained on, unless given).
+def training_model(shape: Transformer, batch: int, sequence: int | None = None, dtype: str = "bf16") -> TrainingModel:
+    """The model on ``batch`` sequences of ``sequence`` tokens (by default the length that it was trained with).
 
     >>> from halley.workloads.transformer import Transformer
     >>> small = Transformer("small", layers=2, model=8, heads=2, kv_heads=1, head_dim=4, hidden=16, vocabulary=32, sequence=6)
@@ -53,14 +53,14 @@ def training_model(shape: Transformer, batch: int, sequence: int | None = None, 
     dense = shape.layers if experts is None else experts.dense_layers
     blocks = []
     if dense:
-        blocks.append(Part(_layer(shape, batch, tokens, dtype, None), dense))
+        blocks.append(ModelPart(_layer(shape, batch, tokens, dtype, None), dense))
     if experts is not None:
-        blocks.append(Part(_layer(shape, batch, tokens, dtype, experts), shape.layers - dense))
-    return Model(
+        blocks.append(ModelPart(_layer(shape, batch, tokens, dtype, experts), shape.layers - dense))
+    return TrainingModel(
         shape.name,
-        Part(_embedding(shape, batch, tokens, dtype)),
+        ModelPart(_embedding(shape, batch, tokens, dtype)),
         tuple(blocks),
-        Part(_head(shape, batch, tokens, dtype)),
+        ModelPart(_head(shape, batch, tokens, dtype)),
         shape.tied,
         shape.source,
     )
@@ -181,7 +181,7 @@ def _normed(rms: bool, source: str, result: str, along: str, count: int, mark: s
 
 
 def _residual(shape: Transformer, name: str, source: str, branch: str, result: str) -> _Block:
-    """``result = source + branch``, the branch thinned out by dropout."""
+    """``result = source + branch``, with dropout on the branch."""
     ops, made, integers = [], dict.fromkeys((branch, result), "b m k"), {}
     last = branch
     if shape.dropout:
@@ -193,12 +193,12 @@ def _residual(shape: Transformer, name: str, source: str, branch: str, result: s
 
 
 def _dropout(name: str, source: str, result: str, dims: str, share: float) -> Op:
-    """``result = source x keep / (1 - share)``; the mask holds 0 or 1 in a byte each."""
+    """``result = source x keep / (1 - share)``; the mask ``keep`` is 0 or 1, one byte per element."""
     return elementwise(name, "scaled_product", f"{source} keep_{source}", result, dims, constants={"scale": 1.0 / (1.0 - share)})
 
 
 def _rename(name: str, source: str, result: str, dims: str) -> Op:
-    """A copy under other names of dims: tokens as keys."""
+    """A copy with renamed dims: tokens as keys."""
     return Op(name, OpKind.PERMUTE, (source,), (result,), tuple(dims.split()))
 
 
@@ -236,7 +236,7 @@ def _core(shape: Transformer, scores: str, rows: str, tokens: int, width: int) -
 
 
 def _latent(shape: Transformer, latent: Latent, tokens: int) -> _Block:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), from A to Z; the latents are normed."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), from A to Z; the latents are normalised."""
     queries = _normed(True, "Qa", "Qn", "q", latent.queries, "q")
     keys = _normed(True, "Ca", "Cm", "l", latent.keys, "l")
     before = (
@@ -274,13 +274,13 @@ def _latent(shape: Transformer, latent: Latent, tokens: int) -> _Block:
 
 
 def _kernels(ops: Iterable[Op], groups: Iterable[tuple[str, ...]], grouped: set[str]) -> tuple[tuple[str, ...], ...]:
-    """Each op alone, but those of a group together."""
+    """Kernels: the ops of a group together, every other op alone."""
     first = {group[0]: group for group in groups}
     return tuple(first.get(op.name, (op.name,)) for op in ops if op.name in first or op.name not in grouped)
 
 
 def _feed_forward(gated: bool) -> _Block:
-    """From B to D."""
+    """The feed-forward block from B to D."""
     down = contract("down", "H Wd", "D", "b m f k")
     if not gated:
         ops: tuple[Op, ...] = (
@@ -301,8 +301,8 @@ def _feed_forward(gated: bool) -> _Block:
 
 
 def _experts(experts: Experts) -> _Block:
-    """A mixture of experts from B to D, as in `moe`; each sequence fills slots of its own. Shared experts, which every token
-    visits, are one of their joint hidden dim s."""
+    """A mixture of experts from B to D, as in `moe`; each sequence has its own slots. Shared experts, which process every token,
+    are modelled as one expert with their joint hidden dim s."""
     result = "M" if experts.shared else "D"
     routed, logits, tops = gate(experts.top_k, ROW, "g")
     ops = (

@@ -1,4 +1,4 @@
-"""The extents of a transformer: what a model file says, and what `training_model` builds from."""
+"""Extents of a transformer, as a model file states them; `halley.workloads.training.training_model` builds its graphs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from halley.ir.workload import DTYPE_BYTES
 from halley.workloads.parameters import SIZE_LIMIT
 
 EXPERTS_PER_TOKEN = 64
-"""Most experts per token: a round of the gate each."""
+"""Largest number of experts per token; each needs a round of the gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
     """A mixture of experts in place of the feed-forward block.
 
-    ``hidden``: hidden dim of an expert. ``shared``: joint hidden dim of the experts that every token visits, 0 for none.
-    ``dense_layers``: first layers that have the plain block.
+    ``hidden``: hidden dim of an expert. ``shared``: joint hidden dim of the experts that process every token, 0 for none.
+    ``dense_layers``: number of first layers that have the dense block.
     """
 
     experts: int
@@ -43,11 +43,10 @@ class Transformer:
     """Extents of one transformer.
 
     ``model``: model dim; ``head_dim``: of queries and keys (of their content part in latent attention); ``hidden``: of the
-    feed-forward block; ``sequence``: tokens that it was trained on. ``gated``: three feed-forward matrices (SwiGLU) rather than
-    two around GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: the
-    head multiplies by the table of the embedding; ``dropout``: share that is dropped from attention weights and of the two
-    branches. ``published``: parameters that the source states, 0 if it states none. Left out: biases of matrices, rotation by
-    position.
+    feed-forward block; ``sequence``: length of the sequences in training. ``gated``: three feed-forward matrices (SwiGLU) rather
+    than two with GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: embedding
+    and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``published``:
+    number of parameters that the source states, 0 if it states none. Left out: biases of matrices, rotary embeddings.
 
     Raises BadInput with every fault.
     """
@@ -110,7 +109,7 @@ def _size_faults(where: str, sizes: Mapping[str, object], least: int = 1) -> Ite
 
 
 def check_training(shape: Transformer, batch: int, tokens: int, dtype: str) -> None:
-    """Raise `BadInput` with every fault of what a model is to be trained on."""
+    """Check batch, sequence length and element type of a training run. Raises BadInput with every fault."""
     where = f"training of {shape.name}"
     faults = list(_size_faults(where, {"batch": batch, "sequence": tokens}))
     if dtype not in DTYPE_BYTES or dtype.startswith("int"):

@@ -1,14 +1,13 @@
-"""Graphs that a user writes: einsums, elementwise functions and reductions, one a line, as a `Workload`.
+"""User graphs: einsums, elementwise functions and reductions, one per line, as a `Workload`.
 
-Each line becomes one op, named like the tensor that it makes and a kernel of its own. `halley.workloads.notation` has the
-grammar.
+Each line becomes one op with the name of its result, and one kernel. `halley.workloads.notation` has the grammar.
 
 | line | op |
 |---|---|
 | ``C[m,n] = A[m,k] * B[k,n]``, dims of both factors missing on the left | contract, on the matrix engine |
 | ``Y[m,n] = f(X[m,n], ...)`` or ``X[m,n] + ...`` | map |
-| ``z[m] = sum(X[m,n])``, ``q[m] = sum(square(X[m,n]))`` | reduce over the dims that the left lacks |
-| ``Kn[n,d] = K[m,d]``, ``Y[n,m] = X[m,n]`` | copy, under other names or in another order |
+| ``z[m] = sum(X[m,n])``, ``q[m] = sum(square(X[m,n]))`` | reduce over the dims missing on the left |
+| ``Kn[n,d] = K[m,d]``, ``Y[n,m] = X[m,n]`` | copy, with dims renamed or reordered |
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from dataclasses import dataclass, field
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS, Op, OpKind, Tensor, Workload
-from halley.workloads.notation import Call, Misfit, Ref, Statement, Term, read
+from halley.workloads.notation import Call, LineFault, Ref, Statement, Term, read
 from halley.workloads.parameters import SIZE_LIMIT, WorkloadKind, check, element_type, text
 
 REDUCTIONS = tuple(name for name, monoid in MONOIDS.items() if monoid.arity == 1)
-"""Monoids over one value; those of two carry a recurrence."""
+"""Monoids over one value; those over two are recurrences."""
 
 STATES = {"softmax": "the maximum and the sum of exponentials", "welford": "the mean and the sum of squared deviations"}
-"""Reductions that make two tensors."""
+"""Reductions with two result tensors."""
 
 _EXTENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([0-9]{1,20})")
 
 
 def graph(lines: str | Sequence[str], dims: Mapping[str, int], dtype: str = "bf16", outputs: Sequence[str] = ()) -> Workload:
-    """The workload that the lines describe. ``dims`` gives every dim its extent, ``dtype`` is the element type of tensors that
-    name none, ``outputs`` names the results; left out, they are the tensors that no line reads.
+    """The workload that the lines describe. ``dims``: extent of every dim; ``dtype``: element type of tensors without one;
+    ``outputs``: the results, by default the tensors that no line reads.
 
     >>> work = graph("S[m,n] = A[m,k] * B[k,n]\\nR[m,n] = relu(S[m,n])", {"m": 4, "n": 5, "k": 6})
     >>> work.macs(), work.inputs, work.outputs
@@ -47,7 +46,7 @@ def graph(lines: str | Sequence[str], dims: Mapping[str, int], dtype: str = "bf1
 
 
 def graph_from_text(lines: str, dims: str, dtype: str = "bf16", outputs: str | None = None) -> Workload:
-    """`graph` with all its arguments as text, as the command line and result files have them: dims like ``m=4 n=5``.
+    """`graph` with all its arguments as text, as in the command line and in result files: dims like ``m=4 n=5``.
 
     Raises BadInput with every fault of the arguments.
     """
@@ -67,7 +66,7 @@ def extents_text(dims: Mapping[str, int]) -> str:
     return " ".join(f"{name}={extent}" for name, extent in dims.items())
 
 
-def _place(misfit: Misfit) -> str:
+def _place(misfit: LineFault) -> str:
     return f"graph, line {misfit.line}, column {misfit.column}" if misfit.line else "graph"
 
 
@@ -92,8 +91,8 @@ def assemble(
     dtype: str = "bf16",
     outputs: Sequence[str] = (),
     parameters: Mapping[str, object] | None = None,
-) -> tuple[Workload | None, list[Misfit]]:
-    """The workload, or None and all that is wrong (line 0: with the graph as a whole)."""
+) -> tuple[Workload | None, list[LineFault]]:
+    """The workload, or None and all faults (line 0: a fault of the whole graph)."""
     statements, misfits = read(lines)
     build = _Builder(extents, dtype, misfits)
     for statement in statements:
@@ -118,7 +117,7 @@ class _Builder:
 
     extents: Mapping[str, int]
     dtype: str
-    misfits: list[Misfit]
+    misfits: list[LineFault]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
@@ -126,7 +125,7 @@ class _Builder:
     ops: list[Op] = field(default_factory=list)
 
     def add(self, statement: Statement) -> None:
-        """One more line."""
+        """Add the op of one line."""
         before = len(self.misfits)
         call, inner = _parts(statement.value)
         refs = self._refs(statement, inner if inner is not None else call if call is not None else statement.value)
@@ -141,25 +140,25 @@ class _Builder:
                 self.ops.append(op)
 
     def wrong(self, line: int, column: int, expected: str, got: str, remedy: str = "") -> None:
-        self.misfits.append(Misfit(line, column, expected, got, remedy))
+        self.misfits.append(LineFault(line, column, expected, got, remedy))
 
-    def left_over(self, outputs: Sequence[str]) -> Iterator[Misfit]:
-        """What is wrong with the graph as a whole."""
+    def left_over(self, outputs: Sequence[str]) -> Iterator[LineFault]:
+        """Faults of the graph as a whole."""
         if not self.ops:
-            yield Misfit(0, 0, "at least one line such as C[m,n] = A[m,k] * B[k,n]", "none")
+            yield LineFault(0, 0, "at least one line such as C[m,n] = A[m,k] * B[k,n]", "none")
             return
         used = {dim for tensor in self.tensors.values() for dim in tensor.dims}
         for dim in self.extents:
             if dim not in used:
-                yield Misfit(0, 0, "dims that a tensor has", repr(dim), "remove it")
+                yield LineFault(0, 0, "dims that a tensor has", repr(dim), "remove it")
         for name in outputs:
             if name not in self.made:
-                yield Misfit(0, 0, "outputs that a line makes", repr(name), did_you_mean(name, self.made))
+                yield LineFault(0, 0, "outputs that a line makes", repr(name), did_you_mean(name, self.made))
 
     # -- names
 
     def _refs(self, statement: Statement, value: Term) -> list[Ref]:
-        """The tensors that a function takes; a function in their place is a fault."""
+        """The tensors that a function takes as arguments; a nested function is a fault."""
         if isinstance(value, Ref):
             return [value]
         refs = []
@@ -172,7 +171,7 @@ class _Builder:
         return refs
 
     def _tensor(self, line: int, ref: Ref) -> None:
-        """A tensor as this line names it; the first line that does says which dims it has."""
+        """A tensor in this line; the first line with the tensor defines its dims."""
         for dim in ref.dims:
             if dim not in self.extents:
                 self.wrong(line, ref.column, f"known dims in {ref.name}", repr(dim), did_you_mean(dim, self.extents))
@@ -195,7 +194,7 @@ class _Builder:
             self.wrong(line, ref.column, f"{known.dtype} for {ref.name}, {first}", ref.dtype, "name the type once")
 
     def _new(self, line: int, ref: Ref, sources: Sequence[str]) -> None:
-        """A tensor that this line makes of the ``sources``."""
+        """A tensor that this line computes from the ``sources``."""
         self.sources.setdefault(ref.name, tuple(sources))
         if ref.name not in self.tensors:
             self._tensor(line, ref)
@@ -212,7 +211,7 @@ class _Builder:
         self.wrong(line, ref.column, expected, got, remedy)
 
     def _back_to(self, name: str, sources: Sequence[str]) -> tuple[str, ...]:
-        """Tensors that are made one of another, the first of ``name``, the last ``name`` itself; none if none lead there."""
+        """The tensors on a dependency path from ``name`` back to ``name`` through ``sources``; empty if there is none."""
         ways: dict[str, tuple[str, ...]] = {}
         left: list[tuple[str, tuple[str, ...]]] = [(source, (name,)) for source in dict.fromkeys(sources)]
         while left:

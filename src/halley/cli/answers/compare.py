@@ -17,9 +17,9 @@ from halley.cli.parameters import workload_from
 from halley.cli.solve import enough, solve_each
 from halley.errors import BadInput, Fault
 from halley.io.chips.load import load_chip
+from halley.mapping.problem import Problem
 from halley.report.mapping.facts import problem_text
 from halley.report.terminal import show
-from halley.search.problem import Problem
 
 
 def compare(

@@ -12,7 +12,7 @@ from halley.cli import options
 from halley.cli.files import refuse_existing, save_trace
 from halley.cli.options import AnswerArgument, ForceOption, TraceOption
 from halley.errors import BadInput, Fault
-from halley.search.result import Result
+from halley.mapping.result import Result
 
 DEFAULT_FILE = "report.html"
 

@@ -17,7 +17,7 @@ from halley.io.results.result import read_record
 from halley.report.mapping.causes import summary
 from halley.report.table import Table, percent
 from halley.report.terminal import show
-from halley.simulate.simulation import LIMIT, first_iterations
+from halley.simulate.simulation import TASK_LIMIT, first_iterations
 from halley.simulate.simulation import simulate as run
 from halley.units import format_time
 
@@ -27,7 +27,7 @@ SCHEMA = "halley.simulation/1"
 def simulate(
     file: AnswerArgument,
     plan: Annotated[str, typer.Option("--plan", help="Which plan: best, or the name of a baseline.", metavar="NAME")] = "best",
-    limit: Annotated[str, typer.Option("--limit", help="Most tasks.", metavar="NUMBER")] = str(LIMIT),
+    limit: Annotated[str, typer.Option("--limit", help="Most tasks.", metavar="NUMBER")] = str(TASK_LIMIT),
     iterations: Annotated[
         str | None,
         typer.Option("--iterations", help="Only so many iterations of each dim's outermost loop.", metavar="NUMBER"),

@@ -15,11 +15,11 @@ from halley.cli.solve import enough, solve_each
 from halley.cost.figures import UNITS, estimate_document
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
+from halley.mapping.problem import Problem
+from halley.mapping.result import Result, Solution
 from halley.report.mapping.facts import collective_kinds, outer_traffic, workload_text
 from halley.report.table import Table, ratio
 from halley.report.terminal import show
-from halley.search.problem import Problem
-from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 from halley.workloads import shapes
 

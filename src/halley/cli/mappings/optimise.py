@@ -20,10 +20,10 @@ from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.solve import enough, solve
 from halley.io.chips.load import load_chip, load_problem
 from halley.io.results.result import result_document, save_result
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Result
 from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
 from halley.report.terminal import show
-from halley.search.problem import Objective, Problem
-from halley.search.result import Result
 
 DEFAULT_FILE = "result.json"
 

@@ -19,7 +19,7 @@ from halley.io.chips.load import load_chip
 from halley.io.chips.operators import TEXT_LIMIT, read_operators
 from halley.io.files.save import write_atomic
 from halley.io.files.text import read_text_bounded
-from halley.kernels.calibrate import TYPICAL, chip_fit, judge
+from halley.kernels.calibrate import TYPICAL_EFFICIENCY, chip_fit, judge
 from halley.kernels.machine import machine
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
@@ -42,7 +42,7 @@ def chip(
     ] = None,
     launch: Annotated[
         str, typer.Option("--launch", help="Launch of a kernel behind another [us]; not fitted.", metavar="US")
-    ] = f"{TYPICAL.launch * 1e6:g}",
+    ] = f"{TYPICAL_EFFICIENCY.launch * 1e6:g}",
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -59,7 +59,7 @@ def chip(
     rows = read_operators(read_text_bounded(file, TEXT_LIMIT), file)
     if len(rows) < FEWEST:
         raise BadInput(Fault(file, f"at least {FEWEST} rows", str(len(rows)), "measure more shapes"))
-    judged = judge(rows, measured, replace(TYPICAL, launch=behind))
+    judged = judge(rows, measured, replace(TYPICAL_EFFICIENCY, launch=behind))
     fit = chip_fit(judged, measured, source or Path(file).name, datetime.date.today().isoformat())
     write_atomic(out, chip_fit_document(fit), force)
     if plot is not None:

@@ -23,7 +23,7 @@ from halley.io.networks.nccl_export import nccl_text
 from halley.io.networks.network import load_network
 from halley.network.algorithms.tables import Kind, Pattern
 from halley.network.graph.fabric import Fabric, with_overhead
-from halley.network.time.schedules import is_line, laid_out
+from halley.network.time.schedules import is_line
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
 from halley.report.networks.collective import collective_tables, kind_tables
@@ -208,7 +208,7 @@ def _write_trace(answer: SingleCollective, prefix: str, force: bool) -> None:
     """The chosen schedule's messages, as one JSON file or one Chakra trace per rank."""
     cost, team = answer.cost, answer.team
     table = cost.schedule.steps(cost.kind, team.graph.ranks, is_line(team))
-    sizes = laid_out(team, cost.kind, cost.schedule).sizes(cost.size).tolist()
+    sizes = cost.schedule.sizes(cost.kind, team.graph.ranks, cost.size)
     made = chakra.trace(table, sizes, team.graph.ranks, str(cost.kind))
     if prefix.endswith(".json"):
         files = [(prefix, dumps(chakra.trace_document(made)).encode())]

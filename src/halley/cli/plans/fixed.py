@@ -8,14 +8,14 @@ from typing import Any
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
-from halley.training.help import WORDS
+from halley.training.help import OPTION_NAMES
 from halley.training.plan import Fixed
 
 WHERE = "--fix"
-NAMES = {word: name for name, word in WORDS.items()}
+NAMES = {word: name for name, word in OPTION_NAMES.items()}
 """Words of the user for decisions of other names. ``tp`` counts all chips that share the ops of a stage; what they split is
 for the search to say."""
 ROLES = {"dp": Role.DATA, "pp": Role.PIPELINE, "tp": Role.MODEL}
@@ -84,7 +84,7 @@ def _whole(text: str) -> int:
 
 def _zero(text: str) -> Sharded:
     if text not in ("0", "1", "2", "3"):
-        raise ValueError("0, 1, 2 or 3: what data-parallel ranks share out, as ZeRO counts it")
+        raise ValueError("0, 1, 2 or 3: the stage of ZeRO")
     return Sharded(int(text))
 
 
@@ -97,7 +97,7 @@ def _either(yes: str, no: str) -> Callable[[str], bool]:
     return read
 
 
-def _word(kind: type[Schedule] | type[Recompute]) -> Callable[[str], Any]:
+def _word(kind: type[PipelineSchedule] | type[Recompute]) -> Callable[[str], Any]:
     words = [str(item) for item in kind]
 
     def read(text: str) -> Any:
@@ -113,7 +113,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "stages": _whole,
     "model": _whole,
     "microbatch": _whole,
-    "schedule": _word(Schedule),
+    "schedule": _word(PipelineSchedule),
     "chunks": _whole,
     "recompute": _word(Recompute),
     "sharded": _zero,

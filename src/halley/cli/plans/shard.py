@@ -1,4 +1,4 @@
-"""``halley shard``: any graph on a whole system, every op shared out over its axes."""
+"""``halley shard``: any graph on a whole system, every op sharded over its axes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shard(
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Share out any graph over all chips of a system: each op on any dim along each axis, as fast as can be, with a bound.
+    """Shard any graph over all chips of a system: each op on any dim along each axis, as fast as can be, with a bound.
 
     Example: halley shard gemm --m 65536 --n 8192 --k 8192 --system '16 x h100, nvlink 8, ib'
 

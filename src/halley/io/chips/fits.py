@@ -14,8 +14,8 @@ from halley.io.files.entries import Latency, Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import Finding, read_yaml
-from halley.kernels.calibrate import ChipFit, Loaded, Series
-from halley.kernels.machine import SHARES, Efficiency, Host
+from halley.kernels.calibrate import ChipFit, LoadedMeasurement, OperatorFit
+from halley.kernels.machine import SHARE_PARAMETERS, Efficiency, HostTime
 from halley.kernels.times import Gemm
 from halley.library import CHIP_FITS
 
@@ -98,17 +98,17 @@ def parse_chip_fit(text: str, name: str = "fit") -> ChipFit:
         raise BadInput(document.faults(findings))
     given = model.efficiency
     efficiency = Efficiency(
-        **{key: float(getattr(given, key)) for key in SHARES},
+        **{key: float(getattr(given, key)) for key in SHARE_PARAMETERS},
         latency=given.latency.value,
         launch=given.launch.value,
-        hosts={item.operator: Host(item.call.value, item.hidden.value) for item in model.operators},
+        hosts={item.operator: HostTime(item.call.value, item.hidden.value) for item in model.operators},
     )
-    series = tuple(Series(item.operator, item.rows, item.error, item.held_out) for item in model.operators)
+    series = tuple(OperatorFit(item.operator, item.rows, item.error, item.held_out) for item in model.operators)
     return ChipFit(model.chip, model.source, model.dated, efficiency, tuple(model.assumed), series, _loaded(model.loaded))
 
 
-def _loaded(file: LoadedFile | None) -> Loaded | None:
-    return None if file is None else Loaded(Gemm(file.rows, file.columns, file.depth), file.time.value, file.source)
+def _loaded(file: LoadedFile | None) -> LoadedMeasurement | None:
+    return None if file is None else LoadedMeasurement(Gemm(file.rows, file.columns, file.depth), file.time.value, file.source)
 
 
 def chip_fit_document(fit: ChipFit) -> str:
@@ -116,7 +116,7 @@ def chip_fit_document(fit: ChipFit) -> str:
     head = {"format": FORMAT, "chip": fit.chip, "source": fit.source, "dated": fit.dated}
     lines = ["# Written by 'halley calibrate chip'. Shares are of the chip file's figures; docs/how-to/calibrate-a-chip.md."]
     lines += [f"{key}: {json.dumps(value)}" for key, value in head.items()]
-    lines += ["efficiency:", *(f"  {name}: {getattr(fit.efficiency, name):.6g}" for name in SHARES)]
+    lines += ["efficiency:", *(f"  {name}: {getattr(fit.efficiency, name):.6g}" for name in SHARE_PARAMETERS)]
     lines += [f"  {name}: {_time(getattr(fit.efficiency, name))}" for name in ("latency", "launch")]
     lines += [f"assumed: [{', '.join(fit.assumed)}]", "operators:"]
     lines += [f"  - {_series(item, fit.efficiency.hosts[item.operator])}" for item in fit.series]
@@ -127,7 +127,7 @@ def chip_fit_document(fit: ChipFit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _series(item: Series, host: Host) -> str:
+def _series(item: OperatorFit, host: HostTime) -> str:
     held_out = "" if item.held_out is None else f", held_out: {item.held_out:.6g}"
     times = f"call: {_time(host.call)}, hidden: {_time(host.hidden)}"
     return f"{{operator: {json.dumps(item.operator)}, {times}, rows: {item.rows}, error: {item.error:.6g}{held_out}}}"

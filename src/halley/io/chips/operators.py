@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault, UnitError, did_you_mean
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS
-from halley.kernels.calibrate import Measurement
+from halley.kernels.calibrate import KernelMeasurement
 from halley.kernels.times import Attention, Gemm, Kernel, elementwise, layer_norm, rms_norm, softmax
 from halley.units import SECONDS, parse
 
@@ -81,7 +81,7 @@ EXTENTS = tuple(dict.fromkeys(name for item in OPERATORS.values() for name in (*
 _MAY_BE_0 = ("spread", "causal", "latent", "value_dim")
 
 
-def read_operators(text: str, name: str) -> tuple[Measurement, ...]:
+def read_operators(text: str, name: str) -> tuple[KernelMeasurement, ...]:
     """The rows of a CSV of measured operators; ``name`` is the file's name for messages.
 
     >>> read_operators("operator,dtype,m,n,k,time\\ngemm,bf16,64,128,256,12.5 us\\n", "mine.csv")[0].time
@@ -92,7 +92,7 @@ def read_operators(text: str, name: str) -> tuple[Measurement, ...]:
     # a comment becomes an empty line, which counts but is skipped
     reader = csv.reader(("" if line.startswith("#") else line for line in text.splitlines()), skipinitialspace=True)
     rows = (row for row in reader if row)
-    found: list[Measurement] = []
+    found: list[KernelMeasurement] = []
     faults: list[Fault] = []
     try:
         head = [column.strip().lower() for column in next(rows, [])]
@@ -103,7 +103,7 @@ def read_operators(text: str, name: str) -> tuple[Measurement, ...]:
                 faults.append(Fault(where, f"at most {ROW_LIMIT} rows", "more"))
                 break
             measured = _measurement(head, row, where)
-            if isinstance(measured, Measurement):
+            if isinstance(measured, KernelMeasurement):
                 found.append(measured)
             else:
                 faults += measured
@@ -128,7 +128,7 @@ def _head(head: list[str], where: str) -> list[Fault]:
     return faults
 
 
-def _measurement(head: Sequence[str], row: Sequence[str], where: str) -> Measurement | list[Fault]:
+def _measurement(head: Sequence[str], row: Sequence[str], where: str) -> KernelMeasurement | list[Fault]:
     """The measurement in a row, or all that is wrong with it."""
     if len(row) != len(head):
         return [Fault(where, f"{len(head)} cells, as the head has columns", str(len(row)))]
@@ -149,7 +149,7 @@ def _measurement(head: Sequence[str], row: Sequence[str], where: str) -> Measure
     given, wrong = _extents(operator, cells, where)
     if faults + wrong or time is None:
         return faults + wrong
-    return Measurement(cells["operator"].lower(), operator.kernel(given, cells["dtype"]), time)
+    return KernelMeasurement(cells["operator"].lower(), operator.kernel(given, cells["dtype"]), time)
 
 
 def _extents(operator: Operator, cells: Mapping[str, str], where: str) -> tuple[dict[str, int], list[Fault]]:

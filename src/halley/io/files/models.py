@@ -28,7 +28,7 @@ from halley.io.files.entries import (
 )
 from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow, Topology
 from halley.ir.workload import DTYPE_BYTES
-from halley.search.problem import Objective
+from halley.mapping.problem import Objective
 
 
 class Model(BaseModel):

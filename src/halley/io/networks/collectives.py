@@ -21,7 +21,7 @@ from halley.network.fit.overlay import Overlay
 from halley.network.graph.fabric import Fabric
 from halley.network.graph.groups import Group
 from halley.network.time.choice import chosen
-from halley.network.time.collective import CollectiveCost, candidates
+from halley.network.time.collective import CollectiveCost, candidates, slot_times
 from halley.network.time.contention import Contention, collective_execution, concurrent
 from halley.network.time.schedules import is_line
 from halley.network.time.sweep import Sweep, sweep
@@ -158,6 +158,14 @@ def _contention(question: CollectiveQuestion, single: SingleCollective) -> Conte
     others = read_beside(question.beside, fabric, question.startup)
     name = f"{cost.kind} {format_bytes(cost.size)} by {cost.algorithm}"
     own = collective_execution(
-        name, fabric.graph, cost.kind, [team.ranks], cost.schedule, cost.size, startup=question.startup, line=is_line(team)
+        name,
+        fabric.graph,
+        cost.kind,
+        [team.ranks],
+        cost.schedule,
+        cost.size,
+        startup=question.startup,
+        line=is_line(team),
+        slots=slot_times(team, cost.schedule, cost.size, question.startup),
     )
     return concurrent([own, *others.executions], fabric.graph, others.background)

@@ -23,6 +23,7 @@ from halley.io.networks import members
 from halley.network.algorithms.tables import KINDS, Kind, Pattern
 from halley.network.graph.fabric import Fabric
 from halley.network.time.choice import chosen
+from halley.network.time.collective import slot_times
 from halley.network.time.contention import Execution, Floats, collective_execution, message
 from halley.network.time.schedules import is_line
 from halley.units import BYTES, SECONDS, parse
@@ -145,7 +146,10 @@ def _execution(name: str, sentence: str, fabric: Fabric, startup: float, where: 
     groups = _groups(match, fabric, where)
     team = members.team(fabric, groups[0])
     schedule = chosen(kind, team, size, match["algorithm"], startup).schedule
-    made = collective_execution(name, fabric.graph, kind, groups, schedule, size, startup=startup, line=is_line(team))
+    slots = slot_times(team, schedule, size, startup)
+    made = collective_execution(
+        name, fabric.graph, kind, groups, schedule, size, startup=startup, line=is_line(team), slots=slots
+    )
     return _timed(made, match, where)
 
 

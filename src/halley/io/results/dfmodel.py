@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from halley.answer import Certificate, Status
-from halley.dfmodel.plan import Candidate, Choice, DFModelProblem, DFModelResult, decided_dfmodel
+from halley.dfmodel.plan import AxisChoice, Candidate, DFModelProblem, DFModelResult, decided_dfmodel
 from halley.io.files.models import Model
 from halley.io.results.envelope import Saved, enveloped
 from halley.io.results.models import AnswerFile, CertificateModel
@@ -135,7 +135,7 @@ def read_dfmodel(saved: Saved) -> DFModelResult:
     asked, answer = file.question, file.answer
     system = system_in(saved, asked.system)
     problem = DFModelProblem(asked.model, system, asked.batch, asked.sequence, asked.fused, asked.degrees)
-    choice = Choice(tuple(part.part() for part in answer.axes), answer.microbatch)
+    choice = AxisChoice(tuple(part.part() for part in answer.axes), answer.microbatch)
     chain = [(part.kernels, part.streamed, part.tile) for part in answer.partitions]
     layer, time = decided_dfmodel(problem, choice, chain)
     candidates = tuple(

@@ -28,7 +28,7 @@ class GraphQuestionModel(Model):
     layers: int = Field(description="the graph is one of so many equal layers")
     microbatches: int = Field(description="so many inputs follow each other")
     layouts: dict[str, dict[str, str]] = Field(description="by input or output, the dim that an axis splits")
-    together: tuple[tuple[str, ...], ...] = Field(description="inputs and outputs that lie alike")
+    same_layout: tuple[tuple[str, ...], ...] = Field(description="inputs and outputs with equal layouts")
     in_place: dict[str, str] = Field(description="by output, the input whose memory it takes")
     overlap: bool = Field(description="the view of DFModel: compute, memory and network overlap")
     fused: bool = Field(description="chips run kernels side by side")
@@ -61,7 +61,7 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
         "layers": problem.layers,
         "microbatches": problem.microbatches,
         "layouts": {name: dict(splits) for name, splits in problem.layouts.items()},
-        "together": problem.together,
+        "same_layout": problem.same_layout,
         "in_place": dict(problem.in_place),
         "overlap": problem.overlap,
         "fused": problem.fused,
@@ -99,7 +99,7 @@ def read_graph_plan(saved: Saved) -> GraphPlan:
         asked.layers,
         asked.microbatches,
         asked.layouts,
-        asked.together,
+        asked.same_layout,
         asked.in_place,
         asked.overlap,
         asked.fused,

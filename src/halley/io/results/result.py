@@ -25,9 +25,9 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Certificate, Clause, Point, Result, Solution
 from halley.rewrite import legality
-from halley.search.problem import Objective, Problem
-from halley.search.result import Certificate, Clause, Point, Result, Solution
 from halley.workloads import WORKLOADS, build
 
 # --- writing --------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from halley.ir.system import System
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.pipeline.data_parallel import Recipe, Sharded
-from halley.pipeline.schedule import Pipeline, Schedule
+from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.rewrite.recompute import Recompute
 from halley.sharding.text import op_names
 from halley.spatial.solve import SpatialPlan
@@ -62,7 +62,7 @@ class PlanModel(Model):
     model: int = Field(description="chips that share each op; follows from the axes")
     microbatch: int = Field(ge=1, description="sequences of a microbatch")
     microbatches: int = Field(description="microbatches of an iteration for each data-parallel rank")
-    schedule: Schedule = Field(description="gpipe or 1f1b")
+    schedule: PipelineSchedule = Field(description="gpipe or 1f1b")
     chunks: int = Field(description="chunks of layers per stage")
     layers: tuple[int, ...] = Field(description="layers of each chunk, in the order of the model")
     recompute: Recompute = Field(description="none, selective or full")
@@ -72,7 +72,7 @@ class PlanModel(Model):
 
     def plan(self) -> Plan:
         """As the search has it. Raises BadInput: no pipeline has these numbers."""
-        pipeline = Pipeline(self.stages, self.microbatches, self.chunks, self.schedule)
+        pipeline = TrainingPipeline(self.stages, self.microbatches, self.chunks, self.schedule)
         assignment = tuple(part.part() for part in self.axes)
         given = (self.recompute, self.zero, self.offload, self.fused)
         return Plan(assignment, self.microbatch, pipeline, *given, self.layers)
@@ -267,7 +267,7 @@ def _partitions(plan: SpatialPlan) -> dict[str, Any]:
                 "kernels": list(part.names),
                 "tokens_at_a_time": min(part.tile, plan.problem.graph.sequence),
                 "tiles": list(part.tiles),
-                "alone": part.apart,
+                "alone": part.unfused,
                 "streamed": list(part.streamed),
                 "time": part.steady + part.once,
                 "compute": part.compute,

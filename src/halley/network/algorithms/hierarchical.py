@@ -1,74 +1,153 @@
-"""Collectives over several dimensions of a product network: one after the other, each with an algorithm of its own.
+"""Collectives over several dimensions of a product network: phases along one dimension each, with algorithms of their own.
 
 Rank r has one coordinate per dimension, row-major (the first changes slowest). A reduce-scatter goes through the dimensions in
 order, every phase working on what the phases before left: after dimension d a rank has the chunks whose owner has its coordinate
-there. An all-gather is that backwards, an all-reduce both (BlueConnect: Cho et al., IBM J. Res. Dev. 63, 2019). An all-to-all
-moves blocks to the right coordinate of one dimension after the other; broadcast and scatter fill one dimension after the other.
+there. An all-gather is that backwards. An all-reduce is reduce-scatters, an all-reduce on the last dimension, and all-gathers
+back (BlueConnect: Cho et al., IBM J. Res. Dev. 63, 2019). An all-to-all moves blocks to the right coordinate of one dimension
+after the other; broadcast and scatter fill one dimension after the other.
 
-A payload may be cut into pieces that take the dimensions in orders of their own (Themis: Rashidi et al., ISCA 2022) or follow
+Parts of the payload may take the dimensions in orders of their own (Themis: Rashidi et al., ISCA 2022), and pieces may follow
 each other phase by phase, so that several dimensions work at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
 from itertools import permutations, product
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.collectives import dimension_time
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
-from halley.network.algorithms.algorithm import Cut, Setting, mirror, table_of
+from halley.network.algorithms.algorithm import Setting, table_of
 from halley.network.algorithms.tables import Kind, Steps, Transfer
 
 _K = CollectiveKind
 
-Coordinates: TypeAlias = tuple[int, ...]
+MOST_CHUNKS = 1 << 14
+"""Most chunks of a table."""
+
 Order: TypeAlias = tuple[int, ...]
 """Dimensions, the first to be used first."""
-Chunks: TypeAlias = Callable[[Coordinates, int], Sequence[int]]
-"""(coordinates of a rank of the line, chunk of the dimension's own table) -> chunks of the whole."""
 
 SERVED = (_K.ALL_REDUCE, _K.REDUCE_SCATTER, _K.ALL_GATHER, _K.ALL_TO_ALL, _K.BROADCAST, _K.REDUCE, _K.SCATTER, _K.GATHER)
+_UNSHARED = (_K.ALL_REDUCE, _K.BROADCAST, _K.REDUCE)
+"""Kinds of phases after which every rank that takes part holds as much as before."""
+
+
+class Phase(NamedTuple):
+    """A collective along one dimension, on all lines along it at once. ``before``: the dimensions whose coordinates select the
+    share of the payload that a line works on; ``idle``: those in which only lines of coordinate 0 take part."""
+
+    kind: CollectiveKind
+    dimension: int
+    before: Order
+    idle: Order = ()
+
+    def divisor(self, shape: Sequence[int]) -> int:
+        """By what the payload of the whole is divided in this phase."""
+        return 1 if self.kind is _K.ALL_TO_ALL else math.prod(shape[d] for d in self.before)
+
+
+def phases(kind: CollectiveKind, order: Order) -> tuple[Phase, ...]:
+    """The phases of a collective that takes the dimensions in this order.
+
+    >>> [(phase.kind.value, phase.dimension, phase.before) for phase in phases(CollectiveKind.ALL_REDUCE, (1, 0))]
+    [('reduce-scatter', 1, ()), ('all-reduce', 0, (1,)), ('all-gather', 1, ())]
+    """
+    places = range(len(order))
+    match kind:
+        case _K.ALL_REDUCE:
+            return _there_and_back(order, _K.REDUCE_SCATTER, _K.ALL_REDUCE, _K.ALL_GATHER)
+        case _K.REDUCE_SCATTER | _K.ALL_TO_ALL:
+            return tuple(Phase(kind, order[place], order[:place]) for place in places)
+        case _K.ALL_GATHER:
+            return tuple(Phase(kind, order[place], order[:place]) for place in reversed(places))
+        case _K.SCATTER:
+            return tuple(Phase(kind, order[place], order[:place], order[place + 1 :]) for place in places)
+        case _K.GATHER:
+            return tuple(Phase(kind, order[place], order[:place], order[place + 1 :]) for place in reversed(places))
+        case _K.BROADCAST:
+            return tuple(Phase(kind, order[place], (), order[place + 1 :]) for place in places)
+        case _K.REDUCE:
+            return tuple(Phase(kind, order[place], (), order[place + 1 :]) for place in reversed(places))
+        case _:
+            raise BadInput(Fault("collective over several axes", f"one of {', '.join(SERVED)}", str(kind), "keep it to one axis"))
+
+
+def other_phases(kind: CollectiveKind, order: Order) -> tuple[tuple[Phase, ...], ...]:
+    """Further ways through the dimensions: an all-reduce of reduce-scatters and all-gathers alone, or of the whole payload on
+    each dimension; a broadcast that scatters on the way out and gathers on the way back; and a reduce likewise."""
+    match kind:
+        case _K.ALL_REDUCE:
+            halves = phases(_K.REDUCE_SCATTER, order) + phases(_K.ALL_GATHER, order)
+            return halves, tuple(Phase(kind, dimension, ()) for dimension in order)
+        case _K.BROADCAST:
+            spread = phases(_K.SCATTER, order) + phases(_K.ALL_GATHER, order)
+            return spread, _there_and_back(order, _K.SCATTER, kind, _K.ALL_GATHER)
+        case _K.REDUCE:
+            collected = phases(_K.REDUCE_SCATTER, order) + phases(_K.GATHER, order)
+            return collected, _there_and_back(order, _K.REDUCE_SCATTER, kind, _K.GATHER)
+        case _:
+            return ()
+
+
+def _there_and_back(order: Order, there: CollectiveKind, last: CollectiveKind, back: CollectiveKind) -> tuple[Phase, ...]:
+    """All phases but the last dimension's two, which one of the whole collective replaces."""
+    first, second = phases(there, order), phases(back, order)
+    return (*first[:-1], Phase(last, order[-1], order[:-1]), *second[1:])
+
+
+class Run(NamedTuple):
+    """A phase and the algorithm that runs it. ``pieces``: where the algorithm leaves open into how many a payload is cut."""
+
+    phase: Phase
+    algorithm: str
+    pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Hierarchy:
-    """How a collective goes through the dimensions.
+class Part:
+    """A part of the payload that takes the dimensions in an order of its own."""
 
-    ``shape``: ranks per dimension. ``algorithms``: per dimension, the name of one that serves the phases of the kind
-    (all-gather for an all-reduce and its halves). ``orders``: one per piece. ``staggered``: piece p sets out p phases after
-    the first; else all at once. ``turning``: the all-reduce of the last dimension, in place of its reduce-scatter and
-    all-gather; "" for these. ``lines``: dimensions without a link that closes the ring. ``axes``: what the dimensions are called.
+    share: Fraction
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phased:
+    """How a collective goes through the dimensions: ``parts`` of the payload, each cut into ``pieces`` that follow each other. In
+    slot u, piece p of every part goes through its phase u - p; a slot ends when all of its phases have ended.
+
+    ``shape``: ranks per dimension. ``axes``: what the dimensions are called. ``lines``: dimensions without a link that closes the
+    ring. Raises BadInput: unknown algorithms, shares that do not add up to 1, parts of different numbers of phases.
     """
 
     shape: tuple[int, ...]
-    algorithms: tuple[str, ...]
-    orders: tuple[Order, ...]
-    staggered: bool = True
-    turning: str = ""
-    lines: frozenset[int] = frozenset()
+    parts: tuple[Part, ...]
+    pieces: int = 1
     axes: tuple[str, ...] = ()
+    lines: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        where, dimensions = f"collective over dimensions of {self.shape}", len(self.shape)
-        faults = []
-        if len(self.algorithms) != dimensions:
-            faults.append(Fault(where, f"an algorithm for each of {dimensions} dimensions", str(len(self.algorithms))))
-        if len(self.axes) not in (0, dimensions):
-            faults.append(Fault(where, f"a name for each of {dimensions} dimensions, or none", str(len(self.axes))))
-        if not self.orders:
-            faults.append(Fault(where, "an order of the dimensions for each piece", "none"))
-        for order in self.orders:
-            if sorted(order) != list(range(dimensions)):
-                faults.append(Fault(where, f"each of the dimensions 0 to {dimensions - 1} once", f"the order {order}"))
-        for name in (*self.algorithms, *([self.turning] if self.turning else [])):
-            if name not in ALGORITHMS:
-                faults.append(Fault(where, "a known algorithm", repr(name), did_you_mean(name, ALGORITHMS)))
+        where, faults = f"collective over dimensions of {self.shape}", []
+        if len(self.axes) not in (0, len(self.shape)):
+            faults.append(Fault(where, f"a name for each of {len(self.shape)} dimensions, or none", str(len(self.axes))))
+        if sum(part.share for part in self.parts) != 1:
+            faults.append(Fault(where, "parts whose shares add up to 1", str([str(part.share) for part in self.parts])))
+        if len({len(part.runs) for part in self.parts}) > 1:
+            faults.append(Fault(where, "as many phases in every part", str([len(part.runs) for part in self.parts])))
+        if self.pieces < 1:
+            faults.append(Fault(where, "at least 1 piece", str(self.pieces)))
+        for run in (run for part in self.parts for run in part.runs):
+            if run.algorithm not in ALGORITHMS:
+                faults.append(Fault(where, "a known algorithm", repr(run.algorithm), did_you_mean(run.algorithm, ALGORITHMS)))
+            elif misfit := ALGORITHMS[run.algorithm].unfit(run.phase.kind, self.shape[run.phase.dimension]):
+                faults.append(Fault(where, *misfit))
         if faults:
             raise BadInput(faults)
 
@@ -77,197 +156,128 @@ class Hierarchy:
         return math.prod(self.shape)
 
     @property
-    def pieces(self) -> int:
-        return len(self.orders)
-
-    @property
     def name(self) -> str:
-        """Such as ``ring on gpu, direct on node`` for a ring over the axis gpu, then direct over node.
+        """The phases of the first part, and how many pieces and parts there are.
 
-        >>> Hierarchy((2, 3), ("direct", "ring"), ((1, 0),), axes=("node", "gpu")).name
-        'ring on gpu, direct on node'
+        >>> ring = [Run(phase, "ring") for phase in phases(CollectiveKind.ALL_GATHER, (0, 1))]
+        >>> Phased((2, 3), (Part(Fraction(1), tuple(ring)),), 4, ("node", "gpu")).name
+        'ring on gpu, ring on node, 4 pieces'
         """
         names = self.axes or tuple(f"dimension {d}" for d in range(len(self.shape)))
-        first = ", ".join(f"{self.algorithms[d]} on {names[d]}" for d in self.orders[0])
-        turning = f", turning by {self.turning}" if self.turning else ""
-        balanced = "balanced" if len(set(self.orders)) > 1 else "pipelined"
-        return first + turning + (f", {self.pieces} pieces {balanced}" if self.pieces > 1 else "")
+        first = ", ".join(_named(run, names) for run in self.parts[0].runs)
+        pieces = f", {self.pieces} pieces" if self.pieces > 1 else ""
+        shares = " + ".join(str(part.share) for part in self.parts)
+        return first + pieces + (f", orders {shares}" if len(self.parts) > 1 else "")
+
+    @property
+    def slots(self) -> Iterator[tuple[tuple[int, int], ...]]:
+        """By slot, the (piece, phase) that are at work in it, of every part."""
+        count = len(self.parts[0].runs)
+        for slot in range(count + self.pieces - 1):
+            yield tuple((piece, slot - piece) for piece in range(self.pieces) if 0 <= slot - piece < count)
+
+    def refined(self) -> int:
+        """Into how many chunks a share has to be cut so that all algorithms cut at its edges."""
+        found = 1
+        for run in (run for part in self.parts for run in part.runs):
+            if run.phase.kind in _UNSHARED:
+                owners = self._owners // math.prod(self.shape[d] for d in run.phase.before)
+                found = math.lcm(found, self._chunks(run) // math.gcd(self._chunks(run), owners))
+        return found
+
+    @property
+    def _owners(self) -> int:
+        """Shares of the payload: one for each rank, or one if all phases move it whole."""
+        whole = all(run.phase.kind in _UNSHARED and not run.phase.before for part in self.parts for run in part.runs)
+        return 1 if whole else self.ranks
+
+    def _chunks(self, run: Run) -> int:
+        return ALGORITHMS[run.algorithm].chunks(run.phase.kind, self.shape[run.phase.dimension], run.pieces)
 
     def chunks(self, kind: Kind) -> int:
-        """Chunks of the table: shares, or blocks, in pieces; pieces alone where all ranks get the same.
+        """Chunks of the table; those of parts with different shares have different sizes (`sizes`)."""
+        return len(self.parts) * self.pieces * self.refined() * self._owners * (self.ranks if kind is _K.ALL_TO_ALL else 1)
 
-        >>> Hierarchy((2, 3), ("ring", "ring"), ((1, 0), (0, 1))).chunks(CollectiveKind.ALL_REDUCE)
-        12
-        """
-        shares = {_K.ALL_TO_ALL: self.ranks**2, _K.BROADCAST: 1, _K.REDUCE: 1}
-        return shares.get(kind, self.ranks) * self.pieces if isinstance(kind, CollectiveKind) else 1
-
-    def misfit(self, kind: Kind) -> tuple[str, str] | None:
-        """(expected, got) where a dimension's algorithm does not serve the kind; None where all do."""
-        if kind not in SERVED:
-            return f"one of {', '.join(SERVED)}", str(kind)
-        phase = phase_kind(kind)
-        for extent, name in zip(self.shape, self.algorithms, strict=True):
-            found = ALGORITHMS[name].unfit(phase, extent)
-            if found:
-                return found
-            if phase is _K.BROADCAST and ALGORITHMS[name].cut(phase) is not Cut.UNCUT:
-                return "algorithms that broadcast without cutting", name
-        if self.turning:
-            return ALGORITHMS[self.turning].unfit(_K.ALL_REDUCE, self.shape[self.orders[0][-1]])
-        return None
+    def sizes(self, kind: Kind, size: float) -> list[float]:
+        """[chunks] bytes of every chunk of a payload."""
+        groups, refined = len(self.parts) * self.pieces, self.refined()
+        each = [size * float(part.share) / (self.pieces * refined * self._owners) for part in self.parts]
+        group = [each[number // self.pieces] for number in range(groups) for _ in range(refined)]
+        return group * (self.chunks(kind) // len(group))
 
     def steps(self, kind: Kind) -> Steps:
-        """The table. Raises BadInput where a dimension's algorithm does not serve it."""
-        misfit = self.misfit(kind)
-        if misfit:
-            raise BadInput(Fault(f"{kind} over dimensions of {self.shape}", *misfit))
-        return _Phases(self, kind).table
+        """The table. Phases of one slot run side by side, step by step: a lockstep that may take longer than the slot. Raises
+        BadInput: a table of more than `MOST_CHUNKS` chunks."""
+        if self.chunks(kind) > MOST_CHUNKS:
+            remedy = "choose a schedule of fewer pieces and orders, with --algorithm"
+            raise BadInput(
+                Fault(f"table of {kind} by {self.name}", f"at most {MOST_CHUNKS} chunks", str(self.chunks(kind)), remedy)
+            )
+        found: list[tuple[Transfer, ...]] = []
+        for slot in self.slots:
+            tables = [self.table(kind, number, piece, phase) for piece, phase in slot for number in range(len(self.parts))]
+            for number in range(max(map(len, tables))):
+                found.append(tuple(t for table in tables if number < len(table) for t in table[number]))
+        return table_of(found)
 
-
-def phase_kind(kind: Kind) -> CollectiveKind:
-    """What a dimension runs, forwards or backwards."""
-    match kind:
-        case _K.ALL_TO_ALL:
-            return _K.ALL_TO_ALL
-        case _K.BROADCAST | _K.REDUCE:
-            return _K.BROADCAST
-        case _K.SCATTER | _K.GATHER:
-            return _K.SCATTER
-        case _:
-            return _K.ALL_GATHER
-
-
-@dataclass(frozen=True)
-class _Phases:
-    """One table in the making."""
-
-    plan: Hierarchy
-    kind: Kind
-
-    @cached_property
-    def table(self) -> Steps:
-        """The phases of all pieces; those of one moment run side by side."""
-        moments: dict[int, list[Steps]] = {}
-        for piece, order in enumerate(self.plan.orders):
-            delay = piece if self.plan.staggered else 0
-            for number, phase in enumerate(self.phases(piece, order)):
-                moments.setdefault(number + delay, []).append(phase)
-        return table_of(step for moment in sorted(moments) for step in _side_by_side(moments[moment]))
-
-    def phases(self, piece: int, order: Order) -> list[Steps]:
-        match self.kind:
-            case _K.ALL_GATHER:
-                return self.gathering(piece, order)
-            case _K.REDUCE_SCATTER:
-                return self.backwards(self.gathering(piece, order), True)
-            case _K.ALL_REDUCE:
-                gather = self.gathering(piece, order)
-                if not self.plan.turning:
-                    return self.backwards(gather, True) + gather
-                return [*self.backwards(gather[1:], True), self.turning(piece, order), *gather[1:]]
-            case _K.ALL_TO_ALL:
-                return [self.exchange(piece, order, place) for place in range(len(order))]
-            case _K.BROADCAST | _K.SCATTER:
-                return self.filling(piece, order)
-            case _:
-                return self.backwards(self.filling(piece, order), self.kind is _K.REDUCE)
-
-    @staticmethod
-    def backwards(phases: list[Steps], combine: bool) -> list[Steps]:
-        return [mirror(phase, combine) for phase in reversed(phases)]
-
-    def gathering(self, piece: int, order: Order) -> list[Steps]:
-        """The all-gather: the last dimension first, so that its reverse takes them in order."""
-        return [self.phase(order[place], self.owned(piece, order, place)) for place in reversed(range(len(order)))]
-
-    def owned(self, piece: int, order: Order, place: int) -> Chunks:
-        """Chunks whose owner has coordinate ``index`` in this dimension, and the line's in the dimensions before it."""
-
-        def chunks(line: Coordinates, index: int) -> list[int]:
-            fixed = {d: line[d] for d in order[:place]} | {order[place]: index}
-            return [owner * self.plan.pieces + piece for owner in self.matching(fixed)]
-
-        return chunks
-
-    def turning(self, piece: int, order: Order) -> Steps:
-        """The all-reduce of the last dimension, on the chunks that the dimensions before have left each rank."""
-        dim = order[-1]
-        item, extent = ALGORITHMS[self.plan.turning], self.plan.shape[dim]
-        count = item.chunks(_K.ALL_REDUCE, extent, 1 if item.cut(_K.ALL_REDUCE) is Cut.SHARED_PIECES else extent)
-        if item.cut(_K.ALL_REDUCE) is not Cut.UNCUT and count != extent:
-            remedy = "use one that cuts into one chunk per rank, or not at all"
-            raise BadInput(Fault(f"all-reduce of {extent} by {item.name}", f"{extent} chunks", str(count), remedy))
-        shares = self.owned(piece, order, len(order) - 1)
-
-        def together(line: Coordinates, _: int) -> list[int]:
-            return [chunk for index in range(extent) for chunk in shares(line, index)]
-
-        uncut = item.cut(_K.ALL_REDUCE) is Cut.UNCUT
-        table = item.make[_K.ALL_REDUCE](Setting(extent, count, dim in self.plan.lines))
-        return self.spread(dim, table, together if uncut else shares)
-
-    def exchange(self, piece: int, order: Order, place: int) -> Steps:
-        """Blocks from a rank with coordinate a to one with coordinate b cross from a to b; in the dimensions before they are
-        where they go to, in those behind where they come from."""
-        dim, ranks, extent = order[place], self.plan.ranks, self.plan.shape[order[place]]
-
-        def chunks(line: Coordinates, pair: int) -> list[int]:
-            a, b = divmod(pair, extent)
-            sources = list(self.matching({d: line[d] for d in order[place + 1 :]} | {dim: a}))
-            targets = list(self.matching({d: line[d] for d in order[:place]} | {dim: b}))
-            return [(i * ranks + j) * self.plan.pieces + piece for i in sources for j in targets]
-
-        return self.phase(dim, chunks)
-
-    def filling(self, piece: int, order: Order) -> list[Steps]:
-        """From rank 0 along the first dimension, from there along the next."""
-
-        def chunks(place: int) -> Chunks:
-            def found(line: Coordinates, index: int) -> Sequence[int]:
-                if any(line[d] for d in order[place + 1 :]):
-                    return ()  # nothing has reached these lines yet
-                return [piece] if self.kind in (_K.BROADCAST, _K.REDUCE) else self.owned(piece, order, place)(line, index)
-
-            return found
-
-        return [self.phase(dim, chunks(place)) for place, dim in enumerate(order)]
-
-    def phase(self, dim: int, chunks: Chunks) -> Steps:
-        """The dimension's own table on every line along it."""
-        item, extent, kind = ALGORITHMS[self.plan.algorithms[dim]], self.plan.shape[dim], phase_kind(self.kind)
-        count = 1 if kind is _K.BROADCAST else item.chunks(kind, extent)
-        return self.spread(dim, item.make[kind](Setting(extent, count, dim in self.plan.lines)), chunks)
-
-    def spread(self, dim: int, table: Steps, chunks: Chunks) -> Steps:
-        shape = self.plan.shape
-        stride = math.prod(shape[dim + 1 :])
+    def table(self, kind: Kind, part: int, piece: int, phase: int) -> Steps:
+        """What one piece of a part does in one phase, on all lines."""
+        run = self.parts[part].runs[phase]
+        own, refined = run.phase, self.refined()
+        extent, stride = self.shape[own.dimension], math.prod(self.shape[own.dimension + 1 :])
+        count, groups = self._chunks(run), len(self.parts) * self.pieces
+        offset = (part * self.pieces + piece) * refined
+        table = ALGORITHMS[run.algorithm].make[own.kind](Setting(extent, count, own.dimension in self.lines))
         found: list[list[Transfer]] = [[] for _ in table]
-        for line in product(*(range(1 if d == dim else extent) for d, extent in enumerate(shape))):
-            first = self.number(line)
-            named = {t.chunk for step in table for t in step}
-            travelling = {chunk: chunks(line, chunk) for chunk in named}
+        for line in product(*(range(1 if d == own.dimension or d in own.idle else size) for d, size in enumerate(self.shape))):
+            first = self._number(line)
+            travelling = [
+                [unit * groups * refined + offset + fine for unit, fine in units]
+                for units in self._units(own, line, count, refined)
+            ]
             for step, grown in zip(table, found, strict=True):
                 for t in step:
                     source, target = first + t.source * stride, first + t.target * stride
                     grown += [Transfer(source, target, chunk, t.combine, t.shared) for chunk in travelling[t.chunk]]
         return table_of(found)
 
-    def number(self, coordinates: Coordinates) -> int:
+    def _units(self, phase: Phase, line: Sequence[int], count: int, refined: int) -> list[list[tuple[int, int]]]:
+        """For each chunk of the phase's own table on a line, the (share or block, piece of it) that travel in it."""
+        fixed = {d: line[d] for d in phase.before}
+        if phase.kind is _K.ALL_TO_ALL:
+            later = {d: line[d] for d in range(len(line)) if d not in phase.before and d != phase.dimension}
+            extent, blocks = self.shape[phase.dimension], []
+            for pair in range(count):
+                a, b = divmod(pair, extent)
+                sources = list(self._matching(later | {phase.dimension: a}))
+                targets = list(self._matching(fixed | {phase.dimension: b}))
+                blocks.append([(i * self.ranks + j, fine) for i in sources for j in targets for fine in range(refined)])
+            return blocks
+        if phase.kind in _UNSHARED:
+            owners = [0] if self._owners == 1 else list(self._matching(fixed))
+            every = [(owner, fine) for owner in owners for fine in range(refined)]
+            width = len(every) // count
+            return [every[place * width : (place + 1) * width] for place in range(count)]
+        return [
+            [(owner, fine) for owner in self._matching(fixed | {phase.dimension: index}) for fine in range(refined)]
+            for index in range(count)
+        ]
+
+    def _number(self, coordinates: Sequence[int]) -> int:
         result = 0
-        for extent, coordinate in zip(self.plan.shape, coordinates, strict=True):
+        for extent, coordinate in zip(self.shape, coordinates, strict=True):
             result = result * extent + coordinate
         return result
 
-    def matching(self, fixed: dict[int, int]) -> Iterator[int]:
+    def _matching(self, fixed: dict[int, int]) -> Iterator[int]:
         """Ranks with these coordinates."""
-        choices = ([fixed[d]] if d in fixed else range(extent) for d, extent in enumerate(self.plan.shape))
-        return (self.number(coordinates) for coordinates in product(*choices))
+        choices = ([fixed[d]] if d in fixed else range(extent) for d, extent in enumerate(self.shape))
+        return (self._number(coordinates) for coordinates in product(*choices))
 
 
-def _side_by_side(phases: Sequence[Steps]) -> Iterator[tuple[Transfer, ...]]:
-    for number in range(max(map(len, phases))):
-        yield tuple(t for phase in phases if number < len(phase) for t in phase[number])
+def _named(run: Run, names: Sequence[str]) -> str:
+    pieces = f" in {run.pieces} pieces" if run.pieces > 1 else ""
+    return f"{run.algorithm} on {names[run.phase.dimension]}{pieces}"
 
 
 def balanced_orders(shape: Sequence[int], bandwidths: Sequence[float], pieces: int) -> tuple[Order, ...]:

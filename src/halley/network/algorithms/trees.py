@@ -40,9 +40,7 @@ def _distances(n: int) -> list[int]:
 
 def binomial_broadcast(at: Setting) -> Steps:
     n, chunks = at.ranks, range(at.chunks)
-    return table_of(
-        (Transfer(i, i + d, chunk, False) for i in range(0, n - d, 2 * d) for chunk in chunks) for d in _distances(n)
-    )
+    return table_of((Transfer(i, i + d, chunk, False) for i in range(0, n - d, 2 * d) for chunk in chunks) for d in _distances(n))
 
 
 def _binomial_scatter(at: Setting) -> Steps:

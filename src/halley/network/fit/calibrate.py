@@ -1,9 +1,9 @@
 """Fits an `Overlay` to measured collectives.
 
 Three things are unknown: the protocols of a family, which rows ran with which of them, and where the library changes over.
-They are found in turn until none changes, from several starts: given the rows of each protocol, its four numbers are a robust
-regression; given the protocols, the best run of them along the sizes of a series is a dynamic programme. Nothing is random:
-equal rows give equal fits.
+They are found one after the other until none changes, from several starts: given the rows of each protocol, its four numbers
+are a robust regression; given the protocols, the best run of them along the sizes of a series is a dynamic programme. Nothing is
+random: equal rows give equal fits.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def edge_count(axis: Axis) -> int:
         case _T.DRAGONFLY, (routers, _, outlets):
             groups = routers * outlets + 1
             return 2 * n + groups * routers * (routers - 1) + groups * (groups - 1)
-        case (_T.MESH | _T.TORUS), _:
+        case ((_T.MESH | _T.TORUS), _):
             return sum(n // extent * edge_count(Axis("", extent, _INNER[axis.topology], axis.link)) for extent in shape)
         case _T.HYPERCUBE, _:
             return n * (n.bit_length() - 1)
@@ -152,10 +152,10 @@ def _whole(value: object) -> bool:
 def _shape_misfits(axis: Axis) -> Iterator[Misfit]:
     n, shape = axis.size, axis.shape
     match axis.topology, shape:
-        case (_T.MESH | _T.TORUS), (_, *_):
+        case ((_T.MESH | _T.TORUS), (_, *_)):
             if math.prod(shape) != n:
                 yield Misfit("shape", f"extents whose product is the size {n}", f"{shape}, product {math.prod(shape)}")
-        case (_T.MESH | _T.TORUS), _:
+        case ((_T.MESH | _T.TORUS), _):
             yield Misfit("shape", "the extents, such as (4, 4)", "none")
         case _T.FAT_TREE, (leaf, _):
             if n % leaf:

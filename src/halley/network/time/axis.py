@@ -355,5 +355,3 @@ def _outdone(row: Row, other: Row) -> bool:
 def _check_size(topology: Topology, size: int) -> None:
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise BadInput(Fault(f"an axis of topology {topology}", "a whole number of members, at least 1", repr(size)))
-
-

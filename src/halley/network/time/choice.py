@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.network.algorithms import ALGORITHMS, Cut
-from halley.network.algorithms.tables import WHOLE, Kind
+from halley.network.algorithms import ALGORITHMS
+from halley.network.algorithms.tables import Kind
 from halley.network.graph.groups import Group
-from halley.network.time.collective import Collective, CollectiveCost, best, candidates, check_size
-from halley.network.time.schedules import Schedule, best_pieces, laid_out
+from halley.network.time.collective import Collective, CollectiveCost, best, candidates, check_size, fastest_of
+from halley.network.time.schedules import Schedule, best_pieces, is_pieced
 
 
 def chosen(kind: Kind, team: Group, size: int, algorithm: str | None = None, startup: float = 0.0) -> CollectiveCost:
@@ -29,12 +29,14 @@ def chosen(kind: Kind, team: Group, size: int, algorithm: str | None = None, sta
     if algorithm is None:
         return best(kind, team, size, startup)
     check_size(kind, size)
-    known = ALGORITHMS.get(algorithm)
-    if known is None:
+    if algorithm not in ALGORITHMS:
         return _named(algorithm, kind, team, size, startup)
-    pieced = known.unfit(kind, team.graph.ranks) is None and kind in WHOLE and known.cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
-    pieces = best_pieces(kind, algorithm, team, size, startup) if pieced else 1
-    return Collective(kind, Schedule(algorithm, pieces), team, size, startup).cost()
+    schedule = fastest_of(kind, team, algorithm, size, startup)
+    if schedule is None:
+        fits = ALGORITHMS[algorithm].unfit(kind, team.graph.ranks) is None
+        pieces = best_pieces(kind, algorithm, team, size, startup) if fits and is_pieced(kind, algorithm) else 1
+        schedule = Schedule(algorithm, pieces)
+    return Collective(kind, schedule, team, size, startup).cost()
 
 
 def _named(name: str, kind: Kind, team: Group, size: int, startup: float) -> CollectiveCost:
@@ -44,12 +46,6 @@ def _named(name: str, kind: Kind, team: Group, size: int, startup: float) -> Col
         where = f"{kind} among {team.graph.ranks} ranks of {team.graph.name}"
         raise BadInput(Fault(where, "a known algorithm", repr(name), did_you_mean(name, found)))
     return found[name]
-
-
-def waiting(cost: CollectiveCost, team: Group, startup: float = 0.0) -> float:
-    """Start-ups and latencies of all steps [s]; the rest of the time links transfer."""
-    laid = laid_out(team, cost.kind, cost.schedule)
-    return laid.steps * startup + float(laid.latencies.sum())
 
 
 def busiest_time(cost: CollectiveCost, team: Group) -> float:
@@ -74,8 +70,8 @@ class Loss:
     idling: float
 
 
-def loss(cost: CollectiveCost, better: CollectiveCost, team: Group, startup: float = 0.0) -> Loss:
+def loss(cost: CollectiveCost, better: CollectiveCost, team: Group) -> Loss:
     """The parts of the difference between two costs of one collective."""
-    delay = waiting(cost, team, startup) - waiting(better, team, startup)
+    delay = cost.waiting - better.waiting
     busy = busiest_time(cost, team) - busiest_time(better, team)
     return Loss(delay, busy, cost.time - better.time - delay - busy)

@@ -2,8 +2,11 @@
 
 Sizes, S: the vector of one rank (all-reduce, broadcast, reduce, point-to-point), the gathered or unreduced whole (all-gather,
 gather, reduce-scatter, scatter), all that one rank sends, its own block among it (all-to-all), what all ranks hold together
-(shift). A barrier has none. S is a whole number of bytes; chunks are cut off in ceil(S / chunks) bytes, so that the last ones
-may be shorter or empty. Roots are rank 0; a point-to-point message goes from there to the last rank.
+(shift). A barrier has none. S is a whole number of bytes; it is divided into equal chunks without rounding
+(docs/decisions/0053). Roots are rank 0; a point-to-point message goes from there to the last rank.
+
+Times are those of `halley.network.time.phased`, which plans ask as well. Networks that are no product of axes, and collectives
+that it does not know, take the least of the step tables.
 """
 
 from __future__ import annotations
@@ -18,21 +21,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, InternalError
-from halley.formulas.numbers import Number
 from halley.formulas.software import sent_bytes
-from halley.ir.hardware import Axis, Link
+from halley.ir.hardware import Axis
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
+from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import Kind, Pattern
 from halley.network.bounds.collectives import Bound, demand_bound, lower_bound
 from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
 from halley.network.graph.groups import group as members_of
-from halley.network.time.curve import Curve
-from halley.network.time.dimension_forms import DimensionForm, adds, dimension_form
-from halley.network.time.evaluate import Evaluation, Layout, evaluate
-from halley.network.time.forms import FORMS, Form
-from halley.network.time.schedules import Schedule, laid_out, schedules
+from halley.network.time.evaluate import evaluate
+from halley.network.time.lines import TABLED, Line, Lines, line_of, lines, outdone
+from halley.network.time.phased import FLAT, Dimensions, Times, Way, dimensions_of, times
+from halley.network.time.schedules import Schedule, laid_out, schedules, unable
+from halley.network.time.traffic import link_bytes
 
 _K, _P = CollectiveKind, Pattern
 
@@ -56,9 +59,6 @@ CONVENTIONS: dict[Kind, str] = {
 PASSES: dict[Kind, int] = {_K.ALL_REDUCE: 2, _K.ALL_GATHER: 1, _K.REDUCE_SCATTER: 1, _K.ALL_TO_ALL: 1}
 """Times that (n - 1) / n of the payload pass a rank's port, which relates bus to algorithm bandwidth as nccl-tests define it."""
 
-BLOCK = 8192
-"""Sizes that are priced at a time, so that what comes between stays in the cache."""
-
 BELOW = 1e-9
 """Rounding that a time may lie below its bound by, relative."""
 
@@ -67,10 +67,10 @@ BELOW = 1e-9
 class CollectiveCost:
     """Cost of one collective by one schedule.
 
-    ``time`` [s]; ``steps``; ``link_bytes`` [edges] [B]; ``byte_hops`` [B]; ``energy`` [J] on the links; ``bound``: the least
-    time that any algorithm takes, with its reasons; ``limiting``: the link that works longest, (source, target), None where
-    nothing moves; ``closed``: whether the time has a closed form; ``convention``: what ``size`` [B] counts; ``algbw`` = size
-    / time and ``busbw`` [B/s] as nccl-tests define them, 0 for a barrier.
+    ``time`` [s]; ``waiting`` [s]: what of it is start-ups, posting and latency; ``steps``; ``link_bytes`` [edges] [B];
+    ``byte_hops`` [B]; ``energy`` [J] on the links; ``bound``: the least time that any algorithm takes, with its reasons;
+    ``limiting``: the link that works longest, (source, target), None where nothing moves; ``convention``: what ``size`` [B]
+    counts; ``algbw`` = size / time and ``busbw`` [B/s] as nccl-tests define them, 0 for a barrier.
     """
 
     kind: Kind
@@ -78,13 +78,13 @@ class CollectiveCost:
     ranks: int
     size: int
     time: float
+    waiting: float
     steps: int
-    link_bytes: NDArray[np.int64] | NDArray[np.float64]
+    link_bytes: NDArray[np.float64]
     byte_hops: float
     energy: float
     bound: Bound
     limiting: tuple[int, int] | None
-    closed: bool
 
     @property
     def gap(self) -> float:
@@ -112,45 +112,10 @@ class CollectiveCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """Time of one schedule as a function of the payload: by a formula in n, c and S where there is one, else piece by piece.
-
-    ``cut``: chunks of one payload; ``fixed`` [s]: start-ups, posting and latencies of all steps; ``links``: the rest of the time;
-    None where ``form`` gives both, in chunks of ``link``.
-    """
-
-    ranks: int
-    cut: int
-    startup: float
-    form: Form | None = None
-    link: Link | None = None
-    fixed: float = 0.0
-    links: Curve | None = None
-
-    def __call__(self, size: Number) -> Number:
-        """Time [s] of a payload [B] or an array of them."""
-        if not isinstance(size, np.ndarray) or size.size <= BLOCK:
-            return self._time(size)
-        times = [self._time(size.ravel()[begin : begin + BLOCK]) for begin in range(0, size.size, BLOCK)]
-        return np.concatenate(times).reshape(size.shape)
-
-    def _time(self, size: Number) -> Number:
-        if self.form is not None and self.link is not None:
-            return self.form.time(self.ranks, self.cut, size, self.link, self.startup)
-        return self.fixed if self.links is None else self.fixed + self.links(size)
-
-    def bytes(self, size: Number) -> Number:
-        """Bytes on the busiest link of each step, summed [B]: whole numbers where all links are equal."""
-        if self.form is not None:
-            return self.form.bytes(self.ranks, self.cut, size)
-        return 0 * size if self.links is None else self.links.bytes(size)
-
-
-@dataclass(frozen=True, slots=True)
 class Collective:
     """One collective to be costed. ``algorithm``: a name or a `Schedule`; ``startup`` [s] comes before every step.
 
-    >>> from halley.ir.hardware import Topology
+    >>> from halley.ir.hardware import Link, Topology
     >>> ring = (Axis("x", 4, Topology.RING, Link(100e9, 1e-6)),)
     >>> cost = Collective(CollectiveKind.ALL_REDUCE, "ring", ring, 4_000_000).cost()
     >>> f"{cost.time * 1e6:.0f} us, at least {cost.bound.value * 1e6:.0f} us, {cost.busbw / 1e9:.1f} GB/s"
@@ -212,80 +177,89 @@ def bound_of(kind: Kind, team: Group, size: int, startup: float = 0.0) -> Bound:
         # every rank has to hear of every other, as in an all-gather; nothing is transferred
         parts = lower_bound(_K.ALL_GATHER, graph, 1, start_up=startup).parts
         return Bound(tuple(part for part in parts if part.name == "latency"))
-    return lower_bound(kind, graph, size, start_up=startup, lockstep=True)
+    return lower_bound(kind, graph, size, shares=[size / graph.ranks] * graph.ranks, start_up=startup, lockstep=True)
 
 
 def _cost(kind: Kind, team: Group, schedule: Schedule, size: int, startup: float, bound: Bound) -> CollectiveCost:
-    laid = laid_out(team, kind, schedule)
-    found = evaluate(laid, laid.sizes(size), startup)
-    return _judged(kind, team, schedule, size, laid, found, bound)
+    """The cost of a schedule that is given."""
+    if isinstance(schedule.algorithm, Phased):
+        return _of_way(kind, team, _way(team, schedule.algorithm, startup), size, bound)
+    schedule.check(kind, team.graph.ranks)
+    known = _times(kind, team, startup)
+    single = [] if known is None else [line for line in _singles(known) if line.schedule == schedule]
+    return _of_line(kind, team, single[0] if single else line_of(laid_out(team, kind, schedule), schedule, startup), size, bound)
+
+
+def _of_line(kind: Kind, team: Group, line: Line, size: int, bound: Bound) -> CollectiveCost:
+    return _judged(kind, team, line.schedule, size, (float(line.time(size)), line.fixed, line.steps), bound)
+
+
+def _of_way(kind: Kind, team: Group, way: Way, size: int, bound: Bound) -> CollectiveCost:
+    time = float(way.time(size)), way.waiting(size), way.steps(size)
+    return _judged(kind, team, way.schedule(size), size, time, bound)
+
+
+def _way(team: Group, schedule: Phased, startup: float) -> Way:
+    """The phases with the algorithms that the schedule names."""
+    dimensions = _dimensions(team)
+    if tuple(item.size for item in dimensions) != schedule.shape:
+        where = f"collective over dimensions of {schedule.shape}"
+        raise BadInput(Fault(where, "a network of these dimensions", str(tuple(item.size for item in dimensions))))
+    parts = []
+    for part in schedule.parts:
+        phases = []
+        for phase, name, pieces in part.runs:
+            every = lines(phase.kind, dimensions[phase.dimension].lane, startup).every
+            found = tuple(line for line in every if line.schedule == Schedule(name, pieces))
+            if not found:
+                axis = dimensions[phase.dimension].axis.name
+                raise BadInput(Fault(f"{phase.kind} by {name} on {axis}", "an algorithm with a time there", f"{pieces} pieces"))
+            phases.append((phase, Lines(found)))
+        parts.append((part.share, tuple(phases)))
+    return Way(schedule.shape, tuple(parts), schedule.pieces, schedule.axes, schedule.lines)
 
 
 def _judged(
-    kind: Kind, team: Group, schedule: Schedule, size: int, laid: Layout, found: Evaluation, bound: Bound
+    kind: Kind,
+    team: Group,
+    schedule: Schedule,
+    size: int,
+    time: tuple[float, float, int],
+    bound: Bound,
+    crossing: NDArray[np.float64] | None = None,
 ) -> CollectiveCost:
-    """The cost, once its time is known to be possible."""
-    if found.time < bound.value * (1 - BELOW):
-        where = f"{kind} of {size} B by {schedule.name} on {team.graph.name}"
-        raise InternalError(Fault(where, f"at least {bound.value:g} s ({bound.why})", f"{found.time:g} s"))
-    edge = None if found.limiting is None else team.graph.edges[found.limiting]
-    return CollectiveCost(
-        kind,
-        schedule,
-        team.graph.ranks,
-        size,
-        found.time,
-        laid.steps,
-        found.link_bytes,
-        found.byte_hops,
-        found.energy,
-        bound,
-        None if edge is None else (edge.source, edge.target),
-        _is_closed(kind, team, schedule),
-    )
+    """The cost, once its time is known to be possible. ``time``: the time, what of it is waiting, and the steps."""
+    graph = team.graph
+    if time[0] < bound.value * (1 - BELOW):
+        where = f"{kind} of {size} B by {schedule.name} on {graph.name}"
+        raise InternalError(Fault(where, f"at least {bound.value:g} s ({bound.why})", f"{time[0]:g} s"))
+    loads = link_bytes(team, kind, schedule, size) if crossing is None else crossing
+    busy = loads / graph.bandwidths
+    edge = graph.edges[int(np.argmax(busy))] if busy.any() else None
+    ends = None if edge is None else (edge.source, edge.target)
+    energy = float(loads @ graph.energies)
+    return CollectiveCost(kind, schedule, graph.ranks, size, *time, loads, float(loads.sum()), energy, bound, ends)
 
 
-def _form(kind: Kind, team: Group, schedule: Schedule) -> Form | None:
-    """The formula: of plain algorithms on one axis, whose switches can do what they need."""
-    if team.axes is None or len(team.axes) != 1 or schedule.order or not isinstance(schedule.algorithm, str):
-        return None
-    axis, form = team.axes[0], FORMS.get((kind, schedule.algorithm, team.axes[0].topology))
-    if form is None or axis.one_way or axis.multipath or axis.size < 2:
-        return None
-    return form if not ALGORITHMS[schedule.algorithm].network or adds(schedule.algorithm, axis) else None
+def _dimensions(team: Group) -> Dimensions:
+    """The lanes that the group is the product of; none if it is no product."""
+    return () if team.axes is None or team.graph.ranks == 1 else dimensions_of(team.axes)
 
 
 @lru_cache(maxsize=4096)
-def _is_closed(kind: Kind, team: Group, schedule: Schedule) -> bool:
-    return _form(kind, team, schedule) is not None or _over_dimensions(kind, team, schedule) is not None
+def _times(kind: Kind, team: Group, startup: float) -> Times | None:
+    """What plans ask; None for networks and collectives whose step tables are counted instead."""
+    dimensions = _dimensions(team)
+    if not dimensions or not isinstance(kind, CollectiveKind):
+        return None
+    try:
+        return times(kind, dimensions, startup)
+    except BadInput:
+        return None
 
 
-def _over_dimensions(kind: Kind, team: Group, schedule: Schedule) -> DimensionForm | None:
-    return None if team.axes is None else dimension_form(kind, team.axes, schedule)
-
-
-@lru_cache(maxsize=4096)
-def price(kind: Kind, team: Group, schedule: Schedule, startup: float = 0.0) -> Price:
-    """The schedule's time as a function of the payload, for many sizes: found once, remembered. Raises BadInput: a schedule that
-    the network does not serve.
-
-    >>> from halley.ir.hardware import Topology
-    >>> team = team_of((Axis("x", 4, Topology.RING, Link(2.0, 5.0)),))
-    >>> price(CollectiveKind.ALL_REDUCE, team, Schedule("ring"))(np.array([242.0, 240.0])).tolist()
-    [213.0, 210.0]
-    """
-    ranks = team.graph.ranks
-    form = _form(kind, team, schedule)
-    if form is not None and team.axes is not None:
-        schedule.check(kind, ranks)
-        cut = schedule.chunks(kind, ranks) // (ranks if kind is _K.ALL_TO_ALL else 1)
-        return Price(ranks, cut, startup, form, team.axes[0].link)
-    over = _over_dimensions(kind, team, schedule)
-    if over is not None:
-        links = over.links()
-        return Price(ranks, links.cut, startup, fixed=over.fixed(startup), links=links)
-    laid = laid_out(team, kind, schedule)
-    return Price(ranks, laid.cut, startup, fixed=laid.steps * startup + float(laid.latencies.sum()), links=laid.curve)
+def _singles(known: Times) -> tuple[Line, ...]:
+    return known.singles.every if isinstance(known.singles, Lines) else ()
 
 
 def candidates(kind: Kind, network: Network, size: int, startup: float = 0.0) -> tuple[CollectiveCost, ...]:
@@ -297,8 +271,21 @@ def candidates(kind: Kind, network: Network, size: int, startup: float = 0.0) ->
     team = team_of(network)
     check_size(kind, size)
     bound = bound_of(kind, team, size, startup)
-    found = [_cost(kind, team, item, size, startup, bound) for item in schedules(kind, team, size, startup)]
-    return tuple(sorted(found, key=lambda cost: (cost.time, cost.byte_hops)))
+    known = _times(kind, team, startup)
+    if known is None:
+        found = [_cost(kind, team, item, size, startup, bound) for item in schedules(kind, team, size, startup)]
+    else:
+        fastest: dict[object, Line] = {}
+        for line in _singles(known):
+            name = line.schedule.algorithm, line.schedule.order
+            if name not in fastest or line.time(size) < fastest[name].time(size):
+                fastest[name] = line
+        found = [_of_line(kind, team, line, size, bound) for line in fastest.values()]
+        found += [_of_way(kind, team, way, size, bound) for way in known.ways]
+    named: dict[str, CollectiveCost] = {}
+    for cost in sorted(found, key=lambda cost: (cost.time, cost.byte_hops)):
+        named.setdefault(cost.algorithm, cost)
+    return tuple(named.values())
 
 
 def best(kind: Kind, network: Network, size: int, startup: float = 0.0) -> CollectiveCost:
@@ -310,7 +297,45 @@ def best(kind: Kind, network: Network, size: int, startup: float = 0.0) -> Colle
 def best_time(kind: Kind, network: Network, size: int, startup: float = 0.0) -> float:
     """Time [s] of the fastest schedule, remembered: what a search asks for. Give a `Group` (`team_of`) or a `Graph`, which are
     found at once; axes have to be compared."""
-    return best(kind, network, size, startup).time
+    team = team_of(network)
+    check_size(kind, size)
+    known = _times(kind, team, startup)
+    return best(kind, team, size, startup).time if known is None else float(known.time(size))
+
+
+def fastest_of(kind: Kind, team: Group, name: str, size: int, startup: float = 0.0) -> Schedule | None:
+    """The schedule of an algorithm with as many pieces as are fastest, if its times are known without its table."""
+    known = _times(kind, team, startup)
+    own = [] if known is None else [line for line in _singles(known) if line.schedule.name.split(",")[0] == name]
+    return min(own, key=lambda line: float(line.time(size))).schedule if own else None
+
+
+def slot_times(team: Group, schedule: Schedule, size: int, startup: float = 0.0) -> tuple[float, ...]:
+    """[s] of every slot of a schedule that goes through several dimensions; () of others."""
+    if not isinstance(schedule.algorithm, Phased):
+        return ()
+    return tuple(_way(team, schedule.algorithm, startup).slots(size))
+
+
+def not_tried(kind: Kind, team: Group) -> dict[str, str]:
+    """Algorithms that serve the collective and are no candidates on this network, and what they need.
+
+    >>> from halley.ir.hardware import Link, Topology
+    >>> pod = tuple(Axis(name, 8, Topology.FULL, Link(1.0)) for name in "xy")
+    >>> not_tried(CollectiveKind.SCATTER, team_of(pod))
+    {'linear': 'at most 16 ranks on several axes, 64 on one (tables); --algorithm asks for it', 'binomial': 'at most 16 ranks on \
+several axes, 64 on one (tables); --algorithm asks for it'}
+    """
+    found, known = unable(kind, team), _times(kind, team, 0.0)
+    if known is not None:
+        tried = {line.schedule.algorithm for line in _singles(known)}
+        needed = f"at most {FLAT} ranks on several axes, {TABLED} on one (tables); --algorithm asks for it"
+        dimensions = _dimensions(team)
+        worse = outdone(kind, dimensions[0].axis) if len(dimensions) == 1 else set()
+        found |= dict.fromkeys(worse - tried, "another topology, as bruck is never slower here")
+        left = [name for name, item in ALGORITHMS.items() if not item.unfit(kind, team.graph.ranks) and name not in tried]
+        found |= {name: needed for name in left if name not in found}
+    return found
 
 
 def exchange(counts: ArrayLike, algorithm: str | Schedule, network: Network, startup: float = 0.0) -> CollectiveCost:
@@ -319,7 +344,7 @@ def exchange(counts: ArrayLike, algorithm: str | Schedule, network: Network, sta
     The size of the cost is the most that one rank sends. Raises BadInput: counts that are no [ranks, ranks] table of whole
     numbers, none of them below 0, or all of them 0 off the diagonal; an algorithm that cuts blocks.
 
-    >>> from halley.ir.hardware import Topology
+    >>> from halley.ir.hardware import Link, Topology
     >>> pair = (Axis("x", 2, Topology.LINE, Link(2.0)),)
     >>> exchange([[0, 6], [2, 0]], "direct", pair).time
     3.0
@@ -340,4 +365,6 @@ def exchange(counts: ArrayLike, algorithm: str | Schedule, network: Network, sta
         raise BadInput(Fault(where, "an algorithm that moves whole blocks", schedule.name))
     bound = demand_bound(team.graph, demands, start_up=startup, lockstep=True)
     found = evaluate(laid, table.ravel(), startup)
-    return _judged(_K.ALL_TO_ALL, team, schedule, int(table.sum(axis=1).max()), laid, found, bound)
+    time = found.time, laid.steps * startup + float(laid.delays.sum()), laid.steps
+    size = int(table.sum(axis=1).max())
+    return _judged(_K.ALL_TO_ALL, team, schedule, size, time, bound, found.link_bytes.astype(np.float64))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms.tables import Kind, Pattern, Transfer, chunk_sizes
+from halley.network.algorithms.hierarchical import Phased
+from halley.network.algorithms.tables import Kind, Pattern
 from halley.network.graph.graph import Graph
 from halley.network.graph.routes import routing_matrix
 from halley.network.time.evaluate import layout
-from halley.network.time.schedules import Schedule
+from halley.network.time.schedules import Schedule, side_by_side
+from halley.network.time.traffic import slot_loads
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -119,15 +121,18 @@ def collective_execution(
     kind: Kind,
     groups: Sequence[Sequence[int]],
     schedule: Schedule,
-    size: int,
+    size: float,
     *,
     startup: float = 0.0,
     start: float = 0.0,
     line: bool = False,
+    slots: Sequence[float] = (),
 ) -> Execution:
     """A collective of ``size`` bytes, run by each group of ranks at once, in step, over the routes of the whole network.
 
-    ``line``: the groups have no link from their last rank to their first. Raises BadInput: as `Schedule.steps` and
+    ``line``: the groups have no link from their last rank to their first. ``slots`` [s]: of a schedule that goes through several
+    dimensions, what each slot takes alone (`halley.network.time.collective.slot_times`); what of it is no transfer on the
+    busiest link counts as delay. Raises BadInput: as `Schedule.steps` and
     `halley.network.time.evaluate.layout`; groups of different sizes.
 
     >>> from halley.ir.hardware import Axis, Link, Topology
@@ -142,26 +147,27 @@ def collective_execution(
     if any(len(group) != ranks for group in groups):
         sizes = ", ".join(sorted({str(len(group)) for group in groups}))
         raise BadInput(Fault(f"{name}, groups", "groups of one size", sizes))
-    table, chunks = schedule.steps(kind, ranks, line), schedule.chunks(kind, ranks)
-    steps = tuple(
-        tuple(
-            Transfer(group[t.source], group[t.target], t.chunk + place * chunks, t.combine, t.shared)
-            for place, group in enumerate(groups)
-            for t in step
-        )
-        for step in table
-    )
-    cut = chunks // ranks if kind is CollectiveKind.ALL_TO_ALL else chunks
-    payload = 0 if kind is Pattern.BARRIER else size
-    each = np.tile(np.array(chunk_sizes(payload, cut) if payload else [0] * cut), chunks // cut * len(groups))
+    if isinstance(schedule.algorithm, Phased):
+        loads = list(slot_loads(graph, groups, schedule.algorithm, size))
+        return Execution(name, tuple(_slot(graph, *pair) for pair in zip(loads, slots, strict=True)), start)
+    chunks = schedule.chunks(kind, ranks)
+    steps = side_by_side(schedule.steps(kind, ranks, line), groups, chunks)
+    each = 0.0 if kind is Pattern.BARRIER else size / (chunks // ranks if kind is CollectiveKind.ALL_TO_ALL else chunks)
     laid = layout(graph, kind, steps, chunks * len(groups))
-    rows = np.add.reduceat(laid.counts * each[laid.chunk], laid.row_starts) if len(laid.row_starts) else np.zeros(0)
+    rows = np.add.reduceat(laid.counts, laid.row_starts) * each if len(laid.row_starts) else np.zeros(0)
     ends = np.append(laid.step_starts, len(rows))
     stages = tuple(
-        Stage(startup + float(laid.latencies[step]), laid.row_edges[begin:end], rows[begin:end].astype(float))
+        Stage(startup + float(laid.delays[step]), laid.row_edges[begin:end], rows[begin:end].astype(float))
         for step, (begin, end) in enumerate(pairwise(ends))
     )
     return Execution(name, stages, start)
+
+
+def _slot(graph: Graph, loads: Floats, time: float) -> Stage:
+    """All phases of a slot as one stage that takes as long."""
+    edges = np.flatnonzero(loads)
+    stage = Stage(0.0, edges, loads[edges])
+    return replace(stage, delay=max(time - stage.alone(graph), 0.0))
 
 
 def message(name: str, graph: Graph, source: int, target: int, size: int, startup: float = 0.0, start: float = 0.0) -> Execution:

@@ -1,6 +1,6 @@
 """Which collective algorithms on an axis are worth a look: those that no other one is at least as good as, whatever is moved.
 
-What a collective costs on an axis of a chip (`halley.cost.exchange`) grows with its hops, its steps and the adders passed, with
+What a collective costs on an axis of a chip (`halley.cost.collective`) grows with its hops, its steps and the adders passed, with
 the time that the busiest link of each step or the busiest memory takes, and with the bytes that it sends, combines and moves over
 links. All of these are numbers, sums of chunk sizes, or greatest ones of such sums, and no chunk is larger than the one before
 it. So the sizes are sums of *prefixes*: the first i chunks of one byte, the others of none. What is no more for each prefix is no
@@ -73,9 +73,13 @@ class _Shape(NamedTuple):
     ) -> _Shape:
         counts = profile(kind, name, topology, size)
         found = streams(kind, name, topology, size, rates)
-        rows = found.links if found else tuple(
-            (times, tuple(tuple((chunk, count * rates.link) for chunk, count in row) for row in step))
-            for times, step in counts.rows
+        rows = (
+            found.links
+            if found
+            else tuple(
+                (times, tuple(tuple((chunk, count * rates.link) for chunk, count in row) for row in step))
+                for times, step in counts.rows
+            )
         )
         return cls(counts, ALGORITHMS[name].network, rows, found.members if found else (), counts.steps if stepped else 0)
 

@@ -1,8 +1,7 @@
 """What a step table costs on a graph: time, bytes on every link, byte-hops, energy, and the link that limits it.
 
 A `Layout` counts, once, which chunks cross which link in which step. Its costs are then sums over chunk sizes: `evaluate` for any
-sizes (the uneven ones of an all-to-all of experts, say), `Layout.curve` as a function of the payload alone, which is cheap enough
-for a search to ask millions of times.
+sizes (the uneven ones of an all-to-all of experts, say), `halley.network.time.lines.line_of` for equal chunks of any payload.
 
 A step takes a start-up, the time that the busiest rank needs to post its messages one after the other, the longest of the
 messages' latencies, and the time of its busiest link; steps are in lockstep. All that a rank sends to another in one step is one
@@ -24,7 +23,6 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.tables import Kind, Pattern, Steps, Transfer, chunk_sizes
 from halley.network.graph.graph import Graph
 from halley.network.graph.routes import RoutingMatrix, routing_matrix
-from halley.network.time.curve import Curve, curve
 from halley.network.time.shared import shared_crossings
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -53,12 +51,14 @@ class Evaluation:
 class Layout:
     """A table laid out on a graph. Rows are pairs (step, link) that something crosses, by step, then link; entries are what
     crosses: ``counts[e]`` times chunk ``chunk[e]``, for the entries from ``row_starts[row]`` on. Per step, ``latencies`` [s]: the
-    longest of the messages, behind the posting of as many as one rank sends; ``hops``: those of the longest way."""
+    longest of the messages; ``postings`` [s]: what the rank with most messages takes to post them; ``hops``: those of the longest
+    way."""
 
     graph: Graph
     kind: Kind
     chunks: int
     latencies: Floats
+    postings: Floats
     hops: Integers
     row_starts: Integers
     row_edges: Integers
@@ -69,6 +69,11 @@ class Layout:
     @property
     def steps(self) -> int:
         return len(self.latencies)
+
+    @property
+    def delays(self) -> Floats:
+        """[steps] posting, then latency [s]."""
+        return self.latencies + self.postings
 
     @cached_property
     def step_starts(self) -> Integers:
@@ -89,12 +94,6 @@ class Layout:
         if self.kind is Pattern.BARRIER:
             return np.zeros(1, dtype=np.int64)
         return np.tile(np.array(chunk_sizes(size, self.cut), dtype=np.int64), self.chunks // self.cut)
-
-    @cached_property
-    def curve(self) -> Curve:
-        """Time of the links as a function of the payload, of which a barrier has none."""
-        counts = self.counts * (self.kind is not Pattern.BARRIER)
-        return curve(self.row_starts, self.step_starts, self.chunk % self.cut, counts, self.row_bandwidths, self.cut)
 
 
 def layout(graph: Graph, kind: Kind, table: Steps, chunks: int) -> Layout:
@@ -117,11 +116,11 @@ def layout(graph: Graph, kind: Kind, table: Steps, chunks: int) -> Layout:
     step, shared = np.repeat(np.arange(len(table)), lengths), shares == 1
     keys, which = np.unique(source * graph.ranks + target, return_inverse=True)
     matrix = routing_matrix(graph, np.stack([keys // graph.ranks, keys % graph.ranks], axis=1))
-    latencies, hops = np.zeros(len(table)), np.zeros(len(table), dtype=np.int64)
+    latencies, postings, hops = np.zeros(len(table)), np.zeros(len(table)), np.zeros(len(table), dtype=np.int64)
     np.maximum.at(latencies, step, matrix.latency[which])
     if graph.overheads.any():
         receiver = np.where(shared, graph.ranks + combine, target)  # one message for all that share a switch
-        latencies += _posting(graph, matrix, keys, np.stack([step, source, receiver, which]), len(table))
+        postings = _posting(graph, matrix, keys, np.stack([step, source, receiver, which]), len(table))
     np.maximum.at(hops, step, matrix.hops[which])
     steps, edges, chunks_of, counts = _crossings(matrix, which[~shared], step[~shared], chunk[~shared])
     if shared.any():
@@ -130,7 +129,7 @@ def layout(graph: Graph, kind: Kind, table: Steps, chunks: int) -> Layout:
         edges = np.concatenate([edges, found[:, 1]])
         chunks_of = np.concatenate([chunks_of, found[:, 2]])
         counts = np.concatenate([counts, np.ones(len(found), dtype=np.int64)])
-    return _laid(graph, kind, chunks, latencies, hops, (steps, edges, chunks_of, counts))
+    return _laid(graph, kind, chunks, (latencies, postings, hops), (steps, edges, chunks_of, counts))
 
 
 def _posting(graph: Graph, matrix: RoutingMatrix, keys: Integers, messages: Integers, steps: int) -> Floats:
@@ -165,8 +164,7 @@ def _laid(
     graph: Graph,
     kind: Kind,
     chunks: int,
-    latencies: Floats,
-    hops: Integers,
+    of_steps: tuple[Floats, Floats, Integers],
     crossings: tuple[Integers, Integers, Integers, Integers | Floats],
 ) -> Layout:
     """Sort the crossings into rows, and what is alike in a row into entries."""
@@ -179,7 +177,7 @@ def _laid(
         counts = np.add.reduceat(counts, entry_starts)
     rows = np.flatnonzero(row_change[entry_starts])
     first = entry_starts[rows]
-    return Layout(graph, kind, chunks, latencies, hops, rows, edges[first], steps[first], chunk[entry_starts], counts)
+    return Layout(graph, kind, chunks, *of_steps, rows, edges[first], steps[first], chunk[entry_starts], counts)
 
 
 def _changes(values: Integers) -> NDArray[np.bool_]:
@@ -193,7 +191,7 @@ def evaluate(laid: Layout, sizes: ArrayLike, startup: float = 0.0) -> Evaluation
     if each.shape != (laid.chunks,) or (each < 0).any():
         expected, got = f"{laid.chunks} sizes of chunks, none below 0", f"shape {each.shape}, least {each.min(initial=0)}"
         raise BadInput(Fault(f"{laid.kind} on {laid.graph.name}", expected, got))
-    overhead = startup + laid.latencies
+    overhead = startup + laid.delays
     graph = laid.graph
     if not len(laid.row_starts):
         nothing = np.zeros(len(graph.edges), dtype=np.int64)
@@ -209,6 +207,4 @@ def evaluate(laid: Layout, sizes: ArrayLike, startup: float = 0.0) -> Evaluation
     busy = link_bytes / graph.bandwidths
     limiting = int(np.argmax(busy)) if busy.any() else None
     energy = float(link_bytes @ graph.energies)
-    return Evaluation(
-        float(step_times.sum()), step_times, busiest.item(), link_bytes, link_bytes.sum().item(), energy, limiting
-    )
+    return Evaluation(float(step_times.sum()), step_times, busiest.item(), link_bytes, link_bytes.sum().item(), energy, limiting)

@@ -1,8 +1,7 @@
 """Closed forms: hops and bytes on the busiest links for the collectives that have them, by kind, algorithm and topology.
 
 All links of the topology are equal. Every entry equals the step simulator to the byte (tests/reference/test_step_simulator.py).
-Whatever has no entry is counted once on the graph, which gives the time as a function of the payload as well
-(`halley.network.time.curve`).
+Whatever has no entry is counted once on the graph. `halley.network.time.lines` turns both into times of equal chunks.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ SWITCH: tuple[_Row, ...] = (
     (_SPREADS, "multicast", _steps(1), _all()),
     (_GATHERS, "multicast", _steps(1), _plain(busiest.most_of_others_bytes)),
     ((_K.ALL_REDUCE,), "in-network", _steps(1), _all()),
-    ((_K.ALL_REDUCE,), "pulled", lambda n, k: floor_div(k, n) + 1, busiest.pulled_bytes),
+    ((_K.ALL_REDUCE,), "pulled", lambda n, k: floor_div(k, n) + 1, busiest.switch_all_reduce_bytes),
 )
 
 RING: tuple[_Row, ...] = (

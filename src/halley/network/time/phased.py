@@ -1,232 +1,258 @@
-"""Times of collectives on lanes, of any number of ranks: no table is written, so that a thousand ranks cost what four do.
+"""Times of collectives on lanes, of any number of ranks: the one module that `halley collective`, plans and shardings ask.
 
-On one lane a collective takes the least of its algorithms' closed forms (`halley.network.time.forms`), or what a communication
-library was measured to take, never below these. Over several lanes it goes through one after the other, in any order, in one
-piece or in pieces that follow each other (`halley.formulas.lanes.phased_time`): reduce-scatters on the way in, all-gathers on the
-way back. Payloads are shared out without rounding between lanes. Which orders, pieces and algorithms are ever the fastest is
-found once, on payloads of every power of two; the time is the least of these.
+On one lane a collective takes the least of its algorithms' times (`halley.network.time.lines`), or what a communication library
+was measured to take. Over several lanes it goes through one after the other, in any order, in one piece or in pieces that follow
+each other (`halley.formulas.lanes.phased_time`), or uses all of them at once. Payloads are divided without rounding. No table of
+the whole is written, so that a thousand ranks cost what four do; algorithms that need one are candidates up to `FLAT` ranks.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import pairwise, permutations
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import permutations
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import BadInput, Fault
-from halley.formulas.lanes import around_ring_bytes, phased_time
-from halley.formulas.numbers import Number, floor_div, minimum
-from halley.formulas.software import overlaid_time
-from halley.ir.hardware import Axis, Link, Topology
+from halley.errors import BadInput
+from halley.formulas.lanes import phased_time, slot_time
+from halley.formulas.numbers import Number, minimum
+from halley.ir.hardware import Axis, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms import ALGORITHMS, Cut, Setting
-from halley.network.algorithms.hierarchical import Order, balanced_orders
-from halley.network.algorithms.tables import WHOLE, Kind, Transfer
-from halley.network.fit.overlay import Overlay
-from halley.network.graph.groups import group
-from halley.network.graph.lanes import Crossed, Lane
-from halley.network.graph.topologies import build
-from halley.network.time.evaluate import layout
-from halley.network.time.forms import FORMS, Form
-from halley.network.time.schedules import Schedule, laid_out
+from halley.network.algorithms import ALGORITHMS
+from halley.network.algorithms.hierarchical import SERVED, Order, Part, Phase, Phased, Run, balanced_orders, other_phases, phases
+from halley.network.algorithms.tables import Kind
+from halley.network.graph.groups import Group, group
+from halley.network.graph.lanes import lanes
+from halley.network.time.lines import Demand, Dimension, Line, Lines, OnLane, line_of, lines, on_lane
+from halley.network.time.schedules import Schedule, counted, flat_schedules
 
 _K, _T = CollectiveKind, Topology
 
 Time: TypeAlias = Callable[[Number], Number]
 """Time [s] of a payload [B], as `halley.network.time.collective.CONVENTIONS` counts it: numbers and arrays."""
+Dimensions: TypeAlias = tuple[Dimension, ...]
+Matrix: TypeAlias = list[list[Number]]
 
-PAYLOADS: NDArray[np.float64] = np.ldexp(1.0, np.arange(45))
-"""Payloads [B] on which algorithms are compared: 1 B to 16 TiB."""
 PIECES = (1, 4, 16, 64)
 """Into how many pieces a payload is cut that go through several lanes behind each other."""
-CHAINED = tuple(2**power for power in range(9))
-"""Into how many pieces an algorithm on one lane cuts a payload, where it leaves that open."""
+GRID: NDArray[np.float64] = np.exp2(np.arange(0, 44.5, 0.5))
+"""Payloads [B] between which ways are ruled out: 1 B to 16 TiB."""
+GRID_LIST = GRID.tolist()
 SHARES = 12
 """Parts of a payload that are distributed to orders of the lanes."""
 PERMUTED = 3
 """Lanes up to which all their orders are tried; of more, those by bandwidth."""
-COUNTED = 256
-"""Most ranks of an axis whose messages are counted one by one."""
-
-_SHARING = {
-    _K.ALL_REDUCE: True,
-    _K.REDUCE_SCATTER: True,
-    _K.ALL_GATHER: True,
-    _K.ALL_TO_ALL: False,
-    _K.BROADCAST: False,
-    _K.REDUCE: False,
-    _K.SCATTER: True,
-    _K.GATHER: True,
-}
-"""Collectives that go through several lanes, and whether each lane is left with its ranks' share of the payload."""
-_BACKWARDS = (_K.ALL_GATHER, _K.REDUCE, _K.GATHER)
-"""They end on the lane on which their counterparts begin."""
+FLAT = 16
+"""Most ranks of several lanes for which algorithms that need a table of all ranks are candidates."""
+_SHARING = (_K.ALL_REDUCE, _K.REDUCE_SCATTER, _K.ALL_GATHER, _K.SCATTER, _K.GATHER)
+"""Collectives of which each lane is left with its ranks' share of the payload."""
+_GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Dimension:
-    """A lane, and the communication library that runs on it, if one was measured there. Compared by identity: whoever makes them
-    makes equal ones once."""
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way through the dimensions: parts of the payload, each with phases and what each of these takes on its lane, in pieces.
+    Every phase takes the algorithm that is fastest for its payload."""
 
-    lane: Lane
-    library: Overlay | None = None
+    shape: tuple[int, ...]
+    parts: tuple[tuple[Fraction, tuple[tuple[Phase, OnLane], ...]], ...]
+    pieces: int
+    axes: tuple[str, ...] = ()
+    lines: frozenset[int] = frozenset()
 
-    @property
-    def size(self) -> int:
-        return self.lane.size
+    def time(self, size: Number) -> Number:
+        """[s], of a payload [B] or an array."""
+        return phased_time(*self.demands(size), self.pieces)
+
+    def waiting(self, size: float) -> float:
+        """What of the time is start-ups, posting and latency [s]."""
+        postings, pairs, latencies, ups, _ = self.demands(size)
+        nothing = [[0.0] * len(row) for row in ups]
+        return float(phased_time(postings, pairs, latencies, nothing, nothing, self.pieces))
+
+    @cached_property
+    def _divided(self) -> list[list[tuple[Phase, OnLane, float]]]:
+        """By phase, for every part, the lane's times and what its payload is multiplied by."""
+        by_part = [[(phase, on, self._factor(share, phase)) for phase, on in own] for share, own in self.parts]
+        return [list(own) for own in zip(*by_part, strict=True)]
+
+    def _factor(self, share: Fraction, phase: Phase) -> float:
+        return float(share / (phase.divisor(self.shape) * self.pieces))
+
+    def demands(self, size: Number) -> tuple[list[Number], Matrix, Matrix, Matrix, Matrix]:
+        """What `phased_time` asks for: postings by phase; posting of pairs, latencies, transfers by phase and dimension."""
+        known: dict[tuple[int, float], Demand] = {}
+        larger = np.maximum if isinstance(size, np.ndarray) else max
+        postings: list[Number] = []
+        rows: tuple[Matrix, Matrix, Matrix, Matrix] = ([], [], [], [])
+        for parts in self._divided:
+            posting: Number = 0.0
+            pairs, latency, up, down = ([0.0] * len(self.shape) for _ in range(4))
+            for phase, on, share in parts:
+                key = id(on), share
+                if key not in known:
+                    known[key] = on.demand(size * share)
+                found, d = known[key], phase.dimension
+                posting = posting + found.posting
+                pairs[d], latency[d] = larger(pairs[d], found.pairs), larger(latency[d], found.latency)
+                up[d], down[d] = up[d] + found.up, down[d] + found.down
+            postings.append(posting)
+            for row, mine in zip(rows, (pairs, latency, up, down), strict=True):
+                row.append(mine)
+        return postings, *rows
+
+    def slots(self, size: float) -> list[float]:
+        """[s] of every slot."""
+        rows = self.demands(size)
+        spans = [(max(0, slot - self.pieces + 1), slot + 1) for slot in range(len(rows[0]) + self.pieces - 1)]
+        postings, *matrices = rows
+        return [float(slot_time(postings[a:b], *(matrix[a:b] for matrix in matrices))) for a, b in spans]
+
+    def schedule(self, size: float) -> Schedule:
+        """The algorithms that are fastest for this payload. Only of lanes without a library."""
+        parts = tuple(
+            Part(share, tuple(self._run(phase, on, size * self._factor(share, phase)) for phase, on in own))
+            for share, own in self.parts
+        )
+        return Schedule(Phased(self.shape, parts, self.pieces, self.axes, self.lines))
+
+    @staticmethod
+    def _run(phase: Phase, on: OnLane, size: float) -> Run:
+        assert isinstance(on, Lines), "schedules are of known algorithms"
+        found = on.fastest(size).schedule
+        assert isinstance(found.algorithm, str), "one algorithm along a dimension"
+        return Run(phase, found.algorithm, found.pieces)
+
+    def steps(self, size: float) -> int:
+        """Steps of all slots, of the phase that has most in each."""
+        longest = [max(on.fastest(size * share).steps for _, on, share in own if isinstance(on, Lines)) for own in self._divided]
+        spans = ((max(0, slot - self.pieces + 1), slot + 1) for slot in range(len(longest) + self.pieces - 1))
+        return sum(max(longest[a:b]) for a, b in spans)
 
 
-@dataclass(frozen=True, slots=True)
-class _Formed:
-    """An algorithm with a closed form."""
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Every candidate of a collective on some lanes: single schedules and ways through the lanes."""
 
-    form: Form
-    ranks: int
-    chunks: int
-    link: Link
+    singles: OnLane | None
+    ways: tuple[Way, ...] = ()
 
-    def __call__(self, size: Number) -> Number:
-        return self.form.time(self.ranks, self.chunks, size, self.link)
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """An algorithm whose messages were counted on a graph: ``fixed`` [s], ``each`` [s/B]."""
-
-    fixed: float
-    each: float
-
-    def __call__(self, size: Number) -> Number:
-        return self.fixed + self.each * size
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """What a library takes, never below what the links allow."""
-
-    library: Overlay
-    kind: CollectiveKind
-    ranks: int
-    links: Time
-
-    def __call__(self, size: Number) -> Number:
-        return overlaid_time(self.library.time(self.kind, self.ranks, size), self.links(size))
-
-
-@dataclass(frozen=True, slots=True)
-class _Fastest:
-    """The least of several times."""
-
-    times: tuple[Time, ...]
-
-    def __call__(self, size: Number) -> Number:
-        first, *others = self.times
-        found = first(size)
-        for time in others:
-            found = minimum(found, time(size))
+    def time(self, size: Number) -> Number:
+        """Of the fastest candidate [s]; a payload [B] or an array."""
+        found: Number = np.inf if self.singles is None else self.singles.time(size)
+        for way in self._close(size):
+            found = minimum(found, way.time(size))
         return found
 
+    def _close(self, size: Number) -> Sequence[Way]:
+        """The ways that may be the fastest for some of these payloads."""
+        if len(self.ways) < 2:
+            return self.ways
+        if not isinstance(size, np.ndarray):
+            place = bisect_right(GRID_LIST, size) - 1
+            return self._by_interval[place] if 0 <= place < len(self._by_interval) else self.ways
+        places = np.unique(np.searchsorted(GRID, size, "right") - 1).tolist()
+        if not places or places[0] < 0 or places[-1] >= len(self._by_interval):
+            return self.ways
+        return list(dict.fromkeys(way for place in places for way in self._by_interval[place]))
 
-_Phase: TypeAlias = tuple[Time, int, int]
-"""The time of a phase, the ranks that share the payload by then, and the place of the dimension that it uses."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Through the dimensions in phases, in several orders at once, each with its share of the payload, in pieces."""
-
-    orders: tuple[tuple[float, tuple[_Phase, ...]], ...]
-    pieces: int
-
-    def __call__(self, size: Number) -> Number:
-        places = 1 + max(place for _, phases in self.orders for *_, place in phases)
-        rows = []
-        for number in range(len(self.orders[0][1])):
-            row: list[Number] = [0.0] * places
-            for share, phases in self.orders:
-                time, ranks, place = phases[number]
-                row[place] = row[place] + time(size * (share / (ranks * self.pieces)))
-            rows.append(row)
-        return phased_time(rows, self.pieces)
-
-
-def fastest(times: Sequence[Time]) -> Time:
-    """The least of the times; those that are never the least on `PAYLOADS` are left out."""
-    if len(times) == 1:
-        return times[0]
-    table = np.stack([np.broadcast_to(time(PAYLOADS), PAYLOADS.shape) for time in times])
-    kept = sorted(set(np.argmin(table, axis=0).tolist()))
-    return times[kept[0]] if len(kept) == 1 else _Fastest(tuple(times[index] for index in kept))
+    @cached_property
+    def _by_interval(self) -> list[list[Way]]:
+        """For payloads between two of `GRID`: times grow with the payload, so a way that takes longer for the lower end than the
+        fastest one for the upper end is never the fastest between them. Measured times may fall where a library changes
+        protocols; there this is a choice of ways."""
+        table = np.stack([np.broadcast_to(way.time(GRID), GRID.shape) for way in self.ways])
+        close = table[:, :-1] <= table[:, 1:].min(axis=0)
+        return [[way for way, near in zip(self.ways, column, strict=True) if near] for column in close.T.tolist()]
 
 
 @lru_cache(maxsize=1 << 14)
-def collective_time(kind: CollectiveKind, dimensions: tuple[Dimension, ...]) -> Time:
-    """The time of a collective over the product of the dimensions, as a function of the payload.
+def times(kind: CollectiveKind, dimensions: Dimensions, startup: float = 0.0) -> Times:
+    """Every candidate over at least one dimension. ``startup`` [s] of every step. Raises BadInput as `collective_time`."""
+    if len(dimensions) == 1:
+        return Times(on_lane(kind, dimensions[0], startup))
+    shape = tuple(item.size for item in dimensions)
+    axes = tuple(item.axis.name for item in dimensions)
+    closed = frozenset(place for place, item in enumerate(dimensions) if item.lane is item.axis and item.axis.topology is _T.LINE)
+    found: dict[tuple[object, int], Way] = {}
+    for shares in _orders(kind, dimensions):
+        for pieces in PIECES:
+            for variant in _variants(kind, tuple(shares)):
+                parts = tuple(
+                    (share, tuple((phase, on_lane(phase.kind, dimensions[phase.dimension], startup)) for phase in own))
+                    for share, own in zip(shares.values(), variant, strict=True)
+                )
+                key = tuple((share, tuple(phase for phase, _ in own)) for share, own in parts), pieces
+                found.setdefault(key, Way(shape, parts, pieces, axes, closed))
+    measured = any(item.library for item in dimensions)
+    singles = () if measured else (*_at_once(kind, dimensions, startup), *_flat(kind, dimensions, startup))
+    return Times(Lines(singles) if singles else None, tuple(found.values()))
 
+
+def _variants(kind: CollectiveKind, orders: tuple[Order, ...]) -> Iterator[tuple[tuple[Phase, ...], ...]]:
+    """The phases of each order, for every way of taking the dimensions."""
+    yield tuple(phases(kind, order) for order in orders)
+    yield from zip(*(other_phases(kind, order) for order in orders), strict=True)
+
+
+@lru_cache(maxsize=1 << 14)
+def collective_time(kind: CollectiveKind, dimensions: Dimensions, startup: float = 0.0) -> Time:
+    """The time of a collective over the product of the dimensions, as a function of the payload. ``startup`` [s] of every step.
+
+    >>> from halley.ir.hardware import Link
     >>> ring = Dimension(Axis("x", 4, Topology.RING, Link(2.0, 5.0)))
     >>> collective_time(CollectiveKind.ALL_REDUCE, (ring,))(240), collective_time(CollectiveKind.ALL_REDUCE, ())(240)
     (140.0, 0.0)
 
-    Raises BadInput: a collective that does not go through several lanes; `Crossed` lanes of more than `COUNTED` ranks.
+    Raises BadInput: a collective that does not go through several lanes; lanes without closed forms of more than
+    `halley.network.time.lines.COUNTED` ranks.
     """
-    if not dimensions:
-        return _nothing
-    if len(dimensions) == 1:
-        return _on_one(kind, dimensions[0])
-    if kind not in _SHARING:
-        expected = f"one of {', '.join(_SHARING)}"
-        raise BadInput(Fault(f"collective over {len(dimensions)} axes", expected, str(kind), "keep it to one axis"))
-    shared = [{order: 1.0} for order in _orders(dimensions)]
-    shared.append(_turned(len(dimensions)))
-    if _SHARING[kind] and len(dimensions) <= PERMUTED:
-        shared.append(_balanced(dimensions))
-    ways = [tuple((share, _phases(kind, dimensions, order)) for order, share in shares.items()) for shares in shared]
-    return fastest([_Way(way, pieces) for way in ways for pieces in PIECES])
+    return times(kind, dimensions, startup).time if dimensions else _nothing
 
 
 def _nothing(size: Number) -> Number:
     return 0.0 * size
 
 
-def _phases(kind: CollectiveKind, dimensions: tuple[Dimension, ...], order: Order) -> tuple[_Phase, ...]:
-    """All-reduce: in by reduce-scatters, turn on the last dimension, back by all-gathers. The others: one way."""
-    sharing = _SHARING[kind]
-    shared = [prod(dimensions[d].size for d in order[:place]) if sharing else 1 for place in range(len(order))]
-    if kind is not _K.ALL_REDUCE:
-        found = [(_on_one(kind, dimensions[d]), ranks, d) for d, ranks in zip(order, shared, strict=True)]
-        return tuple(reversed(found)) if kind in _BACKWARDS else tuple(found)
-    *first, (last, ranks) = zip(order, shared, strict=True)
-    inwards = [(_on_one(_K.REDUCE_SCATTER, dimensions[d]), ranks, d) for d, ranks in first]
-    back = [(_on_one(_K.ALL_GATHER, dimensions[d]), ranks, d) for d, ranks in reversed(first)]
-    return (*inwards, (_on_one(kind, dimensions[last]), ranks, last), *back)
+@lru_cache(maxsize=1024)
+def dimensions_of(axes: tuple[Axis, ...]) -> Dimensions:
+    """The lanes that whole axes are, without libraries; equal axes give the same objects."""
+    return tuple(_dimension(lane) for axis in axes for lane in lanes(axis, axis.size, 1))
 
 
-def _orders(dimensions: tuple[Dimension, ...]) -> list[Order]:
+@lru_cache(maxsize=1024)
+def _dimension(lane: Axis) -> Dimension:
+    return Dimension(lane)
+
+
+def _orders(kind: CollectiveKind, dimensions: Dimensions) -> list[dict[Order, Fraction]]:
+    """Shares of the payload by the order that they take: one order for all, each dimension the first of an equal share, and
+    shares so that all dimensions work about equally long."""
+    found = [{order: Fraction(1)} for order in _single_orders(dimensions)]
+    count = len(dimensions)
+    found.append({tuple((first + place) % count for place in range(count)): Fraction(1, count) for first in range(count)})
+    if kind in (*_SHARING, _K.BROADCAST, _K.REDUCE) and count <= PERMUTED:
+        shape = [item.size for item in dimensions]
+        orders = balanced_orders(shape, [sending_bandwidth(item.axis, item.size) for item in dimensions], SHARES)
+        found.append({order: Fraction(orders.count(order), SHARES) for order in dict.fromkeys(orders)})
+    return found
+
+
+def _single_orders(dimensions: Dimensions) -> list[Order]:
     """Orders that may differ in time."""
     places = range(len(dimensions))
     if len(dimensions) <= PERMUTED:
         different = {tuple(dimensions[d] for d in order): order for order in permutations(places)}
         return list(different.values())
-    widest = tuple(sorted(places, key=lambda d: -_axis(dimensions[d].lane).link.bandwidth))
+    widest = tuple(sorted(places, key=lambda d: -dimensions[d].axis.link.bandwidth))
     return [widest, widest[::-1]]
-
-
-def _turned(count: int) -> dict[Order, float]:
-    """Each dimension is the first of an equal share."""
-    return {tuple((first + place) % count for place in range(count)): 1 / count for first in range(count)}
-
-
-def _balanced(dimensions: tuple[Dimension, ...]) -> dict[Order, float]:
-    """Shares of the payload that take orders of their own, so that all dimensions work about equally long."""
-    shape = [item.size for item in dimensions]
-    orders = balanced_orders(shape, [sending_bandwidth(_axis(item.lane), item.size) for item in dimensions], SHARES)
-    return {order: orders.count(order) / SHARES for order in dict.fromkeys(orders)}
 
 
 def sending_bandwidth(axis: Axis, ranks: int) -> float:
@@ -236,89 +262,66 @@ def sending_bandwidth(axis: Axis, ranks: int) -> float:
     return axis.link.bandwidth * links.get(axis.topology, 1)
 
 
-def _axis(lane: Lane) -> Axis:
-    return lane.axis if isinstance(lane, Crossed) else lane
+def _at_once(kind: CollectiveKind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
+    """Direct exchanges in which messages cross all dimensions, the last first, as networks route them."""
+    ranks = prod(item.size for item in dimensions)
+    for name in ("direct", "one-shot"):
+        if name in ALGORITHMS and not ALGORITHMS[name].unfit(kind, ranks):
+            halves = _GATHERS if kind is _K.ALL_REDUCE and name == "direct" else (kind,)
+            found = [_crossing(half, name, dimensions, startup) for half in halves]
+            if all(found):
+                yield _added(Schedule(name), [line for line in found if line is not None])
 
 
-@lru_cache(maxsize=1 << 14)
-def _on_one(kind: CollectiveKind, dimension: Dimension) -> Time:
-    lane = dimension.lane
-    if isinstance(lane, Crossed) or lane.one_way or (lane.multipath and lane.topology is not _T.SWITCH):
-        links = fastest(list(_counted(kind, lane if isinstance(lane, Crossed) else Crossed(lane, lane.size, 1))))
-    else:
-        links = fastest(list(_formed(kind, lane)))
-    if dimension.library is None or not dimension.library.serves(kind):
-        return links
-    return _Measured(dimension.library, kind, lane.size, links)
+def _added(schedule: Schedule, parts: Sequence[Line]) -> Line:
+    """One after the other."""
+    each = sum(line.each for line in parts)
+    steps, latency, posting = (sum(getattr(line, name) for line in parts) for name in ("steps", "latency", "posting"))
+    return Line(schedule, steps, latency, posting, each, each)
 
 
-def _around(times: int, uncut: bool = False) -> Form:
-    """Direct exchanges on a ring, so many times; ``uncut``: of the whole payload, not of a share for each."""
-    return Form(
-        lambda n, k: times,
-        lambda n, k, payload: times * around_ring_bytes(n, n * payload if uncut else payload),
-        lambda n, k: times * floor_div(n, 2),
-        lambda n, k: times * (n - 1),
-    )
+def _crossing(kind: CollectiveKind, name: str, dimensions: Dimensions, startup: float) -> Line | None:
+    """One step. Each link of a dimension carries what it carries in that dimension's own exchange, as often as messages of other
+    coordinates take it, of shares as small as all ranks make them."""
+    latency = posting = transfer = 0.0
+    for place, item in enumerate(dimensions):
+        line = next((i for i in lines(kind, item.lane).every if i.schedule == Schedule(name)), None)
+        if line is None:
+            return None
+        before, behind = (prod(other.size for other in part) for part in (dimensions[:place], dimensions[place + 1 :]))
+        overhead = item.axis.link.overhead
+        if kind in (_K.REDUCE, _K.GATHER):
+            posting = max(posting, overhead)
+        else:
+            posting += before * (item.size - 1) * overhead
+        times = {_K.ALL_REDUCE: before * behind, _K.BROADCAST: before, _K.REDUCE: behind}.get(kind, 1)
+        divisor = {_K.SCATTER: behind, _K.GATHER: before}.get(kind, 1)
+        latency += line.latency
+        transfer = max(transfer, line.each * times / divisor)
+    return Line(Schedule(name), 1, startup + latency, posting, transfer, transfer)
 
 
-_AROUND: dict[Kind, tuple[Form, ...]] = {
-    _K.ALL_TO_ALL: (_around(1),),
-    _K.ALL_GATHER: (_around(1),),
-    _K.REDUCE_SCATTER: (_around(1),),
-    _K.ALL_REDUCE: (_around(2), _around(1, uncut=True)),
-}
-"""Direct exchanges on a ring, for equal chunks: what `FORMS` lacks, as it is exact for all."""
-
-
-def _formed(kind: CollectiveKind, axis: Axis) -> Iterator[Time]:
-    """Algorithms with a closed form on the axis whose messages its switches can serve."""
-    if axis.topology is _T.RING:
-        yield from (_Formed(form, axis.size, axis.size, axis.link) for form in _AROUND.get(kind, ()))
-    for name, item in ALGORITHMS.items():
-        form = FORMS.get((kind, name, axis.topology))
-        if form is None or item.unfit(kind, axis.size) or (item.network and not _served(kind, axis, name)):
-            continue
-        open_ = kind in WHOLE and item.cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
-        for pieces in CHAINED if open_ else (1,):
-            yield _Formed(form, axis.size, item.chunks(kind, axis.size, pieces), axis.link)
+def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
+    """Algorithms that need a table of all ranks."""
+    team = flat_group(dimensions)
+    if team is None or team.graph.ranks > FLAT:
+        return
+    for schedule in flat_schedules(kind, team):
+        if schedule.algorithm not in ("direct", "one-shot"):
+            try:
+                yield line_of(counted(team, kind, schedule), schedule, startup)
+            except BadInput:
+                continue  # the switches cannot do it
 
 
 @lru_cache(maxsize=1024)
-def _served(kind: CollectiveKind, axis: Axis, name: str) -> bool:
-    """Whether the axis' switch can do what the algorithm asks of it; that does not depend on the ranks, so three are asked."""
-    few = replace(axis, size=3)
-    try:
-        laid_out(group((few,), range(few.size)), kind, Schedule(name))
-    except BadInput:
-        return False
-    return True
+def flat_group(dimensions: Dimensions) -> Group | None:
+    """The ranks of all dimensions on the product of their axes; None where one is a part of an axis without a topology."""
+    whole = all(item.size == item.axis.size for item in dimensions)
+    if not whole or prod(item.size for item in dimensions) > FLAT:
+        return None
+    axes = tuple(replace(item.axis, name=f"{place}") for place, item in enumerate(dimensions))
+    return group(axes, range(prod(axis.size for axis in axes)))
 
 
-def _counted(kind: CollectiveKind, lane: Crossed) -> Iterator[Time]:
-    """Every algorithm without needs of switches, run by all groups in step on the axis' graph; chunks without rounding."""
-    axis = lane.axis
-    if axis.size > COUNTED:
-        where = f"axis {axis.name}, a {axis.topology} of {axis.size} ranks in groups of {lane.size}"
-        expected = f"at most {COUNTED} ranks where messages have to be counted one by one"
-        remedy = "describe it as several axes: rings, lines, switches, full ones"
-        raise BadInput(Fault(where, expected, str(axis.size), remedy))
-    graph, groups = build(axis), lane.groups
-    for item in ALGORITHMS.values():
-        if item.unfit(kind, lane.size) or item.network:
-            continue
-        chunks = item.chunks(kind, lane.size)
-        steps = item.make[kind](Setting(lane.size, chunks))
-        table = tuple(
-            tuple(
-                Transfer(ranks[t.source], ranks[t.target], t.chunk + place * chunks, t.combine)
-                for place, ranks in enumerate(groups)
-                for t in step
-            )
-            for step in steps
-        )
-        laid = layout(graph, kind, table, chunks * len(groups))
-        cut = chunks // lane.size if kind is _K.ALL_TO_ALL else chunks
-        rows = np.add.reduceat(laid.counts, laid.row_starts) / (cut * laid.row_bandwidths)
-        ends = [*laid.step_starts.tolist(), len(rows)]
-        yield _Counted(float(laid.latencies.sum()), sum(float(rows[a:b].max(initial=0.0)) for a, b in pairwise(ends)))
+__all__ = ["FLAT", "SERVED", "Dimension", "Times", "Way", "collective_time", "dimensions_of", "sending_bandwidth", "times"]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import permutations
-from math import isqrt, prod
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.busiest import squared_chunk_count
-from halley.formulas.numbers import ceil_div
-from halley.ir.hardware import Axis, Topology
+from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS, Cut, Setting
 from halley.network.algorithms.circuits import Circuits, both_ways
-from halley.network.algorithms.hierarchical import SERVED, Hierarchy, balanced_orders, phase_kind
-from halley.network.algorithms.tables import WHOLE, Kind, Steps, Transfer
+from halley.network.algorithms.hierarchical import Phased
+from halley.network.algorithms.tables import WHOLE, Kind, Pattern, Steps, Transfer, chunk_sizes
 from halley.network.graph.groups import Group
-from halley.network.graph.groups import group as members_of
 from halley.network.graph.topologies import DGX_1_CIRCUITS
 from halley.network.time.evaluate import Layout, evaluate, layout
 
@@ -28,12 +27,8 @@ MOST_PIECES = 256
 """Most pieces into which a payload is cut when the number is chosen."""
 FEW = 8
 """Pieces below which one more is tried too."""
-PIPELINED = (4, 16)
-"""Pieces with which collectives over several dimensions are tried, beside one."""
-MOST_TRANSFERS = 1 << 19
-"""Transfers of a table beyond which more pieces are not tried: 4 pieces for 256 ranks, 16 for 128."""
-LEAST_PERMUTED = 3
-"""Dimensions up to which all their orders are tried; of more, those by bandwidth."""
+COUNTED_PIECES = tuple(2**power for power in range(9))
+"""Numbers of pieces for which tables are counted where the time of all payloads is asked for."""
 _GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER, _K.ALL_REDUCE)
 
 
@@ -43,7 +38,7 @@ class Schedule:
     the algorithm leaves open into how many the payload is cut. ``order``: the rank that plays each part of the table; as numbered
     if empty."""
 
-    algorithm: str | Hierarchy | Circuits
+    algorithm: str | Phased | Circuits
     pieces: int = 1
     order: tuple[int, ...] = ()
 
@@ -57,7 +52,7 @@ class Schedule:
     @property
     def source(self) -> str:
         """What the algorithm does, and where it comes from."""
-        if isinstance(self.algorithm, Hierarchy):
+        if isinstance(self.algorithm, Phased):
             return "One dimension after the other (BlueConnect: Cho et al., IBM J. Res. Dev. 63, 2019)."
         if isinstance(self.algorithm, Circuits):
             return "Rings side by side, over links that none of them shares (NCCL on a DGX-1; Wang et al., Blink, MLSys 2020)."
@@ -67,6 +62,16 @@ class Schedule:
         if not isinstance(self.algorithm, str):
             return self.algorithm.chunks(kind)
         return ALGORITHMS[self.algorithm].chunks(kind, ranks, self.pieces)
+
+    def sizes(self, kind: Kind, ranks: int, size: int) -> list[int]:
+        """[chunks] whole bytes of every chunk, for execution: ceil(size / chunks) each, the last ones shorter or empty; where a
+        schedule has chunks of several sizes, rounded so that they add up to the size."""
+        if isinstance(self.algorithm, Phased):
+            edges = np.rint(np.cumsum(self.algorithm.sizes(kind, size))).astype(np.int64)
+            return [int(each) for each in np.diff(edges, prepend=0)]
+        chunks = self.chunks(kind, ranks)
+        cut = chunks // ranks if kind is _K.ALL_TO_ALL else chunks
+        return [0] if kind is Pattern.BARRIER else [int(each) for each in chunk_sizes(size, cut)] * (chunks // cut)
 
     def check(self, kind: Kind, ranks: int) -> None:
         """Raises BadInput where the algorithm is unknown, or serves neither the kind nor so many ranks."""
@@ -121,6 +126,18 @@ def placed(table: Steps, kind: Kind, order: tuple[int, ...]) -> Steps:
     )
 
 
+def side_by_side(table: Steps, groups: Sequence[Sequence[int]], chunks: int) -> Steps:
+    """A table that several groups of ranks run in step, each with chunks of its own."""
+    return tuple(
+        tuple(
+            Transfer(ranks[t.source], ranks[t.target], t.chunk + place * chunks, t.combine, t.shared)
+            for place, ranks in enumerate(groups)
+            for t in step
+        )
+        for step in table
+    )
+
+
 def snake(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The ranks of a grid so that each is a neighbour of the next: every row runs against the one before.
 
@@ -139,39 +156,52 @@ def is_line(group: Group) -> bool:
 
 @lru_cache(maxsize=2048)
 def laid_out(group: Group, kind: Kind, schedule: Schedule) -> Layout:
-    """The schedule's table on the group's graph, counted once. Raises BadInput where it does not fit, or switches cannot do
-    it."""
+    """`counted`, remembered."""
+    return counted(group, kind, schedule)
+
+
+def counted(group: Group, kind: Kind, schedule: Schedule) -> Layout:
+    """The schedule's table on the group's graph. Raises BadInput where it does not fit, or switches cannot do it."""
     ranks = group.graph.ranks
     table = schedule.steps(kind, ranks, is_line(group))
     return layout(group.graph, kind, table, schedule.chunks(kind, ranks))
 
 
 def schedules(kind: Kind, group: Group, size: int, startup: float = 0.0) -> Iterator[Schedule]:
-    """Every schedule that serves the collective on this network, with pieces chosen for this size."""
+    """Every schedule with a table of all ranks that serves the collective, with pieces chosen for this size."""
+    for schedule in flat_schedules(kind, group):
+        if isinstance(schedule.algorithm, str) and is_pieced(kind, schedule.algorithm):
+            if schedule.pieces == 1:
+                yield Schedule(schedule.algorithm, best_pieces(kind, schedule.algorithm, group, size, startup))
+        else:
+            yield schedule
+
+
+def flat_schedules(kind: Kind, group: Group) -> Iterator[Schedule]:
+    """Every schedule with a table of all ranks, in all the numbers of pieces for which tables are counted."""
     ranks = group.graph.ranks
     for name, item in ALGORITHMS.items():
         if item.unfit(kind, ranks) is None and not (item.network and _lacking(group, kind, name)):
-            pieces = best_pieces(kind, name, group, size, startup) if _pieced(kind, name) else 1
-            yield Schedule(name, pieces)
+            yield from (Schedule(name, pieces) for pieces in (COUNTED_PIECES if is_pieced(kind, name) else (1,)))
     if group.axes is None:
         return
-    if len(group.axes) == 1:
-        if group.axes[0].topology is Topology.DGX_1 and kind in _GATHERS:
-            yield Schedule(Circuits(both_ways(*DGX_1_CIRCUITS)))
-        return
-    shape = tuple(axis.size for axis in group.axes)
-    if kind in _GATHERS:
-        yield Schedule("ring", order=snake(shape))
-        yield Schedule("bidirectional", order=snake(shape))
-    if kind in SERVED:
-        yield from _hierarchies(kind, group, size, startup)
+    if group.axes[0].topology is Topology.DGX_1 and len(group.axes) == 1 and kind in _GATHERS:
+        yield DGX_1_SCHEDULE
+    if len(group.axes) > 1 and kind in _GATHERS:
+        order = snake(tuple(axis.size for axis in group.axes))
+        yield from (Schedule(name, order=order) for name in ("ring", "bidirectional"))
 
 
-def not_tried(kind: Kind, group: Group) -> dict[str, str]:
-    """Algorithms that serve the collective and are no candidates on this network, and why.
+DGX_1_SCHEDULE = Schedule(Circuits(both_ways(*DGX_1_CIRCUITS)))
+"""Rings over all links of a DGX-1."""
 
-    >>> from halley.ir.hardware import Link
-    >>> not_tried(_K.ALL_TO_ALL, members_of((Axis("x", 72, Topology.FULL, Link(1.0)),), range(72)))
+
+def unable(kind: Kind, group: Group) -> dict[str, str]:
+    """Algorithms that serve the collective, but not so many ranks or not with the network's switches, and what they need.
+
+    >>> from halley.ir.hardware import Axis, Link
+    >>> from halley.network.graph.groups import group
+    >>> unable(_K.ALL_TO_ALL, group((Axis("x", 72, Topology.FULL, Link(1.0)),), range(72)))
     {'store-and-forward': 'at most 64 members (n^3 / 2 transfers)'}
     """
     ranks, found = group.graph.ranks, {}
@@ -181,22 +211,11 @@ def not_tried(kind: Kind, group: Group) -> dict[str, str]:
             found[name] = misfit[0]
         elif item.network and not misfit and (lacking := _lacking(group, kind, name)):
             found[name] = lacking
-    if kind in SERVED and group.axes is not None and len(group.axes) > 1:
-        most = max((pieces for pieces in PIPELINED if _tabled(pieces, ranks)), default=1)
-        if most < PIPELINED[-1]:
-            found[f"one dimension after the other in over {_count(most)}"] = "fewer ranks (size of tables)"
     return found
 
 
-def _count(pieces: int) -> str:
-    return f"{pieces} pieces" if pieces > 1 else "one piece"
-
-
-def _tabled(pieces: int, ranks: int) -> bool:
-    return 2 * pieces * ranks**2 <= MOST_TRANSFERS
-
-
-def _pieced(kind: Kind, name: str) -> bool:
+def is_pieced(kind: Kind, name: str) -> bool:
+    """Whether the algorithm leaves open into how many pieces it cuts a payload."""
     return kind in WHOLE and ALGORITHMS[name].cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
 
 
@@ -218,82 +237,14 @@ def best_pieces(kind: Kind, name: str, group: Group, size: int, startup: float =
 
     def seconds(pieces: int) -> float:
         laid = laid_out(group, kind, Schedule(name, pieces))
-        return evaluate(laid, laid.sizes(size), startup).time
+        return evaluate(laid, np.full(laid.chunks, size / laid.cut), startup).time
 
     few, more = (laid_out(group, kind, Schedule(name, pieces)) for pieces in (2, 4))
     rate = (more.steps - few.steps) / 2
-    delay = startup + float(few.latencies.mean()) if few.steps else 0.0
+    delay = startup + float(few.delays.mean()) if few.steps else 0.0
     most = min(size, MOST_PIECES)
     if not (rate and delay):
         return most
     suggested = isqrt(int(squared_chunk_count(few.steps - 2 * rate, rate, size, delay, float(group.graph.bandwidths.min()))))
     near = {max(min(k, most), 1) for k in (1, suggested // 2, suggested, 2 * suggested, suggested + (suggested < FEW))}
     return min(near, key=lambda k: (seconds(k), k))
-
-
-def _hierarchies(kind: Kind, group: Group, size: int, startup: float) -> Iterator[Schedule]:
-    """One dimension after the other, in every order: each by the algorithm that is fastest there, in one piece, in pieces that
-    follow each other, and in pieces with orders that keep the dimensions about equally busy."""
-    axes = group.axes or ()
-    shape = tuple(axis.size for axis in axes)
-    lines = frozenset(place for place, axis in enumerate(axes) if axis.topology is Topology.LINE)
-    bandwidths = tuple(_sending(group, place) for place in range(len(axes)))
-    widest = tuple(sorted(range(len(axes)), key=lambda d: -bandwidths[d]))
-    orders = list(permutations(range(len(axes)))) if len(axes) <= LEAST_PERMUTED else [widest, widest[::-1]]
-    plain = tuple(_fastest(kind, group, place, size, startup) for place in range(len(axes)))
-    shared = tuple("multicast" if _adds(axis) else name for axis, name in zip(axes, plain, strict=True))
-    made = partial(Hierarchy, shape, lines=lines, axes=tuple(axis.name for axis in axes))
-    for order in orders:
-        yield Schedule(made(plain, (order,)))
-        last = axes[order[-1]]
-        if kind is _K.ALL_REDUCE and _adds(last):
-            yield Schedule(made(plain, (order,), turning="pulled" if last.on_request else "in-network"))
-    if shared != plain and kind in _GATHERS:
-        yield Schedule(made(shared, (widest,)))
-    for pieces in PIPELINED:
-        if not _tabled(pieces, group.graph.ranks):
-            return
-        yield Schedule(made(plain, (widest,) * pieces))
-        balanced = balanced_orders(shape, bandwidths, pieces)
-        if len(set(balanced)) > 1:
-            yield Schedule(made(plain, balanced, False))
-        if shared != plain and kind in _GATHERS:
-            yield Schedule(made(shared, (widest,) * pieces))
-
-
-def _adds(axis: Axis) -> bool:
-    return axis.multicast and axis.reduction
-
-
-def _sending(group: Group, dimension: int) -> float:
-    """Bandwidth with which rank 0 sends into a dimension [B/s]."""
-    graph = group.graph
-    return sum(graph.edges[index].link.bandwidth for index in graph.outgoing[0] if graph.edges[index].dimension == dimension)
-
-
-def _fastest(kind: Kind, group: Group, dimension: int, size: int, startup: float) -> str:
-    """The algorithm that takes least time along one dimension, for what one phase moves there if it comes in the middle."""
-    axes = group.axes or ()
-    axis = axes[dimension]
-    alone, phase = _along(axis), phase_kind(kind)
-    before = prod(other.size for other in axes) // axis.size
-    payload = size if phase in (_K.ALL_TO_ALL, _K.BROADCAST) else max(ceil_div(size, isqrt(before)), 1)
-
-    def seconds(name: str) -> float:
-        laid = laid_out(alone, phase, Schedule(name))
-        return evaluate(laid, laid.sizes(payload), startup).time
-
-    fitting = [
-        item.name
-        for item in ALGORITHMS.values()
-        if item.unfit(phase, axis.size) is None
-        and not item.network
-        and (phase is not _K.BROADCAST or item.cut(phase) is Cut.UNCUT)
-    ]
-    return min(fitting, key=seconds)
-
-
-@lru_cache(maxsize=256)
-def _along(axis: Axis) -> Group:
-    """The group of all ranks of one axis."""
-    return members_of((axis,), range(axis.size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from halley.network.algorithms.hierarchical import Hierarchy
+from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import Kind
 from halley.network.graph.groups import Group
 from halley.network.time.choice import chosen
@@ -30,7 +30,7 @@ def family(schedule: Schedule) -> str:
     >>> family(Schedule("chain", 17)), family(Schedule("ring", order=(0, 1, 3, 2)))
     ('chain', 'ring along a snake')
     """
-    if isinstance(schedule.algorithm, Hierarchy):
+    if isinstance(schedule.algorithm, Phased):
         return "hierarchical"
     return replace(schedule, pieces=1).name
 

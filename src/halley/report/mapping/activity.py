@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.events import Access, Crossing, Event, Passage, Path, Work
+from halley.cost.events import Access, Event, LinkTraffic, Path, PortTraffic, Work
 from halley.cost.resources import Resources, energy_of
 from halley.ir.hardware import Chip, Topology
 from halley.ir.mapping import Collective, Compute, Hold, Node, walk
@@ -38,11 +38,11 @@ def event_name(event: Event, node: Node) -> str:
     match event:
         case Access():
             return f"{event.cause} {event.tensor}"
-        case Passage():
+        case PortTraffic():
             if isinstance(node, Hold):
                 return f"{'fill' if event.down else 'drain'} {' '.join(node.names)}"
             return f"{'operands of' if event.down else 'results of'} {node_name(node)}"
-        case Crossing() | Work():
+        case LinkTraffic() | Work():
             return node_name(node) if isinstance(node, Compute | Collective) else "work"
 
 
@@ -92,9 +92,9 @@ def event_text(event: Event) -> str:
         case Access(total=amount):
             way = "read from" if event.is_read else "written to"
             text = f"{event.cause} {event.tensor}: {format_bytes(float(amount))} {way} {event.memory}"
-        case Passage(total=amount):
+        case PortTraffic(total=amount):
             text = f"{format_bytes(float(amount))} {'down' if event.down else 'up'} through the ports of {event.level}"
-        case Crossing(total=amount):
+        case LinkTraffic(total=amount):
             text = f"{format_bytes(float(amount))} over the links of {event.level}.{event.axis}, {format_time(float(event.time))}"
         case Work(count=amount):
             text = f"{float(amount):,.0f} {event.function} on the {event.engine} engine, {format_time(float(event.time))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halley.cost.anatomy import Parts, anatomy
+from halley.cost.anatomy import TimeBreakdown, anatomy
 from halley.cost.estimate import Estimate
 from halley.cost.figures import resource_name
 from halley.ir.mapping import Node
@@ -27,10 +27,10 @@ def causes(tree: Node, estimate: Estimate) -> dict[str, float]:
     return {cause: time for cause, time in found.items() if time > LEAST * float(estimate.time)}
 
 
-def summary(parts: Parts) -> str:
+def summary(parts: TimeBreakdown) -> str:
     """The five kinds of time in one line; kinds without any are left out.
 
-    >>> summary(Parts(compute={("engine", "mxu"): 3.0}, ramps=1.0))
+    >>> summary(TimeBreakdown(compute={("engine", "mxu"): 3.0}, ramps=1.0))
     'compute 75.0 %, compulsory stall 25.0 %'
     """
     kinds = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halley.cost.estimate import Estimate
-from halley.cost.events import PIPELINE, Access, Crossing, Event, Passage, Work
+from halley.cost.events import PIPELINE, Access, Event, LinkTraffic, PortTraffic, Work
 from halley.cost.figures import resource_name
 from halley.cost.resources import energy_of
 from halley.formulas.collectives import collective_time
@@ -136,9 +136,9 @@ def _event(chip: Chip, event: Event) -> Iterator[Step]:
     match event:
         case Access():
             yield from _access(chip, event)
-        case Passage():
+        case PortTraffic():
             yield from _passage(chip, event)
-        case Crossing():
+        case LinkTraffic():
             link = chip.axis(event.level, event.axis).link
             at = f"levels.{event.level}.network.axes.{event.axis}"
             rate, latency = format_rate(link.bandwidth), format_time(link.latency)
@@ -161,7 +161,7 @@ def _access(chip: Chip, event: Access) -> Iterator[Step]:
     yield _energy(chip, event, event.memory, (f"{at}.{verb}_energy",))
 
 
-def _passage(chip: Chip, event: Passage) -> Iterator[Step]:
+def _passage(chip: Chip, event: PortTraffic) -> Iterator[Step]:
     network = chip.level(event.level).network
     if network is None or network.port is None:
         return

@@ -10,11 +10,11 @@ from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, walk
 from halley.ir.workload import Workload
+from halley.mapping.problem import Objective
+from halley.mapping.result import Certificate, Point, Result, Solution
 from halley.report.mapping.causes import causes
 from halley.report.mapping.tree import lines
 from halley.report.table import Table, percent, ratio
-from halley.search.problem import Objective
-from halley.search.result import Certificate, Point, Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 RIGHT = frozenset({1, 2, 3, 4})

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from halley.cost.estimate import Estimate
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.mapping.result import Result, Solution
 from halley.report.draw import Bar, Part, byte_base, colours, stacked
 from halley.report.mapping.causes import causes
 from halley.report.mapping.facts import outer_name
@@ -15,7 +16,6 @@ from halley.report.mapping.plots import front_plot, roofline_plot
 from halley.report.mapping.roofline import roofline
 from halley.report.mapping.timeline import timeline
 from halley.report.table import percent
-from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 

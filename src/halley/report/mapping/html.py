@@ -10,10 +10,10 @@ import numpy as np
 
 from halley.cost.estimate import Estimate
 from halley.cost.figures import resource_name
+from halley.mapping.result import Result, Solution
 from halley.report.mapping.facts import energy_table, plan_text, problem_text, result_tables, verdict
 from halley.report.markup import el, html_text
 from halley.report.table import Table, percent
-from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 LONG = 24

@@ -10,6 +10,7 @@ from halley.cost.events import Path
 from halley.cost.figures import resource_name
 from halley.io.results.result import result_document
 from halley.ir.mapping import Node, walk
+from halley.mapping.result import Result, Solution
 from halley.report import document
 from halley.report.hardware import chip_tables
 from halley.report.mapping.activity import Totals, event_text, node_name, totals
@@ -33,7 +34,6 @@ from halley.report.mapping.reasons import Reasons, all_reasons, headline, reason
 from halley.report.mapping.tree import Line, lines, path_name, phase_paths
 from halley.report.markup import el
 from halley.report.table import Table, percent, ratio
-from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 SECTIONS: tuple[tuple[str, str], ...] = (

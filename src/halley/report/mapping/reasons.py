@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halley.cost.events import Access, Crossing
+from halley.cost.events import Access, LinkTraffic
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, walk
+from halley.mapping.result import Result, Solution
 from halley.report.mapping.causes import causes
 from halley.report.table import Table, ratio
-from halley.search.result import Result, Solution
 from halley.units import format_bytes, format_energy, format_time
 
 SMALL = 0.01
@@ -128,7 +128,7 @@ def _crossings(plan: Solution) -> dict[str, tuple[float, float]]:
     nodes = {path: node for path, node in walk(plan.plan) if isinstance(node, Collective)}
     found: dict[str, tuple[float, float]] = {}
     for event in plan.estimate.events:
-        if isinstance(event, Crossing) and event.path in nodes:
+        if isinstance(event, LinkTraffic) and event.path in nodes:
             node = nodes[event.path]
             name = f"{node.kind.value} {' '.join(node.tensors)} over {node.level}.{node.axis} ({node.algorithm})"
             amount, time = found.get(name, (0.0, 0.0))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 from halley.cost.figures import resource_name
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.mapping.result import Result
 from halley.report.mapping.activity import totals
 from halley.report.mapping.causes import causes
 from halley.report.mapping.facts import outer_traffic
 from halley.report.mapping.figures import accesses, plans
 from halley.report.mapping.tree import lines, path_name
 from halley.report.rows import Row, csv_text
-from halley.search.result import Result
 
 
 def nodes(result: Result) -> Iterator[Row]:

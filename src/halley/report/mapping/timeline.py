@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.events import Access, Event, Passage, Path
+from halley.cost.events import Access, Event, Path, PortTraffic
 from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
@@ -220,12 +220,12 @@ class _Layout:
 def _tensor(event: Event, node: Node) -> str:
     if isinstance(event, Access):
         return event.tensor
-    return node.names[0] if isinstance(event, Passage) and isinstance(node, Hold) and len(node.names) == 1 else ""
+    return node.names[0] if isinstance(event, PortTraffic) and isinstance(node, Hold) and len(node.names) == 1 else ""
 
 
 def _is_late(event: Event) -> bool:
     """Whether a Hold's transfer belongs to its exit."""
-    return (isinstance(event, Access) and event.cause == "drain") or (isinstance(event, Passage) and not event.down)
+    return (isinstance(event, Access) and event.cause == "drain") or (isinstance(event, PortTraffic) and not event.down)
 
 
 def _gaps(taken: list[_Piece], window: Window, late: bool, tiny: float) -> Iterator[Window]:

@@ -13,10 +13,10 @@ from typing import Any
 from halley.cost.figures import resource_name
 from halley.errors import BadInput
 from halley.ir.workload import Workload
+from halley.mapping.result import Result
 from halley.report.mapping.activity import resources
 from halley.report.mapping.timeline import PHASES, Interval, Timeline, timeline
 from halley.report.mapping.tree import path_name
-from halley.search.result import Result
 from halley.simulate.simulation import Simulation, first_iterations, simulate
 from halley.workloads import build
 

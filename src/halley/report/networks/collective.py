@@ -14,10 +14,9 @@ from halley.network.bounds.reasons import ranks_of
 from halley.network.graph.fabric import Fabric
 from halley.network.graph.graph import Graph
 from halley.network.graph.measures import power, price
-from halley.network.time.choice import busiest_time, bytes_sent, loss, waiting
-from halley.network.time.collective import CONVENTIONS, CollectiveCost
+from halley.network.time.choice import busiest_time, bytes_sent, loss
+from halley.network.time.collective import CONVENTIONS, CollectiveCost, not_tried
 from halley.network.time.contention import Contention
-from halley.network.time.schedules import not_tried
 from halley.report.networks.sweep import sweep_document, sweep_table
 from halley.report.table import Table, gap_text, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
@@ -54,7 +53,7 @@ def limiting_words(answer: SingleCollective) -> str:
 def facts(answer: SingleCollective) -> dict[str, str]:
     """What there is to say of the chosen schedule, in words."""
     cost, team, fabric = answer.cost, answer.team, answer.fabric
-    delay, money = waiting(cost, team, answer.startup), price(fabric.graph)
+    delay, money = cost.waiting, price(fabric.graph)
     found = {
         "algorithm": cost.algorithm,
         "time": f"{format_time(cost.time)}: {format_time(delay)} in {_count(cost.steps, 'step')}, "
@@ -144,7 +143,7 @@ def why_it_loses(cost: CollectiveCost, answer: SingleCollective) -> str:
     fastest = answer.candidates[0]
     if cost is fastest:
         return "fastest"
-    parts = loss(cost, fastest, answer.team, answer.startup)
+    parts = loss(cost, fastest, answer.team)
     steps = cost.steps - fastest.steps
     counted = f", {_count(abs(steps), 'step')} {'more' if steps > 0 else 'fewer'}" if steps else ""
     known = (
@@ -209,7 +208,7 @@ def _cost_document(cost: CollectiveCost, answer: SingleCollective) -> dict[str, 
         "algorithm": cost.algorithm,
         "source": cost.schedule.source,
         "time": cost.time,
-        "waiting": waiting(cost, answer.team, answer.startup),
+        "waiting": cost.waiting,
         "steps": cost.steps,
         "bytes_per_rank": bytes_sent(cost, answer.team),
         "byte_hops": cost.byte_hops,

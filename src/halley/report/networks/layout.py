@@ -102,6 +102,7 @@ _SINGLE: Mapping[Topology, Callable[[Graph, Axis], Points]] = {
     _T.DGX_1: _quads,
 }
 
+
 def _grid(axes: tuple[Axis, ...]) -> Points:
     """Ranks on a grid. A block's one switch stands before its first rank; several stand beside the ranks that they serve."""
     extents = [extent for axis in axes for extent in _extents(axis)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from halley.kernels.calibrate import ChipFit, Judgement, Prediction, errors
-from halley.kernels.machine import SHARES
+from halley.kernels.machine import SHARE_PARAMETERS
 from halley.report.draw import FAINT, INK, PAPER, WIDTH, box, canvas, colours, decades, legend, line, words
 from halley.report.mapping.plots import Plane
 from halley.report.markup import el
@@ -90,7 +90,7 @@ def _marks(item: Prediction, square: Plane, across: Plane, colour: str, hollow: 
 
 def operators_tables(fit: ChipFit, judged: Judgement) -> list[Table]:
     """The parameters; and per operator the errors, beside those of simpler models on the same rows."""
-    rows = [(name, f"{100 * getattr(fit.efficiency, name):.1f} %", _origin(fit, name)) for name in SHARES]
+    rows = [(name, f"{100 * getattr(fit.efficiency, name):.1f} %", _origin(fit, name)) for name in SHARE_PARAMETERS]
     rows += [(name, format_time(getattr(fit.efficiency, name)), _origin(fit, name)) for name in ("latency", "launch")]
     for name, host in fit.efficiency.hosts.items():
         rows.append((f"call of {name}", f"{format_time(host.call)} + {format_time(host.hidden)} beside", "fitted"))

@@ -40,7 +40,7 @@ def plan_page(result: TrainingResult) -> str:
         _section("memory", "Memory", _picture(result, "memory")),
         _section("roofline", "Hierarchical roofline", _picture(result, "roofline")),
         _section("numbers", "In numbers", *_tables(summary_tables(result))),
-        *([_section("ops", "How ops are shared out", *ops, _every_op(result))] if ops else []),
+        *([_section("ops", "Sharding of the ops", *ops, _every_op(result))] if ops else []),
         *([_section("on-chip", "What runs side by side on a chip", *on_chip)] if on_chip else []),
         _section("certificate", "Certificate", *_tables([certificate_table(result.certificate)])),
     ]

@@ -41,12 +41,12 @@ def _row(part: Partition, tiles: int) -> tuple[str, ...]:
     return (
         ", ".join(f"{name} (weights stream)" if name in part.streamed else name for name in part.names),
         format_time(part.steady + part.once),
-        "" if part.apart else f"{part.tile:,}",
-        str(tiles if part.apart else sum(part.tiles)),
+        "" if part.unfused else f"{part.tile:,}",
+        str(tiles if part.unfused else sum(part.tiles)),
         format_time(part.compute),
         format_time(part.memory) if part.memory else "",
         format_time(part.network) if part.network else "",
-        ALONE if part.apart else part.bottleneck,
+        ALONE if part.unfused else part.bottleneck,
         format_bytes(part.sram) if part.sram else "",
         format_bytes(part.traffic + part.loaded),
     )

@@ -22,13 +22,13 @@ from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
     "forward": "forward passes",
-    "recompute": "forward work, repeated",
+    "recompute": "recomputation",
     "backward": "backward passes",
-    "sharding": "passes wait for shared-out parameters and gradients",
+    "sharding": "exposed ZeRO collectives",
     "sending": "sending to the next stage",
     "bubble": "pipeline bubble",
     "transfers": "waiting for transfers between stages",
-    "reduction": "sum of gradients, not hidden",
+    "reduction": "exposed sum of gradients",
     "waiting": "waiting for the slowest stage",
     "norm": "norm of the gradients",
     "step": "optimizer step",
@@ -39,8 +39,8 @@ HELD: Mapping[str, str] = {
     "weights": "weights",
     "gradients": "gradients",
     "states": "optimizer state",
-    "activations": "activations in flight",
-    "working": "buffers of the pass at work",
+    "activations": "saved activations",
+    "working": "buffers of the running pass",
 }
 """What memory holds."""
 SHARED_OUT: Mapping[Sharded, str] = {
@@ -138,7 +138,7 @@ def _unstated(parts: Sequence[str]) -> str:
 
 
 def _axes(result: TrainingResult) -> Table:
-    """Each axis of the system and what its chips share out."""
+    """The degrees of parallelism on each axis of the system."""
     plan, names = result.plan, result.cost.parallelisms
     rows = []
     for axis in result.problem.system.axes:
@@ -154,7 +154,7 @@ def _axes(result: TrainingResult) -> Table:
     whole = (str(plan.data), str(plan.pipeline.stages), str(plan.model))
     rows.append(("all", f"{result.problem.system.chips} chips", *whole))
     head = ("axis", "", "batch (DP)", "layers (PP)", "ops (TP, SP, CP, EP)")
-    return Table("What the chips of each axis share out", head, tuple(rows), strong=frozenset({len(rows) - 1}))
+    return Table("Parallelism on each axis", head, tuple(rows), strong=frozenset({len(rows) - 1}))
 
 
 def _choices(plan: Plan, tier: str, second: str) -> Table:
@@ -167,7 +167,7 @@ def _choices(plan: Plan, tier: str, second: str) -> Table:
         ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
         ("layers", f"{dealt} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {dealt} on every chip"),
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
-        ("data-parallel ranks share out", SHARED_OUT[plan.sharded]),
+        ("sharded over data-parallel ranks", SHARED_OUT[plan.sharded]),
         ("optimizer state in", kept),
         ("attention", "one kernel" if plan.fused else "kernel by kernel"),
     ]

@@ -26,7 +26,7 @@ def sharding_tables(
     rows = list(_rows(sharding, op_names(sharding, splitting), dims))
     mesh, shown = sharding.problem.mesh, _every_op(rows) if ops else _forward_ops(rows, sharding.problem.backward)
     head = ("op" if ops else "ops", *(f"split over {axis.name}" for axis in mesh), "name", "work")
-    title = "how every op is shared out" if ops else "how ops are shared out, forward"
+    title = "sharding of every op" if ops else "sharding of the ops, forward"
     yield Table(f"{name}: {title}", head, tuple(shown), frozenset({len(head) - 1}))
     yield from _moves(name, sharding, of)
 
@@ -42,7 +42,7 @@ class _Row(NamedTuple):
 
 def _rows(sharding: Sharding, names: Mapping[str, Sequence[str]], dims: Mapping[str, str]) -> Iterator[_Row]:
     for item in sharding.ops:
-        ways = tuple(f"{way.name} ({dims[way.name]})" if way.name in dims else way.name or "not split" for way in item.ways)
+        ways = tuple(f"{way.name} ({dims[way.name]})" if way.name in dims else way.name or "not split" for way in item.strategy)
         yield _Row(item.op, ways, joined({*names[item.op]} - {""}) or "replicated", item.time)
 
 

@@ -8,7 +8,7 @@ from halley.report.mapping.plots import format_operations
 from halley.report.plans.words import role_words
 from halley.report.table import Table, percent
 from halley.sharding.axes import Role
-from halley.training.plan import Load, Plan, PlanCost
+from halley.training.plan import Plan, PlanCost, ResourceLoad
 from halley.units import format_bytes, format_rate, format_time
 
 ROUNDING = 1e-9
@@ -74,7 +74,7 @@ def _loads(plan: Plan, cost: PlanCost) -> Table:
     return Table(title, head, rows, frozenset({1, 2, 3, 4, 5}))
 
 
-def _load(load: Load, operations: float, plan: Plan, cost: PlanCost) -> Iterator[tuple[str, ...]]:
+def _load(load: ResourceLoad, operations: float, plan: Plan, cost: PlanCost) -> Iterator[tuple[str, ...]]:
     """A resource, and what of it each asks for, where there are several."""
     times = format_time(load.time), percent(load.time, cost.time)
     if load.unit != "B":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.text import joined
@@ -70,7 +70,7 @@ def short_words(plan: Plan) -> str:
 def schedule_words(plan: Plan) -> str:
     """The schedule of a pipeline."""
     pipeline = plan.pipeline
-    if pipeline.schedule is Schedule.GPIPE:
+    if pipeline.schedule is PipelineSchedule.GPIPE:
         return "GPipe"
     return f"interleaved 1F1B, {pipeline.chunks} chunks a stage" if pipeline.chunks > 1 else "1F1B"
 

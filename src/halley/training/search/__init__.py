@@ -1,1 +1,1 @@
-"""The search for the fastest plan of training, with a proof."""
+"""The search for the fastest training plan, with its proof."""

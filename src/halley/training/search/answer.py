@@ -1,4 +1,4 @@
-"""What a search hands over: the best plan with its costs, why the others lose, and what to change where nothing fits."""
+"""Output of a search: the best plan with its costs, the differences of other plans, and what to change where nothing fits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from halley.errors import Fault
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import Schedule
+from halley.pipeline.schedule import PipelineSchedule
 from halley.sharding.axes import assignment_text
 from halley.training.help import chosen, smallest_change
 from halley.training.plan import Alternative, Plan, PlanCost, TrainingProblem
-from halley.training.search.floors import Floors
+from halley.training.search.floors import PlanFloors
 from halley.units import format_bytes
 
 
 def alternative(best: Plan, least: PlanCost, plan: Plan, cost: PlanCost) -> Alternative:
-    """Another plan beside the best one."""
+    """Another plan, compared with the best one."""
     slower = {name: time - least.account[name] for name, time in cost.account.items()}
     parts = sorted(((name, time) for name, time in slower.items() if time), key=lambda each: -abs(each[1]))
     return Alternative(plan, cost, tuple(changes(best, plan)), tuple(parts))
 
 
 def changes(best: Plan, plan: Plan) -> Iterator[str]:
-    """What a plan does otherwise than the best one, in words."""
+    """Differences of a plan from the best one, in words."""
     if plan.assignment != best.assignment:
         yield assignment_text(plan.assignment)
     for name, before, after in (
@@ -35,7 +35,7 @@ def changes(best: Plan, plan: Plan) -> Iterator[str]:
         if before != after:
             yield f"{name} {after}"
     if plan.pipeline.schedule is not best.pipeline.schedule:
-        yield "GPipe" if plan.pipeline.schedule is Schedule.GPIPE else "1F1B"
+        yield "GPipe" if plan.pipeline.schedule is PipelineSchedule.GPIPE else "1F1B"
     if plan.recompute is not best.recompute:
         yield f"recompute {plan.recompute}"
     if plan.sharded is not best.sharded:
@@ -47,10 +47,9 @@ def changes(best: Plan, plan: Plan) -> Iterator[str]:
 
 
 def shortage(
-    problem: TrainingProblem, floors: Floors, stopped: bool, fits: Callable[[TrainingProblem], bool]
+    problem: TrainingProblem, floors: PlanFloors, stopped: bool, fits: Callable[[TrainingProblem], bool]
 ) -> Iterator[Fault]:
-    """Why no plan was found: what the least demanding one needs, and what would help. ``fits``: whether a problem has a plan that
-    fits."""
+    """Why no plan was found: the least need of any plan, and what would help. ``fits``: whether a problem has one."""
     where = f"{problem.shape.name} on {problem.system.name}"
     if stopped:
         yield Fault(where, "a plan that fits, in time", "none yet", "raise the time limit, or fix some choices")
@@ -68,7 +67,7 @@ def shortage(
 
 
 def _help(problem: TrainingProblem, least: float, fits: Callable[[TrainingProblem], bool]) -> str:
-    """The smallest change that helps: a choice that the user fixed, or else more chips."""
+    """The smallest change that helps: of a choice that the user fixed, or else more chips."""
     if chosen(problem.fixed) and (words := smallest_change(problem, fits)):
         return words
     factor = 2 ** math.ceil(math.log2(max(least / problem.capacity, 1.000001)))

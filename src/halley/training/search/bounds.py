@@ -1,8 +1,8 @@
-"""Lower bounds of all plans of a training space at once: time of an iteration.
+"""Lower bounds of the iteration times of all plans of a space at once.
 
-They need lower bounds of the model's parts alone, and hold for every sharding that costs no less. A stage waits for its first
-input, does all of its work, and its last gradient travels back to the first stage, which then sums gradients and steps. Of the
-stages, four are looked at: the first, the last two and the one with most layers.
+They only use lower bounds of the model's parts, so they hold for every sharding. A stage waits for its first input, does all of
+its work, and its last gradient travels back to the first stage, which then reduces gradients and runs the optimizer. Four
+stages are evaluated: the first, the last two and the one with most layers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 
 from halley.pipeline.data_parallel import DataParallel, Recipe, Sharded
 from halley.pipeline.iteration import Optimizer
-from halley.pipeline.schedule import deal, layers_before
+from halley.pipeline.schedule import layers_before, layers_per_chunk
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
-    """How pipelines deal out ``layers`` [kinds], by number of the pipeline. Of four stages each, the first one first, [pipelines,
-    4]: ``stage``; [pipelines, 4, kinds]: layers that they have (``own``) and that come before their first chunk (``before``).
-    ``opening`` [pipelines, kinds]: layers of the first chunk; ``least`` [pipelines, kinds]: of any stage but the last."""
+class PipelineShapes:
+    """Distribution of ``layers`` [kinds] over pipelines, by number of the pipeline. For four stages each, the first one first:
+    ``stage`` [pipelines, 4], its number; ``own`` [pipelines, 4, kinds], its layers; ``before`` [pipelines, 4, kinds], layers
+    before its first chunk. ``opening`` [pipelines, kinds]: layers of the first chunk; ``least`` [pipelines, kinds]: least
+    layers of any stage but the last."""
 
     layers: Integers
     stage: Integers
@@ -34,9 +35,9 @@ class Shapes:
     opening: Integers
     least: Integers
 
-    def of(self, pipelines: Integers) -> Shapes:
+    def of(self, pipelines: Integers) -> PipelineShapes:
         """The rows of some pipelines."""
-        return Shapes(
+        return PipelineShapes(
             self.layers,
             *(each[pipelines] for each in (self.stage, self.own, self.before, self.opening, self.least)),
         )
@@ -44,8 +45,8 @@ class Shapes:
 
 @lru_cache(maxsize=65536)
 def _shape(kinds: tuple[int, ...], stages: int, chunks: int) -> tuple[Integers, ...]:
-    """One pipeline's row of `Shapes`; ``kinds``: layers of each kind, in the order of the model."""
-    passed = layers_before(kinds, deal(sum(kinds), stages * chunks))
+    """One pipeline's row of `PipelineShapes`; ``kinds``: layers of each kind, in the order of the model."""
+    passed = layers_before(kinds, layers_per_chunk(sum(kinds), stages * chunks))
     held = np.diff(passed, axis=0)
     own = held.reshape(chunks, stages, len(kinds)).sum(axis=0)
     middle = own[: stages - 1].sum(axis=1)
@@ -55,18 +56,20 @@ def _shape(kinds: tuple[int, ...], stages: int, chunks: int) -> tuple[Integers, 
     return stage, own[stage], passed[stage], held[0], least
 
 
-def shapes(kinds: tuple[int, ...], pipelines: list[tuple[int, int]]) -> Shapes:
-    """`Shapes` of pipelines, each of stages and chunks per stage."""
-    return Shapes(np.array(kinds), *(np.stack(rows) for rows in zip(*(_shape(kinds, *each) for each in pipelines), strict=True)))
+def pipeline_shapes(kinds: tuple[int, ...], pipelines: list[tuple[int, int]]) -> PipelineShapes:
+    """`PipelineShapes` of pipelines, each given by stages and chunks per stage."""
+    return PipelineShapes(
+        np.array(kinds), *(np.stack(rows) for rows in zip(*(_shape(kinds, *each) for each in pipelines), strict=True))
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Plans to bound that share one option. Per plan [plans]: ``data`` ranks, ``stages``, ``chunks``, ``microbatches``, ``gpipe``
-    (1 or 0), ``transfer`` [s] of an activation to the next stage and of its gradient back, at least. Per plan and part of the
-    model, embedding, kinds of layers, head [plans, parts], at least: ``work`` [s] of a microbatch forward and backward;
-    ``parameters`` [1] of a chip; ``gather`` of parameters, ``reduction`` of gradients over data-parallel ranks [s]. ``shape``: of
-    its pipeline."""
+class PlanRows:
+    """Plans with one option, to be bounded. Per plan [plans]: ``data`` ranks, ``stages``, ``chunks``, ``microbatches``,
+    ``gpipe`` (1 or 0), ``transfer`` [s]: lower bound of an activation to the next stage and its gradient back. Lower bounds
+    per plan and part of the model (embedding, kinds of layers, head) [plans, parts]: ``work`` [s] of a microbatch forward
+    and backward; ``parameters`` [1] of a chip; ``gather`` of parameters and ``reduction`` of gradients over data-parallel
+    ranks [s]. ``shape``: of the plans' pipelines."""
 
     data: Integers
     stages: Integers
@@ -78,15 +81,15 @@ class Rows:
     parameters: Floats
     gather: Floats
     reduction: Floats
-    shape: Shapes
+    shape: PipelineShapes
 
     def of_stages(self, part: Floats) -> Floats:
-        """[plans, 4] a quantity of the parts, added up over all that a stage has."""
+        """[plans, 4] a quantity of the parts, summed over all that a stage has."""
         found = (self.shape.own * part[:, None, 1:-1]).sum(axis=2)
         return np.asarray(found + self._first * part[:, :1] + self._last * part[:, -1:])
 
     def of_model(self, part: Floats) -> Floats:
-        """[plans] a quantity of the parts, added up over the model."""
+        """[plans] a quantity of the parts, summed over the model."""
         return np.asarray(part[:, 0] + part[:, 1:-1] @ self.shape.layers + part[:, -1])
 
     @property
@@ -98,13 +101,13 @@ class Rows:
         return np.asarray(self.shape.stage == (self.stages - 1)[:, None])
 
 
-def least_time(rows: Rows, sharded: Sharded, optimizer: Optimizer, recipe: Recipe) -> Floats:
-    """[plans] no iteration takes less [s]."""
+def least_time(rows: PlanRows, sharded: Sharded, optimizer: Optimizer, recipe: Recipe) -> Floats:
+    """[plans] lower bound of an iteration [s]."""
     passes = _passes(rows, sharded)
     done = _done(rows, passes)
     if sharded < Sharded.GRADIENTS:
         done = done + _exposed(rows)
-    # what follows on the first stage
+    # after the passes of the first stage
     parameters = rows.of_stages(rows.parameters)[:, 0]
     data = DataParallel(rows.data, sharded, lambda kind, payload: 0.0, recipe)
     after = optimizer.step_time(data, parameters)
@@ -115,17 +118,17 @@ def least_time(rows: Rows, sharded: Sharded, optimizer: Optimizer, recipe: Recip
     return np.asarray(done + after)
 
 
-def least_work_time(rows: Rows) -> Floats:
-    """[plans] no iteration takes less [s], whatever is shared out by data-parallel ranks, and wherever states lie."""
+def least_work_time(rows: PlanRows) -> Floats:
+    """[plans] lower bound of an iteration [s] for any sharding over data-parallel ranks, and with or without offloading."""
     return _done(rows, rows.of_stages(rows.work))
 
 
-def _passes(rows: Rows, sharded: Sharded) -> Floats:
-    """[plans, 4] all passes of one microbatch on a stage, with the collectives that they wait for."""
+def _passes(rows: PlanRows, sharded: Sharded) -> Floats:
+    """[plans, 4] all passes of one microbatch on a stage, with their exposed collectives."""
     work = rows.of_stages(rows.work)
     if sharded < Sharded.GRADIENTS:
         return work
-    # the block whose collectives are shortest opens each chunk
+    # the block with the shortest collectives is the first of each chunk
     scatter, gather = rows.reduction.min(axis=1), rows.gather.min(axis=1)
     chunks = rows.chunks[:, None]
     if sharded is Sharded.GRADIENTS:
@@ -134,8 +137,8 @@ def _passes(rows: Rows, sharded: Sharded) -> Floats:
     return np.asarray(np.maximum(work + ends, rows.of_stages(rows.reduction + 2 * rows.gather)))
 
 
-def _done(rows: Rows, passes: Floats) -> Floats:
-    """[plans] when the first stage is through with its passes."""
+def _done(rows: PlanRows, passes: Floats) -> Floats:
+    """[plans] when the first stage has finished its passes."""
     shape, count = rows.shape, rows.microbatches[:, None]
     embedding = np.where(rows._first, 0.0, rows.work[:, :1])
     travel = (shape.before * rows.work[:, None, 1:-1]).sum(axis=2) + embedding + shape.stage * rows.transfer[:, None]
@@ -147,8 +150,8 @@ def _done(rows: Rows, passes: Floats) -> Floats:
     return np.asarray(np.maximum(np.maximum(found, flow), np.where(alternating, _round_trips(rows, chain), 0.0)))
 
 
-def _round_trips(rows: Rows, chain: Floats) -> Floats:
-    """[plans] 1F1B: microbatches wait for round trips of those before (`halley.formulas.pipeline.round_trip_bound`), the last
+def _round_trips(rows: PlanRows, chain: Floats) -> Floats:
+    """[plans] 1F1B: microbatches wait for round trips of earlier ones (`halley.formulas.pipeline.round_trip_bound`), the last
     ones for trips over the last stages."""
     whole, rest = np.divmod(rows.microbatches - 1, rows.stages)
     last = rows.of_stages(rows.work)[:, 3]
@@ -156,12 +159,12 @@ def _round_trips(rows: Rows, chain: Floats) -> Floats:
     return np.asarray((1 + whole) * chain + np.where(rest > 0, last + (rest - 1) * each, 0.0))
 
 
-def _exposed(rows: Rows) -> Floats:
-    """[plans] what is left of the reductions of the first stage when its passes are over: at least that of the first block, and
-    those of its first chunk, less the work that follows the first gradient of it."""
+def _exposed(rows: PlanRows) -> Floats:
+    """[plans] exposed reductions of the first stage after its passes: at least that of the first block, and those of its first
+    chunk less the work after its first gradient."""
     opening = rows.shape.opening
     layers = (opening * rows.reduction[:, 1:-1]).sum(axis=1)
-    # the first gradient comes when the chunk's last block is done; at most all work but that block's follows
+    # the first gradient is ready after the chunk's last block; at most the work of all other blocks follows
     work = (opening * rows.work[:, 1:-1]).sum(axis=1)
     alone = rows.stages == 1
     layers = layers + np.where(alone, rows.reduction[:, -1], 0.0)

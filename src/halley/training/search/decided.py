@@ -9,8 +9,8 @@ from halley.errors import BadInput, Fault, Infeasible
 from halley.sharding.axes import Role, assignment_text, cuts, degree
 from halley.sharding.communication import Communication, Interconnect
 from halley.sharding.decisions import ShardingDecisions, decided
-from halley.training.axis_bounds import Way
-from halley.training.cost import Case, plan_cost
+from halley.training.axis_bounds import GraphVariant
+from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts, PartCosts, part_counts, sharded_costs, training_graphs
 from halley.training.part_solvers import PartSolver
 from halley.training.plan import Plan, PlanCost, TrainingProblem
@@ -67,7 +67,7 @@ def decided_cost(problem: TrainingProblem, plan: Plan, parts: Sequence[ShardingD
     named = bool(problem.fixed.splits) or problem.fixed.boundary is not None
     communication = Communication(Interconnect(problem.system, problem.libraries, named), plan.assignment)
     costs = _model_costs(problem, plan, parts, communication, counts)
-    found = plan_cost(problem, plan, Case(communication, costs))
+    found = plan_cost(problem, plan, PlanInputs(communication, costs))
     if misfits := list(memory_faults(problem, plan, found)):
         raise Infeasible(misfits)
     return found
@@ -80,10 +80,10 @@ def _model_costs(
     communication: Communication,
     counts: Sequence[int],
 ) -> ModelCosts:
-    model, way = cost_model(problem), Way(plan.recompute, plan.fused)
+    model, variant = cost_model(problem), GraphVariant(plan.recompute, plan.fused)
     base = model.base if isinstance(model, SpatialModel) else model
     assert isinstance(base, ShardedModel)  # `cost_model` makes no other
-    terms = base.terms(communication, way)
+    terms = base.terms(communication, variant)
     found = list[PartCosts]()
     for graph, decisions in zip(
         training_graphs(problem.shape, plan.microbatch, problem.sequence, plan.recompute, plan.fused), parts, strict=True

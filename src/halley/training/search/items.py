@@ -1,4 +1,4 @@
-"""What a search for training plans has in line: groups of plans, single plans, and those that are timed."""
+"""Items of the search for training plans: groups of plans, single plans, and timed plans."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Integers = NDArray[np.int64]
 
 
 class Timed(NamedTuple):
-    """A plan of the space with its time [s] and the costs of its parts, an infinite time where it does not fit with the shardings
-    that were tried; ``bound`` [s]: of all its shardings that fit, for all layers in a microbatch."""
+    """A plan of the space with its time [s] and the costs of its parts; the time is infinite where it does not fit with the
+    shardings tried. ``bound`` [s]: lower bound over all shardings that fit, for all layers in a microbatch."""
 
     time: float
     layout: int
@@ -26,9 +26,9 @@ class Timed(NamedTuple):
     bound: float
 
 
-class OverCapacity(NamedTuple):
-    """A plan that does not fit with the shardings in ``costs``, after ``tries`` to find others; ``least`` [s]: of all that do,
-    for all layers in a microbatch."""
+class OverCapacityPlan(NamedTuple):
+    """A plan that does not fit with the shardings in ``costs``, after ``tries`` to find others; ``least`` [s]: lower bound over
+    those that fit, for all layers in a microbatch."""
 
     layout: int
     option: int
@@ -37,9 +37,9 @@ class OverCapacity(NamedTuple):
     tries: int = 0
 
 
-class Stage(IntEnum):
-    """What is known of an item: the work of its plans at least; which of them may fit; what that takes on some axes, and after
-    it; roughly what layers take; what they take; their shardings; a single plan that is over."""
+class ItemStage(IntEnum):
+    """How far an item is evaluated: bound of its work; pruned by memory; bounds from some axes; rough bounds of layers; bounds
+    of layers; sharded. The last is a single plan over capacity."""
 
     WORK = 0
     MEMORY = 1
@@ -50,18 +50,18 @@ class Stage(IntEnum):
     OVER_CAPACITY = 6
 
 
-class Item(NamedTuple):
-    """Something to look at, at its bound [s]."""
+class SearchItem(NamedTuple):
+    """An open item with its bound [s]."""
 
     bound: float
-    stage: Stage
+    stage: ItemStage
     key: int
 
 
 @dataclass(slots=True, eq=False)
-class Group:
-    """Plans of one group in the order of their bounds; those ``waiting`` have no time yet, those ``tight`` surely do not fit with
-    these shardings."""
+class PlanGroup:
+    """Plans of one group in the order of their bounds. ``waiting``: not timed yet; ``tight``: known not to fit with these
+    shardings."""
 
     costs: ModelCosts
     bounds: Floats

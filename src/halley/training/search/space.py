@@ -1,9 +1,9 @@
-"""All plans of a training problem as arrays: every choice but the shardings of ops, counted exactly.
+"""All plans of a training problem as arrays: every choice except the shardings of ops, counted exactly.
 
-A *layout* is an assignment of the axes, a microbatch and a pipeline. Each layout is combined with every *option*: recomputation,
-attention fused or not, what is shared out by data-parallel ranks, and where the optimizer's state lies. Left out of the space
-are the plans that are equal to others by construction: schedules of a single stage, shares of a single data-parallel rank, and
-selective recomputation where attention is fused.
+A *layout* is an assignment of the axes, a microbatch and a pipeline. Each layout is combined with every *option*:
+recomputation, fused attention or not, what is sharded over data-parallel ranks, and where the optimizer's state is stored.
+Plans that are equal to others by construction are omitted: schedules of a single stage, sharding over a single data-parallel
+rank, and selective recomputation with fused attention.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.optim.distinct import distinct_columns
 from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.schedule import CHUNK_LIMIT, MICROBATCH_LIMIT, Pipeline, Schedule, deal, goes_on
+from halley.pipeline.schedule import (
+    MAX_CHUNKS,
+    MAX_MICROBATCHES,
+    PipelineSchedule,
+    TrainingPipeline,
+    layers_per_chunk,
+    never_deadlocks,
+)
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, assignments, degree
 from halley.training.plan import Fixed, Plan, TrainingProblem
@@ -29,20 +36,20 @@ T = TypeVar("T")
 Integers = NDArray[np.int64]
 
 LEFT_OUT = (
-    "layers dealt out to chunks other than as evenly as can be",
+    "layers divided over chunks other than as evenly as possible",
     "microbatches of different sizes, stages on different numbers of chips",
     "zero-bubble schedules",
     "recomputation of some layers only",
     "offloading anything but the optimizer's state",
-    "gradients of weights that chips of one stage share out summed once for all microbatches",
+    "weight gradients reduced over the chips of one stage once for all microbatches",
 )
-"""What no plan of the space does."""
+"""What the space does not contain."""
 
-HOMES = "weights, gradients and activations of one plan in different memories of a chip"
-"""What is left out where chips have several."""
+LEFT_OUT_MEMORIES = "weights, gradients and activations of one plan in different memories of a chip"
+"""Left out where chips have several memories for tensors."""
 
-MEASURED = "measured collectives that take longer than in proportion to their size, which bounds take them not to"
-"""What is left out where collectives were measured."""
+LEFT_OUT_MEASURED = "measured collectives whose time grows faster than their size; bounds assume that none does"
+"""Left out where collectives were measured."""
 
 
 class Option(NamedTuple):
@@ -55,10 +62,10 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Space:
+class PlanSpace:
     """``assignments``; per layout [layouts]: ``assignment`` (its number), ``data``, ``stages``, ``microbatch`` [sequences],
-    ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 where the schedule is that). ``options``; plans are all pairs of a layout
-    and an option, but that one data-parallel rank shares out nothing."""
+    ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 for that schedule). ``options``. Plans are all pairs of a layout and
+    an option; a single data-parallel rank shards nothing."""
 
     problem: TrainingProblem
     assignments: tuple[Assignment, ...]
@@ -73,25 +80,25 @@ class Space:
 
     @property
     def layouts(self) -> int:
-        """How many layouts there are."""
+        """Number of layouts."""
         return len(self.assignment)
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
         """[layouts, options] the pairs that are plans."""
         nothing = np.array([option.sharded is Sharded.NOTHING for option in self.options])
-        # where the user asks for shares, a single rank has them all
+        # where the user fixes sharding, a single rank has all parts
         asked = self.problem.fixed.sharded is not None
         return np.asarray((self.data > 1)[:, None] | nothing | asked)
 
     @property
     def size(self) -> int:
-        """How many plans there are."""
+        """Number of plans."""
         return int(self.allowed.sum())
 
     @property
     def choices(self) -> dict[str, int]:
-        """How many values each choice takes."""
+        """Number of values of each choice."""
         counted = {
             "assignments of axes": len(np.unique(self.assignment)),
             "microbatches": len(np.unique(self.microbatch)),
@@ -102,29 +109,30 @@ class Space:
             counted[names[name]] = len({option[place] for option in self.options})
         return counted
 
-    def pipeline(self, layout: int) -> Pipeline:
+    def pipeline(self, layout: int) -> TrainingPipeline:
         """The pipeline of a layout."""
-        schedule = Schedule.GPIPE if self.gpipe[layout] else Schedule.ONE_FORWARD_ONE_BACKWARD
-        return Pipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
+        schedule = PipelineSchedule.GPIPE if self.gpipe[layout] else PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
+        return TrainingPipeline(int(self.stages[layout]), int(self.microbatches[layout]), int(self.chunks[layout]), schedule)
 
     def kind(self, layout: int, option: int) -> tuple[object, ...]:
-        """Plans of one kind differ in how axes are cut and in chunks; the best of them stands for all."""
+        """Plans of one kind differ in the split of axes and in chunks; only the best of a kind is reported."""
         columns, chosen = (self.data, self.stages, self.microbatch, self.gpipe), self.options[option]
         return (*(int(column[layout]) for column in columns), chosen.recompute, chosen.sharded, chosen.offload)
 
     def plan(self, layout: int, option: int) -> Plan:
         """A plan as a value."""
         pipeline = self.pipeline(layout)
-        layers = deal(self.problem.shape.layers, pipeline.last + 1)
+        layers = layers_per_chunk(self.problem.shape.layers, pipeline.last + 1)
         assignment, chosen = self.assignments[self.assignment[layout]], self.options[option]
         given = (chosen.recompute, chosen.sharded, chosen.offload, chosen.fused)
         return Plan(assignment, int(self.microbatch[layout]), pipeline, *given, layers)
 
 
-def training_space(problem: TrainingProblem) -> Space:
+def training_space(problem: TrainingProblem) -> PlanSpace:
     """All plans that the problem leaves open.
 
-    Raises BadInput: degrees that do not multiply to the chips, or other fixed choices that no plan has, all of them together.
+    Raises BadInput: degrees whose product is not the number of chips, or other fixed choices that no plan has, all faults
+    together.
     """
     fixed = problem.fixed
     found = _assignments(problem)
@@ -143,11 +151,11 @@ def training_space(problem: TrainingProblem) -> Space:
         _choice(fixed.offload, (False, True) if problem.second else (False,)),
     )
     kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)))
-    return Space(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
+    return PlanSpace(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
 
 
 def _differs(fixed: Fixed, option: Option) -> bool:
-    """A fused kernel makes the scores again anyway."""
+    """A fused attention kernel recomputes the scores anyway."""
     return not (option.fused and option.recompute is Recompute.SELECTIVE) or fixed.recompute is not None
 
 
@@ -156,7 +164,7 @@ def _choice(fixed: T | None, known: Iterable[T]) -> tuple[T, ...]:
 
 
 def _assignments(problem: TrainingProblem) -> tuple[Assignment, ...]:
-    """The assignments whose parts are those that the user fixed."""
+    """The assignments with the sub-axes that the user fixed."""
     fixed, system = problem.fixed, problem.system
     given = {Role.DATA: fixed.data, Role.PIPELINE: fixed.stages, Role.MODEL: fixed.model}
     faults = [
@@ -183,20 +191,24 @@ def _real(parts: Mapping[Role, int]) -> dict[Role, int]:
 
 
 def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tuple[int, ...]]:
-    """Microbatch, microbatches, chunks, GPipe or not, of all pipelines over ``stages``."""
+    """Microbatch, microbatches, chunks, and GPipe (1 or 0), of all pipelines with ``stages``."""
     fixed, layers = problem.fixed, problem.shape.layers
-    if problem.batch % data or stages > min(layers, CHUNK_LIMIT):
+    if problem.batch % data or stages > min(layers, MAX_CHUNKS):
         return
     local = problem.batch // data
     for microbatch in _divisors(local) if fixed.microbatch is None else (fixed.microbatch,):
         count = local // microbatch
-        if local % microbatch or count > MICROBATCH_LIMIT:
+        if local % microbatch or count > MAX_MICROBATCHES:
             continue
-        most = min(layers, CHUNK_LIMIT) // stages if stages > 1 else 1
+        most = min(layers, MAX_CHUNKS) // stages if stages > 1 else 1
         for chunks in range(1, most + 1):
-            if fixed.chunks in (None, chunks) and fixed.schedule is not Schedule.GPIPE and goes_on(stages, count, chunks):
+            if (
+                fixed.chunks in (None, chunks)
+                and fixed.schedule is not PipelineSchedule.GPIPE
+                and never_deadlocks(stages, count, chunks)
+            ):
                 yield microbatch, count, chunks, 0
-        if fixed.chunks in (None, 1) and (fixed.schedule is Schedule.GPIPE or (fixed.schedule is None and stages > 1)):
+        if fixed.chunks in (None, 1) and (fixed.schedule is PipelineSchedule.GPIPE or (fixed.schedule is None and stages > 1)):
             yield microbatch, count, 1, 1
 
 
@@ -225,7 +237,7 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
         yield _no_divisor(fixed.microbatch, local)
     if fixed.chunks is not None:
         most = max(layers // stages if stages > 1 else 1 for _, stages in degrees)
-        if fixed.chunks > 1 and fixed.schedule is Schedule.GPIPE:
+        if fixed.chunks > 1 and fixed.schedule is PipelineSchedule.GPIPE:
             yield Fault("chunks per stage", "1 with GPipe", str(fixed.chunks), "take the schedule 1f1b")
         elif not 1 <= fixed.chunks <= most:
             expected = f"from 1 to {most} with {layers} layers"

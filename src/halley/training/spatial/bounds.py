@@ -1,8 +1,9 @@
-"""What the passes of a part ask for on a spatial chip, however kernels are fused and whatever the sharding.
+"""Lower bounds of the demands of a part's passes on a spatial chip, for any fusion and any sharding.
 
-Work on all compute tiles, the traffic that no fusion avoids, and the network. Where a kernel that runs alone or a wait lies
-between two kernels, no partition has both (`halley.training.spatial.sections`), so that tensors cross memory there. Kernels that
-run alone in any case are added, with the network behind them. `halley.training.spatial.prices` bounds what that takes.
+The demands are work on all compute tiles, the memory traffic that no fusion avoids, and the network. Where an unfused kernel or
+a wait is between two kernels, no partition has both (`halley.training.spatial.sections`), so tensors between them pass through
+memory. Kernels that always run unfused are added, followed by their network. `halley.training.spatial.relaxation` bounds the
+time of these demands.
 """
 
 from __future__ import annotations
@@ -20,32 +21,32 @@ from halley.formulas.timing import busy_time, longest, total
 from halley.ir.workload import Op, OpKind, Workload
 from halley.kernels.operations import moved_bytes, tensor_bytes
 from halley.kernels.times import Stream
-from halley.optim.elimination import Table, table
+from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.layouts import local_extents
-from halley.sharding.solve import ShardingGraph, ShardingProblem, sharding_graph, way_tables
+from halley.sharding.solve import ShardingGraph, ShardingProblem, redistribution_tables, sharding_graph
 from halley.training.axis_bounds import AxisBounds
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import op_tasks
 from halley.training.part_bounds import least_time
-from halley.training.spatial.passes import ChipRates, Group, is_weight, made_up, pass_groups, read_elsewhere
-from halley.training.spatial.prices import Item, Loose, PartTables, Taken, least_by_layout
+from halley.training.spatial.passes import ChipRates, PassKernel, drawn_locally, is_weight, pass_kernels, read_elsewhere
+from halley.training.spatial.relaxation import FlexibleKernel, KernelDemand, PartTables, ResourceTimes, least_by_layout
 from halley.training.spatial.sections import Sections, handed, sections, separations
 
 Floats = NDArray[np.float64]
 
 AXIS_ROUNDS = 3
-"""Prices that are tried for a bound from single axes: it only has to be quick."""
+"""Multipliers that are tried for a bound from single axes, which only has to be fast."""
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """Of one pass: the ops that run ``alone`` in any case and those at ``work``; what passes the memory in any case, each with
-    the op whose extents say how much of it: weights that are ``held``, sums of gradients (``summed``, read and written),
-    tensors ``leaving``; and tensors that come in from memory (``entering``), each with ops that all read it anew, as no two of
-    them can be in one partition. ``outside``: those that the pass does not make. ``handed``: those that pass from kernel
-    to kernel and need not cross the memory; ``place``: by op, its kernel, and ``sections`` of the kernels."""
+class PassDemands:
+    """Of one pass: the ops that always run ``unfused`` and those that may be fused (``work``); the minimum memory traffic, each
+    tensor with the op whose extents determine its size: weights that are ``held``, sums of gradients (``summed``, read and
+    written), tensors ``leaving``; tensors ``entering``, each with ops that all read it from memory again because no two of
+    them can be in one partition. ``outside``: entering tensors that the pass does not produce. ``handed``: tensors between
+    kernels that need not pass through memory. ``place``: by op, its kernel; ``sections`` of the kernels."""
 
-    alone: tuple[str, ...]
+    unfused: tuple[str, ...]
     work: tuple[str, ...]
     held: tuple[tuple[str, str], ...]
     summed: tuple[tuple[str, str], ...]
@@ -58,16 +59,16 @@ class Demands:
 
 
 @lru_cache(maxsize=512)
-def pass_demands(graph: TrainingGraph) -> tuple[Demands, ...]:
+def pass_demands(graph: TrainingGraph) -> tuple[PassDemands, ...]:
     """Of the three passes."""
     wanted = read_elsewhere(graph)
-    return tuple(_demands(graph, groups, leaves) for groups, leaves in zip(pass_groups(graph), wanted, strict=True))
+    return tuple(_demands(graph, groups, leaves) for groups, leaves in zip(pass_kernels(graph), wanted, strict=True))
 
 
-def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[str]) -> Demands:
+def _demands(graph: TrainingGraph, groups: Sequence[PassKernel], wanted: frozenset[str]) -> PassDemands:
     work = graph.workload
     makers = {name: (group, op) for group in groups for op in group.ops for name in work.op(op).outputs}
-    streaming = [group for group in groups if not group.apart]
+    streaming = [group for group in groups if not group.unfused]
     apart_by = separations(work, groups)
     held, summed = list[tuple[str, str]](), list[tuple[str, str]]()
     crossing, entering = set(wanted), dict[str, dict[int, str]]()
@@ -75,8 +76,8 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
         known = set[str]()
         for op in group.ops:
             for name in work.op(op).inputs:
-                maker, streams = makers.get(name, (None, ""))[0], not group.apart
-                if maker is group or work.op(op).kind is OpKind.GATHER or made_up(graph, op, name):
+                maker, streams = makers.get(name, (None, ""))[0], not group.unfused
+                if maker is group or work.op(op).kind is OpKind.GATHER or drawn_locally(graph, op, name):
                     continue
                 if is_weight(work, name):
                     held += [(op, name)] if streams and name not in known else []
@@ -86,23 +87,22 @@ def _demands(graph: TrainingGraph, groups: Sequence[Group], wanted: frozenset[st
                     readers = entering.setdefault(name, {})
                     if streams:
                         readers.setdefault(place, op)
-            if graph.shares[op].summed and not group.apart:
-                summed.append((op, graph.shares[op].summed))
+            if graph.contributions[op].summed and not group.unfused:
+                summed.append((op, graph.contributions[op].summed))
     sums = {name for _, name in summed}
-    leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.apart and name not in sums]
-    apart = [op for group in groups if group.apart for op in group.ops]
+    leaving = [(op, name) for name, (group, op) in makers.items() if name in crossing and not group.unfused and name not in sums]
+    apart = [op for group in groups if group.unfused for op in group.ops]
     at_work = tuple(op for group in streaming for op in group.ops)
     read = tuple((name, _longest_chain(readers, apart_by)) for name, readers in entering.items() if readers)
     outside = frozenset(entering.keys() - makers.keys())
     hands = tuple(handed(graph, groups, frozenset(crossing)))
     within, parted = frozenset(name for name, _, _ in hands), sections(groups, apart_by, hands)
     kernel = {op: number for number, group in enumerate(groups) for op in group.ops}
-    return Demands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside, within, kernel, parted)
+    return PassDemands(tuple(apart), at_work, tuple(held), tuple(summed), tuple(leaving), read, outside, within, kernel, parted)
 
 
 def _longest_chain(readers: Mapping[int, str], apart_by: Floats) -> tuple[str, ...]:
-    """Of these groups, in their order, the most of which no two can be in one partition, each behind the one before; their
-    ops."""
+    """The longest chain of readers of which no two can be in one partition; their ops."""
     chains = dict[int, tuple[str, ...]]()
     for place, op in readers.items():
         before = (chains[other] for other in chains if apart_by[other, place] >= 1)
@@ -111,7 +111,7 @@ def _longest_chain(readers: Mapping[int, str], apart_by: Floats) -> tuple[str, .
 
 
 def work_time(graph: TrainingGraph, rates: ChipRates, op: Op, extents: Mapping[str, Number]) -> Number:
-    """Of an op on all compute tiles, without rounding [s]."""
+    """Time of an op on all compute tiles, without rounding [s]."""
     chip = rates.chip
     if op.kind is OpKind.CONTRACT:
         return math.prod(extents[dim] for dim in op.dims) * 2.0 / chip.peak
@@ -122,18 +122,18 @@ def work_time(graph: TrainingGraph, rates: ChipRates, op: Op, extents: Mapping[s
     return cycles * rates.lane_cycles / (chip.tiles * chip.width * chip.clock)
 
 
-def held_traffic(work: Workload, rates: ChipRates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
-    """Bytes that pass the memory however kernels are fused, by the extents of one op."""
+def held_traffic(work: Workload, rates: ChipRates, found: PassDemands, op: str, extents: Mapping[str, Number]) -> Number:
+    """Least memory traffic of an op under any fusion [B], from its extents."""
     return weight_traffic(work, found, op, extents) + result_traffic(work, rates, found, op, extents)
 
 
-def weight_traffic(work: Workload, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
-    """The weights of it."""
+def weight_traffic(work: Workload, found: PassDemands, op: str, extents: Mapping[str, Number]) -> Number:
+    """Its weights."""
     return total([0.0, *(moved_bytes(work, work.op(op), name, extents) for reader, name in found.held if reader == op)])
 
 
-def result_traffic(work: Workload, rates: ChipRates, found: Demands, op: str, extents: Mapping[str, Number]) -> Number:
-    """What an op makes of it, and sums of gradients."""
+def result_traffic(work: Workload, rates: ChipRates, found: PassDemands, op: str, extents: Mapping[str, Number]) -> Number:
+    """The op's results, and its sums of gradients."""
     sizes: list[Number] = [tensor_bytes(work, name, extents) for maker, name in found.leaving if maker == op]
     sizes += [
         2.0 * rates.gradient * math.prod(extents[dim] for dim in work.tensors[name].dims)
@@ -144,13 +144,13 @@ def result_traffic(work: Workload, rates: ChipRates, found: Demands, op: str, ex
 
 
 def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, ranks: Number) -> tuple[Number, ...]:
-    """By pass, what no sharding over so many ranks takes less than [s]; numbers, or arrays that broadcast."""
+    """By pass, a lower bound over all shardings over so many ranks [s]; numbers, or arrays that broadcast."""
     work, extents = graph.workload, {**graph.workload.dims, "b": microbatch}
     found = list[Number]()
     for demands in pass_demands(graph):
         alone = [
             task.times * least_time(task, ranks, rates.machine, rates.efficiency)
-            for name in demands.alone
+            for name in demands.unfused
             for task in op_tasks(graph, work.op(name), extents, rates.gradient)
         ]
         busy = [work_time(graph, rates, work.op(name), extents) / ranks for name in demands.work]
@@ -162,62 +162,62 @@ def pass_floors(graph: TrainingGraph, rates: ChipRates, microbatch: Number, rank
 
 
 def part_tables(graph: TrainingGraph, rates: ChipRates, problem: ShardingProblem, end: str) -> PartTables:
-    """``problem``: of the part, with its collectives and the times of kernels that run one by one; ``end``: its input or output
-    through which parts meet."""
+    """``problem``: of the part, with its collectives and the times of unfused kernels; ``end``: its input or output through
+    which parts meet."""
     silent = sharding_graph(replace(problem, kernel_time=lambda op, local: 0.0))
-    alone, items, kernels, passes = list[Table](), list[Item](), list[Loose](), list[int]()
+    alone, items, kernels, passes = list[CostTable](), list[KernelDemand](), list[FlexibleKernel](), list[int]()
     for number, (demands, sent) in enumerate(zip(pass_demands(graph), _network(graph, silent), strict=True)):
         found = _PassItems(graph, rates, silent, demands, len(kernels))
-        alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.alone)
+        alone += (_table(silent, graph.workload.op(name), problem.kernel_time) for name in demands.unfused)
         for op, item in sent:
-            # what runs alone has its network behind it
-            if op in demands.alone:
+            # an unfused kernel is followed by its network
+            if op in demands.unfused:
                 alone.append(item)
             else:
                 items.append(found.network(op, item))
         items += found.work_and_memory()
-        kernels += found.loose(len(passes))
+        kernels += found.flexible_kernels(len(passes))
         passes += [number] * demands.sections.count
-    barred = [Table(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
+    barred = [CostTable(item.variables, np.where(np.isfinite(item.values), 0.0, np.inf)) for item in silent.time]
     alone += (item for item in barred if item.values.any())
     return PartTables(alone, items, kernels, tuple(passes), silent.variables[f"end {end}"])
 
 
 @dataclass(frozen=True, slots=True)
 class _PassItems:
-    """What the kernels of a pass take; kernels are numbered on from ``first``."""
+    """Demands of the kernels of a pass; its first kernel has number ``first``."""
 
     graph: TrainingGraph
     rates: ChipRates
     silent: ShardingGraph
-    demands: Demands
+    demands: PassDemands
     first: int
 
-    def network(self, op: str, sent: Table) -> Item:
-        return Item(sent.variables, self._kernel(op), (Taken(0.0, (0.0, 0.0, sent.values)),))
+    def network(self, op: str, sent: CostTable) -> KernelDemand:
+        return KernelDemand(sent.variables, self._kernel(op), (ResourceTimes(0.0, (0.0, 0.0, sent.values)),))
 
-    def work_and_memory(self) -> Iterator[Item]:
+    def work_and_memory(self) -> Iterator[KernelDemand]:
         demands = self.demands
-        lying = {name: _kept_variable(self.silent, name) for name in demands.outside}
+        stored = {name: _saved_variable(self.silent, name) for name in demands.outside}
         unknown = {op: list[str]() for op in demands.work}
         for name, readers in demands.entering:
             for op in readers:
-                if lying.get(name):
-                    item = _read_table(self.silent, self.rates, name, lying[name], op)
-                    yield Item(item.variables, self._kernel(op), (Taken(0.0, (0.0, item.values, 0.0)),))
+                if stored.get(name):
+                    item = _read_table(self.silent, self.rates, name, stored[name], op)
+                    yield KernelDemand(item.variables, self._kernel(op), (ResourceTimes(0.0, (0.0, item.values, 0.0)),))
                 else:
                     unknown[op].append(name)
         for op in demands.work:
             yield self._item(op, unknown[op])
 
-    def _item(self, op: str, entering: Sequence[str]) -> Item:
-        """An op at work. What weights take depends on how they come:
+    def _item(self, op: str, entering: Sequence[str]) -> KernelDemand:
+        """Demands of an op. Those of weights depend on how they are loaded:
 
-        - They lie on the chip before the partition starts, which takes their time beside all else.
-        - They stream for two sequence tiles or more, and are read twice.
-        - They stream for the one sequence tile that there is. If kernels of the partition wait for each other, its ramp takes as
-          long again as its slowest kernel, which is not less than the work of all its kernels. If they do not, or if the kernel
-          runs alone, what it hands to others goes to memory.
+        - Before the partition starts, which adds their time to everything else.
+        - Streamed for two sequence tiles or more: they are read at least twice.
+        - Streamed for a single sequence tile. If kernels of the partition wait for each other, its ramp takes as long again as
+          its slowest kernel, which is at least the work of all its kernels. If they do not, or if the kernel runs unfused, its
+          results for other kernels go to memory.
         """
         graph, rates, demands = self.graph, self.rates, self.demands
         work, found = graph.workload, graph.workload.op(op)
@@ -232,63 +232,63 @@ class _PassItems:
         moved = passed(lambda local: result_traffic(work, rates, demands, op, local))
         moved = moved + sum(self._least(name) for name in entering)
         weights = passed(lambda local: weight_traffic(work, demands, op, local))
-        takes = [Taken(0.0, (busy.values, moved, 0.0))]
+        takes = [ResourceTimes(0.0, (busy.values, moved, 0.0))]
         if weights.any():
             handed = [name for name in found.outputs if name in demands.handed]
             written = passed(lambda local: total([0.0, *(tensor_bytes(work, name, local) for name in handed)]))
             takes = [
-                Taken(weights, (busy.values, moved, 0.0)),
-                Taken(0.0, (busy.values, moved + 2.0 * weights, 0.0)),
-                Taken(busy.values, (busy.values, moved + weights, 0.0)),
-                Taken(0.0, (busy.values, moved + weights + written, 0.0)),
+                ResourceTimes(weights, (busy.values, moved, 0.0)),
+                ResourceTimes(0.0, (busy.values, moved + 2.0 * weights, 0.0)),
+                ResourceTimes(busy.values, (busy.values, moved + weights, 0.0)),
+                ResourceTimes(0.0, (busy.values, moved + weights + written, 0.0)),
             ]
-        return Item(busy.variables, self._kernel(op), tuple(takes))
+        return KernelDemand(busy.variables, self._kernel(op), tuple(takes))
 
     def _least(self, name: str) -> float:
-        """Time of the memory for a chip's share of a tensor, however it lies [s]."""
+        """Time of the memory for a chip's part of a tensor in any layout [s]."""
         work, ranks = self.graph.workload, math.prod(axis.ranks for axis in self.silent.problem.mesh)
         return float(busy_time(tensor_bytes(work, name, work.dims) / ranks, self.rates.chip.bandwidth))
 
-    def loose(self, section: int) -> Iterator[Loose]:
-        """The kernels of the pass, whose sections are numbered on from ``section``."""
+    def flexible_kernels(self, section: int) -> Iterator[FlexibleKernel]:
+        """The kernels of the pass with their sections, numbered from ``section``."""
         known = self.demands.sections
         for allowed, crossings in zip(known.allowed, known.crossings, strict=True):
             extra = np.zeros((len(allowed), section + known.count))
             for each in crossings:
                 for at in (each.written, each.read):
                     extra[allowed.index(each.at), section + at] += each.share * self._least(each.name)
-            yield Loose(tuple(section + at for at in allowed), extra)
+            yield FlexibleKernel(tuple(section + at for at in allowed), extra)
 
     def _kernel(self, op: str) -> int:
         return self.first + self.demands.place[op]
 
 
-def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[str, Table]], ...]:
-    """By pass, the collectives that its kernels wait for, each with its op; as in `halley.training.spatial.passes.waited`.
-    ``silent``: the part's graph, its ops without work."""
+def _network(graph: TrainingGraph, silent: ShardingGraph) -> tuple[list[tuple[str, CostTable]], ...]:
+    """By pass, the collectives that its kernels wait for, each with its op; as in
+    `halley.training.spatial.passes.awaited_collectives`. ``silent``: the part's graph with times of ops set to 0."""
     work = graph.workload
-    passes = {op: number for number, groups in enumerate(pass_groups(graph)) for group in groups for op in group.ops}
+    passes = {op: number for number, groups in enumerate(pass_kernels(graph)) for group in groups for op in group.ops}
     makers = {name: op.name for op in work.ops for name in op.outputs}
     found = [(op.name, item) for op, item in zip(work.ops, silent.time, strict=False)]
     for name in silent.space.chains:
-        found += ((op or makers.get(name, work.ops[0].name), item) for op, item in way_tables(silent, name))
-    tables: tuple[list[tuple[str, Table]], ...] = ([], [], [])
+        found += ((op or makers.get(name, work.ops[0].name), item) for op, item in redistribution_tables(silent, name))
+    tables: tuple[list[tuple[str, CostTable]], ...] = ([], [], [])
     for op, item in found:
         values = np.where(np.isfinite(item.values), item.values, 0.0)
         if values.any():
-            tables[passes[op]].append((op, Table(item.variables, values)))
+            tables[passes[op]].append((op, CostTable(item.variables, values)))
     return tables
 
 
-def _kept_variable(silent: ShardingGraph, name: str) -> str:
-    """The variable of the layout in which a tensor lies between the passes; "" where it has none."""
+def _saved_variable(silent: ShardingGraph, name: str) -> str:
+    """The variable of the layout in which a tensor is saved between the passes; "" where it has none."""
     chain = silent.space.chains.get(name)
-    return next((link.variable for link in chain.links if link.use.kept), "") if chain else ""
+    return next((link.variable for link in chain.links if link.use.saved), "") if chain else ""
 
 
-def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, op: str) -> Table:
-    """Time of the memory for a tensor that an op reads, by how the tensor lies and how the op is split: as much as lies on the
-    chip, or, if the op runs alone, as much as it wants."""
+def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, stored: str, op: str) -> CostTable:
+    """Memory time for a tensor that an op reads, by the tensor's layout and the op's strategy: the bytes stored on the chip,
+    or, if fewer, those that an unfused op reads."""
     work = silent.problem.workload
 
     def wanted(reader: Op, local: Mapping[str, Number]) -> float:
@@ -296,11 +296,11 @@ def _read_table(silent: ShardingGraph, rates: ChipRates, name: str, lying: str, 
 
     found = _table(silent, work.op(op), wanted)
     sizes = np.minimum(silent.layouts[name].bytes[:, None], found.values[None, :])
-    return table((lying, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
+    return cost_table((stored, *found.variables), np.asarray(busy_time(sizes, rates.chip.bandwidth)))
 
 
-def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> Table:
-    """``time`` [s] of an op by its strategy; asked for once for all that share it out alike."""
+def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]) -> CostTable:
+    """``time`` [s] of an op by its strategy; evaluated once per distinct split."""
     space, problem = graph.space, graph.problem  # type: ignore[attr-defined]
     work, known = problem.workload, dict[tuple[int, ...], float]()
     times = []
@@ -310,16 +310,16 @@ def _table(graph: object, op: Op, time: Callable[[Op, Mapping[str, int]], float]
         if key not in known:
             known[key] = time(op, local)
         times.append(known[key])
-    return Table((space.variables[f"op {op.name}"],), np.array(times))
+    return CostTable((space.variables[f"op {op.name}"],), np.array(times))
 
 
 @dataclass(slots=True, eq=False)
 class SpatialAxisBounds(AxisBounds):
-    """Bounds of layers from the collectives over one axis of the mesh, where kernels are fused. What holds for sums of work and
-    collectives holds for each of the three sums here: a share of the ranks and of the sequences has at least its share."""
+    """Bounds of layers from the collectives over some axes of the mesh, where kernels are fused. The argument for sums of work
+    and collectives holds for each of the three sums here: a subset of the ranks or sequences has at least its share of each."""
 
     rates: ChipRates = field(kw_only=True)
 
-    def least(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
-        """As in `AxisBounds`: of work, memory and network, each with the others."""
+    def layer_bound(self, graph: TrainingGraph, problem: ShardingProblem) -> float:
+        """As in `AxisBounds`: from work, memory and network, which overlap."""
         return float(least_by_layout(part_tables(graph, self.rates, problem, "X"), rounds=AXIS_ROUNDS).bounds.min())

@@ -1,10 +1,9 @@
-"""The least of a part on a spatial chip, branch by branch: where a mixture of shardings is below the best single one, prices
-alone leave a gap.
+"""Branch and bound for the least time of a part on a spatial chip: where a mixture of shardings is below the best single one,
+multipliers alone leave a gap.
 
-The shardings of a part are split in two by one value of a variable, that in which those that were met differ most in what they
-take, and each half is bounded by prices of its own (`halley.training.spatial.prices`). The half of the lowest bound is split
-next.
-The bound of a layout is the lowest of all halves; the shardings that are met on the way are candidates.
+The shardings of a part are divided in two by one value of a variable: the variable in which the shardings found differ most in
+time. Each half is bounded with multipliers of its own (`halley.training.spatial.relaxation`). The half of lowest bound is
+divided next. The bound of a layout is the lowest of all halves; the shardings found on the way are candidates.
 """
 
 from __future__ import annotations
@@ -18,148 +17,148 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.optim.elimination import Table, cost
-from halley.optim.least_sum import LeastBy
-from halley.training.spatial.prices import Choice, PartTables, Priced, by_section, least_by_layout
+from halley.optim.elimination import CostTable, cost
+from halley.optim.least_sum import MinMarginals
+from halley.training.spatial.relaxation import PartTables, RelaxedBounds, ShardingChoice, by_section, least_by_layout
 
 Floats = NDArray[np.float64]
 
-BRANCHES = 40
-"""Halves that are bounded at most."""
+MAX_BRANCHES = 40
+"""Largest number of halves that are bounded."""
 
-BRANCHED = 1 << 28
-"""Entries of tables that are joined for a part at most when it is split: some seconds."""
+MAX_BRANCHING_ENTRIES = 1 << 28
+"""Largest number of table entries joined for a part by branching: some seconds."""
 
-CHEAP = 1 << 24
-"""Entries of tables that are joined for one bound, up to which more bounds are looked for than those of all shardings: some
-hundredths of a second."""
+CHEAP_BOUND_ENTRIES = 1 << 24
+"""Entries joined for one bound up to which branching is worthwhile: some hundredths of a second."""
 
-PATIENT, SLOW = 8, 0.1
-"""After how many halves splitting ends if all `BRANCHES` would not close this share of the gap at the pace so far."""
+BRANCHES_BEFORE_CHECK, LEAST_GAP_SHARE = 8, 0.1
+"""Number of halves after which branching ends if, at the rate so far, `MAX_BRANCHES` would not close this share of the gap."""
 
-LOOKED_AT, SPARING = 3, 0.02
-"""In how many branches shardings are looked for that waste nothing, and at what price."""
+CANDIDATE_BRANCHES, TIE_BREAK_WEIGHT = 3, 0.02
+"""Number of branches in which further candidates are searched, and the weight of the tie-breaking times in it."""
 
-ROUNDS = 4
-"""Prices that are tried in one of them."""
+ROUNDS_PER_BRANCH = 4
+"""Multipliers that are tried in one branch."""
 
 
 class Branch(NamedTuple):
-    """Shardings without those that are ``barred``; in order of their bounds."""
+    """Shardings without those that are ``barred``; ordered by their bounds."""
 
     lowest: float
     number: int
-    barred: tuple[Table, ...]
-    priced: Priced
+    barred: tuple[CostTable, ...]
+    relaxed: RelaxedBounds
 
 
 @dataclass(slots=True, eq=False)
 class Branches:
-    """The shardings of a part. ``priced``: what is known of all of them, at first by prices of passes; ``choices``: those that
-    were met; ``entries`` of tables that were joined."""
+    """The shardings of a part. ``relaxed``: bounds of all of them, at first with multipliers by pass; ``choices``: those found;
+    ``entries`` of joined tables."""
 
     tables: PartTables
-    priced: Priced = field(init=False)
-    choices: list[Choice] = field(init=False)
+    relaxed: RelaxedBounds = field(init=False)
+    choices: list[ShardingChoice] = field(init=False)
     entries: int = field(init=False)
     _open: list[Branch] = field(init=False)
-    _whole: list[Branch] = field(init=False, default_factory=list)
+    _unsplit: list[Branch] = field(init=False, default_factory=list)
     _number: int = field(init=False, default=0)
     _refined: bool = field(init=False, default=False)
 
     @property
     def cheap(self) -> bool:
-        """Whether a bound takes little."""
-        return self.priced.entries <= CHEAP * len(self.priced.choices)
+        """Whether a bound takes little time."""
+        return self.relaxed.entries <= CHEAP_BOUND_ENTRIES * len(self.relaxed.choices)
 
     def __post_init__(self) -> None:
         self._start(least_by_layout(self.tables, by_pass=True))
 
-    def _start(self, priced: Priced) -> None:
-        self.priced, self.choices, self.entries = priced, list(priced.choices), priced.entries
-        self._open = [Branch(float(priced.bounds.min()), 0, (), priced)]
+    def _start(self, relaxed: RelaxedBounds) -> None:
+        self.relaxed, self.choices, self.entries = relaxed, list(relaxed.choices), relaxed.entries
+        self._open = [Branch(float(relaxed.bounds.min()), 0, (), relaxed)]
 
     def refine(self) -> None:
-        """Bounds by prices of sections, which take longer."""
+        """Bounds with multipliers by section, which take longer."""
         if not self._refined:
             self._refined = True
-            self._start(by_section(self.tables, self.priced))
+            self._start(by_section(self.tables, self.relaxed))
 
     @property
     def bounds(self) -> Floats:
-        """[layouts] [s] no sharding takes less."""
-        return np.asarray(np.min([each.priced.bounds for each in (*self._open, *self._whole)], axis=0))
+        """[layouts] lower bounds over the shardings [s]."""
+        return np.asarray(np.min([each.relaxed.bounds for each in (*self._open, *self._unsplit)], axis=0))
 
     def raise_to(self, time: float, gap: float = 0.0) -> None:
-        """Split until the bound is within ``gap`` [s] of ``time`` [s], or of what is met, or until it has been tried for long or
-        hardly rises."""
+        """Branches until the bound is within ``gap`` [s] of ``time`` [s] or of a sharding found, until the limits are reached,
+        or until the bound hardly rises."""
         self.refine()
-        start = float(self.priced.bounds.min())
-        while self.cheap and self._open and self._number < BRANCHES and self.entries < BRANCHED:
+        start = float(self.relaxed.bounds.min())
+        while self.cheap and self._open and self._number < MAX_BRANCHES and self.entries < MAX_BRANCHING_ENTRIES:
             enough, lowest = min(time, *(each.time for each in self.choices)) - gap, self._open[0].lowest
-            hoped = SLOW * (enough - start) * self._number / BRANCHES
-            if lowest >= enough or (self._number >= PATIENT and lowest - start < hoped):
+            hoped = LEAST_GAP_SHARE * (enough - start) * self._number / MAX_BRANCHES
+            if lowest >= enough or (self._number >= BRANCHES_BEFORE_CHECK and lowest - start < hoped):
                 return
             branch = heapq.heappop(self._open)
-            name = _apart(self.tables, branch.priced.choices)
+            name = _most_different(self.tables, branch.relaxed.choices)
             if name is None:
-                self._whole.append(branch)
+                self._unsplit.append(branch)
                 continue
-            for barred in self._halves(name, branch.priced.choices):
+            for barred in self._halves(name, branch.relaxed.choices):
                 self._add(branch, barred, enough)
 
-    def candidates(self, layout: int, beside: Sequence[Table]) -> list[Choice]:
-        """Shardings with the part's end in this layout, those first that look best: all that were met, and a few more where that
-        takes little.
+    def candidates(self, layout: int, beside: Sequence[CostTable]) -> list[ShardingChoice]:
+        """Shardings with the part's end in this layout, the most promising first: all that were found, and a few more where
+        that is cheap.
 
-        Where one resource decides, its price is all that there is, and shardings may waste the others. So some are looked for
-        with a little added that tells them apart, ``beside`` [s], in the branches of the lowest bounds."""
-        place = Table((self.tables.end,), np.where(np.arange(len(self.priced.bounds)) == layout, 0.0, math.inf))
-        added = [Table(item.variables, SPARING * item.values) for item in beside]
-        branches = sorted((*self._open, *self._whole), key=lambda each: float(each.priced.bounds[layout]))
+        Where one resource dominates, the others have no weight, and shardings may waste them. So some are searched with small
+        weights of ``beside`` [s] that break ties, in the branches of lowest bounds.
+        """
+        place = CostTable((self.tables.end,), np.where(np.arange(len(self.relaxed.bounds)) == layout, 0.0, math.inf))
+        added = [CostTable(item.variables, TIE_BREAK_WEIGHT * item.values) for item in beside]
+        branches = sorted((*self._open, *self._unsplit), key=lambda each: float(each.relaxed.bounds[layout]))
         found = {_key(each): each for each in self.choices if each.values[self.tables.end] == layout}
-        for branch in branches[:LOOKED_AT] if self.cheap else ():
-            shares = branch.priced.shares
-            solved = LeastBy([*self.tables.priced(shares), *added, *branch.barred, place], self.tables.end)
+        for branch in branches[:CANDIDATE_BRANCHES] if self.cheap else ():
+            multipliers = branch.relaxed.multipliers
+            solved = MinMarginals([*self.tables.relaxed(multipliers), *added, *branch.barred, place], self.tables.end)
             self.entries += solved.entries
             if (least := solved.solved(layout)) is not None:
-                choice = Choice(least.values, *self.tables.times(least.values, shares))
+                choice = ShardingChoice(least.values, *self.tables.times(least.values, multipliers))
                 found[_key(choice)] = choice
         return sorted(found.values(), key=lambda each: each.time + cost(added, each.values))
 
-    def _halves(self, name: str, choices: Sequence[Choice]) -> tuple[Table, Table]:
-        """Tables that bar the value of the best choice, and all others."""
+    def _halves(self, name: str, choices: Sequence[ShardingChoice]) -> tuple[CostTable, CostTable]:
+        """Tables that bar the value of the best choice, and all other values."""
         best = min(choices, key=lambda each: each.time)
         item = next(item for item in self.tables.items if name in item.variables)
-        size = item.priced(self.priced.shares[0]).shape[item.variables.index(name)]
+        size = item.relaxed(self.relaxed.multipliers[0]).shape[item.variables.index(name)]
         own = np.arange(size) == best.values[name]
-        return Table((name,), np.where(own, math.inf, 0.0)), Table((name,), np.where(own, 0.0, math.inf))
+        return CostTable((name,), np.where(own, math.inf, 0.0)), CostTable((name,), np.where(own, 0.0, math.inf))
 
-    def _add(self, branch: Branch, barred: Table, enough: float) -> None:
-        met = [each for each in branch.priced.choices if np.isfinite(barred.values[each.values[barred.variables[0]]])]
-        priced = least_by_layout(self.tables, (*branch.barred, barred), met, enough, ROUNDS)
-        self.choices += priced.choices[len(met) :]
-        self.entries += priced.entries
-        # what holds for all holds for half of them
-        bounds = np.maximum(priced.bounds, branch.priced.bounds)
+    def _add(self, branch: Branch, barred: CostTable, enough: float) -> None:
+        met = [each for each in branch.relaxed.choices if np.isfinite(barred.values[each.values[barred.variables[0]]])]
+        relaxed = least_by_layout(self.tables, (*branch.barred, barred), met, enough, ROUNDS_PER_BRANCH)
+        self.choices += relaxed.choices[len(met) :]
+        self.entries += relaxed.entries
+        # a bound of all shardings also holds for half of them
+        bounds = np.maximum(relaxed.bounds, branch.relaxed.bounds)
         self._number += 1
-        made = Branch(float(bounds.min()), self._number, (*branch.barred, barred), priced._replace(bounds=bounds))
+        made = Branch(float(bounds.min()), self._number, (*branch.barred, barred), relaxed._replace(bounds=bounds))
         heapq.heappush(self._open, made)
 
 
-def _key(choice: Choice) -> tuple[tuple[str, int], ...]:
+def _key(choice: ShardingChoice) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(choice.values.items()))
 
 
-def _apart(tables: PartTables, choices: Sequence[Choice]) -> str | None:
-    """The variable in which the best choice differs most from others, by the time that goes with it; None where none differs."""
+def _most_different(tables: PartTables, choices: Sequence[ShardingChoice]) -> str | None:
+    """The variable in which the best choice differs most from others, by the time that depends on it; None where none differs."""
     best = min(choices, key=lambda each: each.time).values if choices else {}
     found: dict[str, float] = {}
     for other in choices:
         for item in tables.items:
             here, there = _place(item.variables, best), _place(item.variables, other.values)
             if here != there:
-                apart = item.apart(here, there)
+                apart = item.difference(here, there)
                 for name in item.variables:
                     if best[name] != other.values[name]:
                         found[name] = found.get(name, 0.0) + apart

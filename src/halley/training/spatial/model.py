@@ -1,9 +1,9 @@
-"""Where a plan search gets the costs of a model's parts on spatial chips: shardings and the fusion of kernels, together.
+"""Source of the costs of a model's parts on spatial chips for a plan search: shardings and the fusion of kernels, together.
 
-Each pass of a part is cut into partitions that run side by side (`halley.spatial.solve`), exactly for a given sharding.
-`halley.training.spatial.branches` bounds all shardings from below, however their kernels are fused, and meets those that are
-close to the bound. The best of these are fused, and the best as kernels run one by one. The gap between the bound and the fastest
-goes into the certificate of the plan.
+Each pass of a part is divided into partitions of concurrent kernels (`halley.spatial.solve`), exactly for a given sharding.
+`halley.training.spatial.branches` bounds all shardings under any fusion, and finds shardings close to the bound. The best of
+these are fused, and so is the best sharding for unfused kernels. The gap between the bound and the fastest is part of the
+plan's certificate.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency, machine
-from halley.optim.constrained import Least
-from halley.optim.elimination import Table, cost, weighted
+from halley.optim.constrained import ConstrainedMinimum
+from halley.optim.elimination import CostTable, cost, weighted
 from halley.rewrite.recompute import Recompute
 from halley.sharding.communication import Communication
 from halley.sharding.layouts import CollectiveTime
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import ShardingGraph
-from halley.spatial.chip import HALLEY, Graph, Problem, SpatialChip
+from halley.spatial.chip import HALLEY, SpatialChip, SpatialGraph, SpatialProblem
 from halley.spatial.solve import SpatialPlan, best_plan
-from halley.training.axis_bounds import Way
+from halley.training.axis_bounds import GraphVariant
 from halley.training.kernels import TrainingGraph
 from halley.training.part_bounds import ModelBound, PartBound
 from halley.training.part_costs import (
@@ -43,51 +43,51 @@ from halley.training.part_costs import (
     sharded_costs,
     training_graphs,
 )
-from halley.training.part_solvers import PartSolver, Solvers, Terms
+from halley.training.part_solvers import CostTerms, PartSolver, Solvers
 from halley.training.plan import TrainingProblem
-from halley.training.sharded_model import SQUEEZING, CostModel, Passes, ShardedModel
+from halley.training.sharded_model import BUDGET_SEARCH_ENTRIES, CostModel, Passes, ShardedModel
 from halley.training.spatial.bounds import SpatialAxisBounds, part_tables, pass_floors
 from halley.training.spatial.branches import Branches
-from halley.training.spatial.passes import PASSES, ChipRates, PassGraphs, pass_groups, waited
-from halley.training.spatial.prices import Choice, PartTables, softened
+from halley.training.spatial.passes import PASSES, ChipRates, PassGraphs, awaited_collectives, pass_kernels
+from halley.training.spatial.relaxation import PartTables, ShardingChoice, softened
 from halley.workloads.transformer import Transformer
 
 Floats = NDArray[np.float64]
 
 LEFT_OUT = (
-    "partitions over the border of two passes or layers, and of a fused attention core with its neighbours",
-    "shardings other than the best kernel by kernel and a few that the bound takes for the best, beyond the bound",
+    "partitions across two passes or layers, or of a fused attention core with its neighbours",
+    "shardings other than the best without fusion and a few with the lowest bounds; the bound holds for all",
 )
-"""What no plan of a spatial chip does."""
+"""What plans of spatial chips do not contain."""
 
-MOST_DOWNSETS = 2_000
-"""Of a pass, up to which its partitions are the best of all; those of a larger one are runs of consecutive kernels, with a
+MAX_DOWNSETS = 2_000
+"""Downsets of a pass up to which its partitions are optimal; a larger pass gets the best runs of consecutive kernels, with a
 bound."""
 
-LAYOUTS, FUSED = 4, 4
-"""In how many layouts parts are looked at together, those of the lowest bounds, and how many shardings of each."""
+MAX_LAYOUTS, SHARDINGS_PER_LAYOUT = 4, 4
+"""Layouts in which all parts are evaluated together, those of the lowest bounds; and shardings of each."""
 
-Given = tuple[Transformer, int, int, Terms, Recompute, MemoryBudget | None, float]
-"""What `model_costs` is asked."""
+Given = tuple[Transformer, int, int, CostTerms, Recompute, MemoryBudget | None, float]
+"""Arguments of `model_costs`."""
 
-CLOSE = 5e-4
-"""Relative gap of a model's time that is no matter in one kind of its parts."""
+PART_GAP = 5e-4
+"""Relative gap of a model's time that is accepted for one kind of its parts."""
 
-DIGITS = 9
-"""Of times that are compared; beyond, they are the same."""
+COMPARED_DIGITS = 9
+"""Significant digits of times that are compared."""
 
-ROUNDING = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
 
 
 def cost_model(problem: TrainingProblem) -> CostModel:
-    """Of the problem's chips: fused on the chip where kernels run side by side, else kernel by kernel."""
+    """For the problem's chips: fused on chips with concurrent kernels, else kernel by kernel."""
     return SpatialModel(problem) if problem.system.chip.streams else ShardedModel(problem)
 
 
 def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
-    """The system's chip as its kernels find it side by side: engines and memory at the rates of the fit, and the memories through
-    which kernels hand tensors on."""
+    """The system's chip for concurrent kernels: engines and memory at the fitted rates, and the memories through which kernels
+    stream to each other."""
     chip, sram, instances = dfmodel_chip(system, fused=True), 0.0, 1
     for level in system.chip.levels:
         instances *= level.count
@@ -96,7 +96,7 @@ def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
         chip,
         clock=chip.clock * efficiency.matrix,
         sram=sram,
-        # the plan of an iteration looks after what lies in memory
+        # memory is checked for the whole iteration
         dram=math.inf,
         bandwidth=efficiency.memory * machine(system.chip).memory,
         start=efficiency.launch,
@@ -104,21 +104,21 @@ def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
 
 
 @lru_cache(maxsize=8192)
-def best_partitions(graph: Graph, chip: SpatialChip) -> SpatialPlan:
-    """The fastest partitions of a pass that works off one microbatch."""
-    return best_plan(Problem(graph, chip, HALLEY, most=1.0), most_downsets=MOST_DOWNSETS)
+def best_partitions(graph: SpatialGraph, chip: SpatialChip) -> SpatialPlan:
+    """The fastest partitions of a pass of one microbatch."""
+    return best_plan(SpatialProblem(graph, chip, HALLEY, most=1.0), most_downsets=MAX_DOWNSETS)
 
 
 @dataclass(frozen=True, slots=True)
 class SpatialModel:
-    """The model of a problem on spatial chips: a `halley.training.sharded_model.CostModel`. ``priced``: shardings by the prices
-    of their bound; ``known``: by part and mesh, that bound."""
+    """The model of a problem on spatial chips: a `halley.training.sharded_model.CostModel`. ``relaxed``: solvers of shardings
+    with the multipliers of their bound; ``known``: by part and mesh, that bound."""
 
     problem: TrainingProblem
     base: ShardedModel = field(init=False)
     rates: ChipRates = field(init=False)
     axes: SpatialAxisBounds = field(init=False)
-    priced: Solvers = field(init=False)
+    relaxed: Solvers = field(init=False)
     known: dict[object, Branches] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,23 +127,23 @@ class SpatialModel:
         object.__setattr__(self, "base", ShardedModel(problem))
         rates = ChipRates(machine(problem.chip), chip, problem.efficiency, problem.recipe.gradient)
         object.__setattr__(self, "rates", rates)
-        object.__setattr__(self, "priced", Solvers(self._objective))
+        object.__setattr__(self, "relaxed", Solvers(self._objective))
         object.__setattr__(self, "axes", SpatialAxisBounds(problem, rates.machine, rates=rates))
 
     @property
     def spent(self) -> int:
         """As in `CostModel`."""
-        return self.base.solvers.spent + self.priced.spent + sum(each.entries for each in self.known.values())
+        return self.base.solvers.spent + self.relaxed.spent + sum(each.entries for each in self.known.values())
 
-    def bound(self, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+    def bound(self, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """As in `CostModel`."""
         problem = self.problem
-        known = self.base.bound(ranks, microbatch, way)
-        graphs = training_graphs(problem.shape, 1, problem.sequence, way.recompute, way.fused)
+        known = self.base.bound(ranks, microbatch, variant)
+        graphs = training_graphs(problem.shape, 1, problem.sequence, variant.recompute, variant.fused)
         parts = [self._floor(part, graph, microbatch, ranks) for part, graph in zip(known.parts, graphs, strict=True)]
         return ModelBound(parts[0], tuple(zip(parts[1:-1], known.layers, strict=True)), parts[-1])
 
-    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, way: Way) -> ModelBound:
+    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """As in `CostModel`: there are no better ones."""
         return bound
 
@@ -151,85 +151,85 @@ class SpatialModel:
         forward, recompute, backward = pass_floors(graph, self.rates, microbatch, ranks)
         return replace(part, forward=forward, recompute=recompute, backward=backward, traffic=0.0, excess=0.0)
 
-    def tighter(self, communication: Communication, microbatch: int, way: Way) -> Iterable[Floats]:
+    def tighter(self, communication: Communication, microbatch: int, variant: GraphVariant) -> Iterable[Floats]:
         """As in `CostModel`."""
-        return self.axes.tighter(communication, microbatch, way)
+        return self.axes.tighter(communication, microbatch, variant)
 
-    def layers(self, communication: Communication, microbatch: int, way: Way, rough: bool = False) -> Floats:
-        """As in `CostModel`: by the bounds that hold however kernels are fused; roughly, or where more would
-        take long, by prices of passes."""
-        terms = self.base.terms(communication, way)
-        graphs = self._graphs(microbatch, way)[1:-1]
+    def layers(self, communication: Communication, microbatch: int, variant: GraphVariant, rough: bool = False) -> Floats:
+        """As in `CostModel`: from the bounds for any fusion; ``rough``, or where better ones would take long, with multipliers
+        by pass."""
+        terms = self.base.terms(communication, variant)
+        graphs = self._graphs(microbatch, variant)[1:-1]
         if not terms.mesh:
-            # there is one sharding, which `costs` finds at once
+            # there is a single sharding, which `costs` finds at once
             return np.zeros(len(graphs))
         known = [self._least(graph, terms) for graph in graphs]
         for each in known:
             if each.cheap and not rough:
                 each.refine()
-        return np.array([each.bounds.min() for each in known]) * (1 - ROUNDING)
+        return np.array([each.bounds.min() for each in known]) * (1 - RELATIVE_ROUNDING)
 
-    def _graphs(self, microbatch: int, way: Way) -> tuple[TrainingGraph, ...]:
-        return training_graphs(self.problem.shape, microbatch, self.problem.sequence, way.recompute, way.fused)
+    def _graphs(self, microbatch: int, variant: GraphVariant) -> tuple[TrainingGraph, ...]:
+        return training_graphs(self.problem.shape, microbatch, self.problem.sequence, variant.recompute, variant.fused)
 
     def along(
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        variant: GraphVariant,
         passes: Passes,
         budget: MemoryBudget,
         resident: float,
         most: Floats | None = None,
     ) -> None:
-        """As in `CostModel`: passes of kernels that overlap are no sums over ops."""
+        """As in `CostModel`: not known, because passes of overlapping kernels are not sums over ops."""
 
     def costs(
         self,
         communication: Communication,
         microbatch: int,
-        way: Way,
+        variant: GraphVariant,
         budget: MemoryBudget | None = None,
         resident: float | None = None,
     ) -> ModelCosts:
         """As in `CostModel`: of the best of several shardings, each with its best partitions."""
-        problem, graphs = self.problem, self._graphs(microbatch, way)
-        terms = self.base.terms(communication, way, resident)
-        given = problem.shape, microbatch, problem.sequence, terms, way.recompute, budget, SQUEEZING
-        # where not even this one fits, none does
+        problem, graphs = self.problem, self._graphs(microbatch, variant)
+        terms = self.base.terms(communication, variant, resident)
+        given = problem.shape, microbatch, problem.sequence, terms, variant.recompute, budget, BUDGET_SEARCH_ENTRIES
+        # Infeasible here means that no sharding fits
         best = self._all_fused(model_costs(*given, self.base.solvers), graphs, communication)
         if terms.mesh:
-            best = self._at_prices(best, graphs, communication, given)
+            best = self._at_multipliers(best, graphs, communication, given)
             for part, graph, count in zip(best.parts, graphs, best.counts, strict=True):
-                # a small part of the model may have a gap that is large for it
-                self._least(graph, terms).raise_to(part.time, CLOSE * best.time / count)
-            best = self._together(best, graphs, communication, terms, budget)
+                # a small part of the model may have a large relative gap
+                self._least(graph, terms).raise_to(part.time, PART_GAP * best.time / count)
+            best = self._best_combination(best, graphs, communication, terms, budget)
         return self._bounded(best, terms, graphs)
 
     def _all_fused(self, costs: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication) -> ModelCosts:
         parts = [self.fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
         return _with_parts(costs, parts)
 
-    def _at_prices(
+    def _at_multipliers(
         self, best: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication, given: Given
     ) -> ModelCosts:
-        """The shardings that fit and take the least at the prices of the bound, if they are better."""
+        """The shardings that fit and take the least with the multipliers of the bound, if they are better."""
         try:
-            found = self._all_fused(model_costs(*given, self.priced), graphs, communication)
+            found = self._all_fused(model_costs(*given, self.relaxed), graphs, communication)
         except Infeasible:
             return best
         return min(best, found, key=_rank_of)
 
-    def _together(
+    def _best_combination(
         self,
         best: ModelCosts,
         graphs: Sequence[TrainingGraph],
         communication: Communication,
-        terms: Terms,
+        terms: CostTerms,
         budget: MemoryBudget | None,
     ) -> ModelCosts:
-        """The fastest parts that fit of those that were met while their bounds were looked for, with one layout in which they
-        meet, or ``best`` if that is no slower."""
+        """The fastest parts that fit among the shardings found for their bounds, with one layout of the boundary; or ``best``
+        if that is no slower."""
         known, in_flight = [self._least(graph, terms) for graph in graphs], budget.in_flight if budget else 1.0
         solvers = [self.base.solvers.of(graph, terms).within(terms.weight_bytes, in_flight) for graph in graphs]
         bounds = np.stack([each.bounds for each in known], axis=1) @ np.array(best.counts, np.float64)
@@ -251,27 +251,31 @@ class SpatialModel:
         return fastest
 
     def _best_met(
-        self, choices: Sequence[Choice], solver: PartSolver, in_flight: float, communication: Communication
+        self, choices: Sequence[ShardingChoice], solver: PartSolver, in_flight: float, communication: Communication
     ) -> PartCosts | None:
-        """A part under the best of some shardings: those that look best, and those that look about as good and hold least; None
-        where there is none."""
+        """A part under the best of some shardings: the most promising ones, and those of nearly equal time with least memory;
+        None where there is none."""
         best: PartCosts | None = None
         tables = solver.tables
         held = [cost(tables.memory, choice.values) for choice in choices]
-        like = [at for at, choice in enumerate(choices) if at >= FUSED and choice.time <= choices[0].time * (1 + CLOSE)]
+        like = [
+            at
+            for at, choice in enumerate(choices)
+            if at >= SHARDINGS_PER_LAYOUT and choice.time <= choices[0].time * (1 + PART_GAP)
+        ]
         like.sort(key=lambda at: held[at])
-        for at in (*range(min(FUSED, len(choices))), *like[:FUSED]):
+        for at in (*range(min(SHARDINGS_PER_LAYOUT, len(choices))), *like[:SHARDINGS_PER_LAYOUT]):
             choice, memory = choices[at], held[at]
             if best is not None and choice.time >= best.time:
                 continue
             time = cost(tables.time, choice.values)
-            sharding = decoded(tables, Least(choice.values, time, memory, choice.time, 1, 0))
+            sharding = decoded(tables, ConstrainedMinimum(choice.values, time, memory, choice.time, 1, 0))
             found = self.fused(sharded_costs(solver, sharding, in_flight), solver.graph, communication)
             best = found if best is None else min(best, found, key=lambda part: _rank(part.time, part.sharding.memory))
         return best
 
     def fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
-        """A part under the sharding that it has, its kernels fused as is best."""
+        """A part under its sharding, with its kernels in the best partitions."""
         collective, sharding = communication.model, part.sharding
         times = {item.op: item.time for item in sharding.ops}
         graphs = PassGraphs(graph, self.rates, collective).of(sharding, times)
@@ -289,24 +293,25 @@ class SpatialModel:
             on_chip={name: plan for name, plan in plans.items() if plan.layer > 0},
         )
 
-    def _bounded(self, best: ModelCosts, terms: Terms, graphs: Sequence[TrainingGraph]) -> ModelCosts:
-        """With what no sharding falls below. Over one chip there is one sharding, and its partitions are the best."""
+    def _bounded(self, best: ModelCosts, terms: CostTerms, graphs: Sequence[TrainingGraph]) -> ModelCosts:
+        """The costs with lower bounds over all shardings. On one chip there is a single sharding, and its partitions are
+        optimal."""
         counts = np.array(best.counts, np.float64)
         if terms.mesh:
             rows = np.stack([self._least(graph, terms).bounds for graph in graphs], axis=1)
-            rows = rows[np.isfinite(rows).all(axis=1)] * (1 - ROUNDING)
+            rows = rows[np.isfinite(rows).all(axis=1)] * (1 - RELATIVE_ROUNDING)
         else:
             plans = [[plan.bound for plan in part.on_chip.values()] for part in best.parts]
-            rows = np.array([[math.fsum(bounds) * (1 - ROUNDING) for bounds in plans]])
+            rows = np.array([[math.fsum(bounds) * (1 - RELATIVE_ROUNDING) for bounds in plans]])
         bound = float((rows @ counts).min())
-        if bound > best.time * (1 + ROUNDING):
+        if bound > best.time * (1 + RELATIVE_ROUNDING):
             expected = f"at most {best.time!r} s, which was found"
             raise InternalError(Fault(f"bound of {self.problem.shape.name}", expected, f"{bound!r} s"))
         least = tuple(rows.min(axis=0).tolist())
         return replace(best, least=least, by_boundary=tuple(map(tuple, rows.tolist())), bound=bound)
 
-    def _least(self, graph: TrainingGraph, terms: Terms) -> Branches:
-        """What a part takes at least, by the layout in which it meets others."""
+    def _least(self, graph: TrainingGraph, terms: CostTerms) -> Branches:
+        """Lower bounds of a part, by the layout of its boundary."""
         key = graph, terms.mesh, terms.collective
         if key not in self.known:
             tables = self._tables(graph, self.base.solvers.of(graph, terms).tables)
@@ -316,15 +321,15 @@ class SpatialModel:
     def _tables(self, graph: TrainingGraph, tables: ShardingGraph) -> PartTables:
         return part_tables(graph, self.rates, tables.problem, "X" if "X" in graph.workload.inputs else "Y")
 
-    def _objective(self, graph: TrainingGraph, terms: Terms, tables: ShardingGraph) -> list[Table]:
-        """The times of a part at the prices of its bound."""
+    def _objective(self, graph: TrainingGraph, terms: CostTerms, tables: ShardingGraph) -> list[CostTable]:
+        """The times of a part with the multipliers of its bound."""
         known = self._least(graph, terms)
-        return known.tables.priced(softened(known.priced.shares))
+        return known.tables.relaxed(softened(known.relaxed.multipliers))
 
 
 def _rank(time: float, memory: float) -> tuple[float, float]:
-    """Of shardings that take the same time, those are better that hold less: sums and copies of their weights take less."""
-    return float(f"{time:.{DIGITS}g}"), memory
+    """Orders shardings by time, and equal ones by memory: fewer bytes of weights also take less time to update."""
+    return float(f"{time:.{COMPARED_DIGITS}g}"), memory
 
 
 def _rank_of(costs: ModelCosts) -> tuple[float, float]:
@@ -332,20 +337,20 @@ def _rank_of(costs: ModelCosts) -> tuple[float, float]:
 
 
 def _promising(bounds: Floats, layers: Sequence[Branches]) -> list[int]:
-    """The layouts of the lowest bounds, and those in which the layers that look best were met."""
+    """The layouts of the lowest bounds, and those of the most promising shardings of layers."""
     best = {min(each.choices, key=lambda choice: choice.time).values[each.tables.end] for each in layers if each.choices}
     order = np.argsort(bounds, kind="stable").tolist()
-    return [each for place, each in enumerate(order) if place < LAYOUTS or each in best]
+    return [each for place, each in enumerate(order) if place < MAX_LAYOUTS or each in best]
 
 
 def _fits(costs: ModelCosts, budget: MemoryBudget) -> bool:
-    """Whether what lies still of all parts has budget."""
+    """Whether the weights and saved activations of all parts fit the budget."""
     held = budget.held or (1.0,) * len(costs.parts)
     return math.fsum(many * part.sharding.memory for many, part in zip(held, costs.parts, strict=True)) <= budget.capacity
 
 
-def _beside(solver: PartSolver, chip: SpatialChip) -> list[Table]:
-    """The times of kernels one by one, and what lies still passing the memory once: weights are updated."""
+def _beside(solver: PartSolver, chip: SpatialChip) -> list[CostTable]:
+    """The times of unfused kernels, and one memory pass over weights and saved activations: weights are updated."""
     return list(weighted(solver.tables.time, solver.tables.memory, 1.0 / chip.bandwidth))
 
 
@@ -356,19 +361,19 @@ def _with_parts(costs: ModelCosts, parts: Sequence[PartCosts]) -> ModelCosts:
 def _exposed(
     graph: TrainingGraph, sharding: Sharding, collective: CollectiveTime, plans: Mapping[str, SpatialPlan]
 ) -> Iterator[tuple[CollectiveKind, float]]:
-    """By kind, the collectives that work waits for [s]: behind a kernel that runs alone, and what a partition's take longer than
-    its work and its memory, shared out among them."""
+    """By kind, the exposed collectives [s]: those after an unfused kernel, and the excess of a partition's network over its
+    work and memory, divided in proportion to their times."""
     kinds: dict[str, dict[CollectiveKind, float]] = {}
-    for op, time, kind, _, _ in waited(graph, sharding, collective):
+    for op, time, kind, _, _ in awaited_collectives(graph, sharding, collective):
         own = kinds.setdefault(op, {})
         own[kind] = own.get(kind, 0.0) + time
     found: dict[CollectiveKind, float] = {}
-    for name, groups in zip(PASSES, pass_groups(graph), strict=True):
+    for name, groups in zip(PASSES, pass_kernels(graph), strict=True):
         ops = {group.name: group.ops for group in groups}
         for part in plans[name].partitions if name in plans else ():
             asked = [(kind, time) for each in part.names for op in ops[each] for kind, time in kinds.get(op, {}).items()]
             whole = math.fsum(time for _, time in asked)
-            beyond = part.network if part.apart else max(0.0, part.network - max(part.compute, part.memory))
+            beyond = part.network if part.unfused else max(0.0, part.network - max(part.compute, part.memory))
             for kind, time in asked:
                 found[kind] = found.get(kind, 0.0) + beyond * time / whole if whole else 0.0
     yield from found.items()

@@ -1,10 +1,11 @@
-"""Sections of a pass: what is before and what is behind a kernel that parts it, in whatever order its partitions run.
+"""Sections of a pass: the kernels before and after a cut, in any order of its partitions.
 
-Where a kernel that runs alone or a wait lies between two kernels (`separations`), no partition has both. So a kernel w that has
-such a border behind it *cuts* the pass, at the end of its partition: it and all that it needs run before, all that is behind the
-border runs after. Cuts that are behind each other's borders part the pass into *sections*, and each partition is in one of them.
-A kernel that a cut tells nothing about is *loose*: it may be in several sections. One that is in a later section than what it
-reads, or in an earlier one than what reads from it, has its tensors cross the memory, which they may not do otherwise.
+Where an unfused kernel or a wait is between two kernels (`separations`), no partition has both: there is a border between them.
+A kernel w with a border behind it *cuts* the pass at the end of its partition: w and all kernels that it needs run before, all
+kernels behind the border after. Cuts that are behind each other's borders divide the pass into *sections*, and each partition
+is in one of them. A kernel that is on neither side of a cut is *loose*: it may be in several sections. If it is in a later
+section than a kernel that it reads from, or in an earlier one than its readers, the tensors between them pass through memory,
+which they otherwise need not.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from numpy.typing import NDArray
 
 from halley.ir.workload import OpKind, Workload
 from halley.training.kernels import TrainingGraph
-from halley.training.spatial.passes import Group, is_weight, made_up, waits
+from halley.training.spatial.passes import PassKernel, drawn_locally, is_weight, waits
 
 Floats = NDArray[np.float64]
 
 
-class Crossing(NamedTuple):
-    """Of a loose kernel: in section ``at``, a share of a tensor ``name`` that it shares with other loose kernels is written in
-    one of the sections ``written`` and read in section ``read``."""
+class MemoryCrossing(NamedTuple):
+    """Of a loose kernel in section ``at``: a ``share`` of tensor ``name``, which it shares with other loose kernels, is written
+    to memory in section ``written`` and read in section ``read``."""
 
     at: int
     name: str
@@ -37,17 +38,17 @@ class Crossing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """``allowed``: of each kernel of a pass, the sections in which it may be, numbered in the order in which they run;
-    ``crossings``: by kernel, what crosses the memory because of where it is."""
+    """``allowed``: of each kernel of a pass, the sections in which it may be, in the order in which they run; ``crossings``: by
+    kernel, the tensors that pass through memory because of its section."""
 
     count: int
     allowed: tuple[tuple[int, ...], ...]
-    crossings: tuple[tuple[Crossing, ...], ...]
+    crossings: tuple[tuple[MemoryCrossing, ...], ...]
 
 
-def separations(work: Workload, groups: Sequence[Group]) -> Floats:
-    """[groups, groups] how many borders of partitions lie between two groups at least, on any way from the first to the second;
-    -inf where the second does not wait for the first. Groups stand in an order in which they can run."""
+def separations(work: Workload, groups: Sequence[PassKernel]) -> Floats:
+    """[kernels, kernels] the largest number of borders on any path from the first to the second; -inf where the second does not
+    depend on the first. Kernels are in an order in which they can run."""
     place = {name: number for number, group in enumerate(groups) for op in group.ops for name in work.op(op).outputs}
     found = np.full((len(groups), len(groups)), -math.inf)
     np.fill_diagonal(found, 0.0)
@@ -57,16 +58,17 @@ def separations(work: Workload, groups: Sequence[Group]) -> Floats:
                 maker = place.get(name, number)
                 if maker != number:
                     writer = groups[maker]
-                    border = writer.apart or group.apart or waits(work, writer, group, name, op)
+                    border = writer.unfused or group.unfused or waits(work, writer, group, name, op)
                     found[:, number] = np.maximum(found[:, number], found[:, maker] + border)
     return found
 
 
-def sections(groups: Sequence[Group], apart_by: Floats, hands: Sequence[tuple[str, int, int]]) -> Sections:
-    """The sections of a pass. ``hands``: what `handed` says.
+def sections(groups: Sequence[PassKernel], apart_by: Floats, hands: Sequence[tuple[str, int, int]]) -> Sections:
+    """The sections of a pass. ``hands``: from `handed`.
 
-    A kernel that a cut needs runs in a partition no later than the cut's, one behind the cut's border in a later one."""
-    chain = cuts([not group.apart for group in groups], apart_by)
+    A kernel that a cut needs runs in a partition no later than the cut's, one behind the cut's border in a later one.
+    """
+    chain = cuts([not group.unfused for group in groups], apart_by)
     allowed = []
     for place in range(len(groups)):
         first = max((number + 1 for number, cut in enumerate(chain) if apart_by[cut, place] >= 1), default=0)
@@ -76,8 +78,8 @@ def sections(groups: Sequence[Group], apart_by: Floats, hands: Sequence[tuple[st
 
 
 def cuts(streaming: Sequence[bool], apart_by: Floats) -> tuple[int, ...]:
-    """The kernels that cut a pass into the most sections that have a streaming kernel for sure; of these, those that leave the
-    fewest kernels loose.
+    """The kernels that cut a pass into the most sections that certainly contain a streaming kernel; of these, those that leave
+    the fewest kernels loose.
 
     >>> line = np.array([[0, 1, 2], [-np.inf, 0, 1], [-np.inf, -np.inf, 0]])
     >>> cuts([True, False, True], line)   # the kernel in the middle runs alone: the one before it has a border behind it
@@ -101,37 +103,37 @@ def cuts(streaming: Sequence[bool], apart_by: Floats) -> tuple[int, ...]:
 
 
 def _crossings(
-    groups: Sequence[Group], allowed: Sequence[Sequence[int]], hands: Sequence[tuple[str, int, int]]
-) -> tuple[tuple[Crossing, ...], ...]:
-    """By kernel. What several loose kernels read of one tensor is shared out among them: in one partition they read it once."""
-    found: list[list[Crossing]] = [[] for _ in groups]
+    groups: Sequence[PassKernel], allowed: Sequence[Sequence[int]], hands: Sequence[tuple[str, int, int]]
+) -> tuple[tuple[MemoryCrossing, ...], ...]:
+    """By kernel. A tensor that several loose kernels read is divided among them, because in one partition they read it once."""
+    found: list[list[MemoryCrossing]] = [[] for _ in groups]
     for name in dict.fromkeys(name for name, _, _ in hands):
         ends = [(writer, reader) for other, writer, reader in hands if other == name]
         writer = ends[0][0]
         home = allowed[writer]
-        loose = [reader for _, reader in ends if len(allowed[reader]) > 1 and not groups[reader].apart]
+        loose = [reader for _, reader in ends if len(allowed[reader]) > 1 and not groups[reader].unfused]
         if len(home) == 1:
             for reader in loose:
                 later = (at for at in allowed[reader] if at > home[0])
-                found[reader] += (Crossing(at, name, 1.0 / len(loose), home[0], at) for at in later)
-        elif not groups[writer].apart:
+                found[reader] += (MemoryCrossing(at, name, 1.0 / len(loose), home[0], at) for at in later)
+        elif not groups[writer].unfused:
             wanted = max((allowed[reader][0] for _, reader in ends if len(allowed[reader]) == 1), default=0)
-            found[writer] += (Crossing(at, name, 1.0, at, wanted) for at in home if at < wanted)
+            found[writer] += (MemoryCrossing(at, name, 1.0, at, wanted) for at in home if at < wanted)
     return tuple(map(tuple, found))
 
 
-def handed(graph: TrainingGraph, groups: Sequence[Group], crossing: frozenset[str]) -> Iterator[tuple[str, int, int]]:
-    """Tensors that pass from kernel to kernel inside a pass, and need not cross the memory: not those that are ``crossing``
-    anyway. Each with the kernel that writes it and one that reads it."""
+def handed(graph: TrainingGraph, groups: Sequence[PassKernel], crossing: frozenset[str]) -> Iterator[tuple[str, int, int]]:
+    """Tensors between kernels of a pass that need not pass through memory, without those ``crossing`` anyway. Each with the
+    kernel that writes it and one that reads it."""
     work = graph.workload
     makers = {name: place for place, group in enumerate(groups) for op in group.ops for name in work.op(op).outputs}
-    summed = {graph.shares[op].summed for group in groups for op in group.ops}
+    summed = {graph.contributions[op].summed for group in groups for op in group.ops}
     for place, group in enumerate(groups):
         names = {
             name
             for op in map(work.op, group.ops)
             for name in op.inputs
-            if op.kind is not OpKind.GATHER and not made_up(graph, op.name, name) and not is_weight(work, name)
+            if op.kind is not OpKind.GATHER and not drawn_locally(graph, op.name, name) and not is_weight(work, name)
         }
         for name in sorted(names - crossing - summed):
             if makers.get(name, place) != place:

@@ -1,0 +1,175 @@
+"""Baselines: restricted map spaces that represent common mapping styles, each searched to its own optimum.
+
+| baseline | kernels | shapes of a group |
+|---|---|---|
+| unfused | each alone, undivided, or divided if it is divisible | all |
+| partially fused | at least two together, not all together | all |
+| FlashAttention-2 style | those of attention together, others alone | running softmax; clusters split heads and query rows |
+| FlashDecoding style | the same | running softmax; clusters split the keys, collectives combine their states |
+| fused, no split reductions | all together | those that split no reduction over clusters |
+
+Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
+inference", 2023. Taken from them are the dims that are split over the clusters, the collectives, and sequential stages; loop
+order and tile sizes are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.workload import Op, Workload
+from halley.mapping.problem import Problem
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.frame_sets import Frame, GroupSpace
+from halley.mapping.space.partitions import Kernels, group_ops, kernels, spans
+from halley.mapping.space.stages import GroupStage
+
+
+class AdmittedShapes(Enum):
+    """The shapes of a group that a baseline admits."""
+
+    EVERY = auto()
+    LOCAL = auto()
+    STREAMED_WHOLE = auto()
+    STREAMED_SPLIT = auto()
+
+    def of(self, space: GroupSpace) -> GroupSpace:
+        """The admitted frames, with the admitted shapes of their stages."""
+        match self:
+            case AdmittedShapes.EVERY:
+                return space
+            case AdmittedShapes.LOCAL:
+                return _local(space)
+            case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:
+                return GroupSpace(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
+
+    def admits(self, choice: GroupMapping) -> bool:
+        """Whether a mapping is in the space that `of` returns."""
+        match self:
+            case AdmittedShapes.EVERY:
+                return True
+            case AdmittedShapes.LOCAL:
+                return not any(skeleton.splits_reduction for skeleton in choice.skeletons)
+            case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:
+                return self._streams(choice.frame)
+
+    def _streams(self, frame: Frame) -> bool:
+        return frame.streamed and not frame.cut and frame.splits_reduction is (self is AdmittedShapes.STREAMED_SPLIT)
+
+
+def _local(space: GroupSpace) -> GroupSpace:
+    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what
+    is found of one serves all."""
+    known: dict[int, tuple[GroupStage, GroupStage]] = {}  # the first is kept: a freed one's id could be given to another
+
+    def local(stage: GroupStage) -> GroupStage:
+        if id(stage) not in known:
+            left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.splits_reduction)
+            known[id(stage)] = stage, replace(stage, skeletons=left)
+        return known[id(stage)][1]
+
+    made = (replace(frame, stages=tuple(map(local, frame.stages)), splits_reduction=False) for frame in space.plain)
+    plain = tuple(frame for frame in made if all(stage.skeletons for stage in frame.stages))
+    return GroupSpace(plain, tuple(family.restricted(local) for family in space.families))
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A restriction of the declared space: partitions of the kernels into admitted groups, if ``fused`` with at least one group
+    of several kernels; and the admitted shapes of a group. ``about`` completes "of these mappings, those with ..."."""
+
+    name: str
+    about: str
+    admits: Callable[[Workload, Kernels], bool]
+    shapes: Callable[[Sequence[Op]], AdmittedShapes]
+    fused: bool = False
+
+
+def _any_group(workload: Workload, group: Kernels) -> bool:
+    return True
+
+
+def _alone(workload: Workload, group: Kernels) -> bool:
+    return len(workload.kernels or workload.ops) > 1 and not spans(workload, group)
+
+
+def _not_all(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() < len(kernels(workload))
+
+
+def _together(workload: Workload, group: Kernels) -> bool:
+    return group.bit_count() == len(kernels(workload))
+
+
+def _alone_or_attention(workload: Workload, group: Kernels) -> bool:
+    return not spans(workload, group) or _rescales(group_ops(workload, group))
+
+
+def _rescales(ops: Sequence[Op]) -> bool:
+    """Whether the ops have an accumulator that follows a running maximum."""
+    return any(op.scaled_by for op in ops)
+
+
+def _every(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.EVERY
+
+
+def _local_only(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.LOCAL
+
+
+def _streamed_whole(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.STREAMED_WHOLE if _rescales(ops) else AdmittedShapes.EVERY
+
+
+def _streamed_split(ops: Sequence[Op]) -> AdmittedShapes:
+    return AdmittedShapes.STREAMED_SPLIT if _rescales(ops) else AdmittedShapes.EVERY
+
+
+BEST = Restriction("best", "nothing left out", _any_group, _every)
+
+BASELINES: dict[str, Restriction] = {
+    "unfused": Restriction("unfused", "each kernel on its own", _alone, _every),
+    "partially-fused": Restriction(
+        "partially fused", "some kernels fused, but not all of them together", _not_all, _every, fused=True
+    ),
+    "flash-attention-2": Restriction(
+        "FlashAttention-2 style",
+        "attention fused with running softmax, its stages sequential; members split heads and rows of queries only",
+        _alone_or_attention,
+        _streamed_whole,
+        fused=True,
+    ),
+    "flash-decoding": Restriction(
+        "FlashDecoding style",
+        "attention fused with running softmax, stages sequential; members split the keys, collectives combine their states",
+        _alone_or_attention,
+        _streamed_split,
+        fused=True,
+    ),
+    "fused-local": Restriction(
+        "fused, no split reductions",
+        "all kernels fused; no reduced dim is split over members, so that no collective is needed",
+        _together,
+        _local_only,
+    ),
+}
+"""Baselines by name, in the order of results."""
+
+
+def wanted(problem: Problem) -> tuple[Restriction, ...]:
+    """The baselines that a problem requests. Raises BadInput: an unknown name."""
+    if isinstance(problem.baselines, bool):
+        return tuple(BASELINES.values()) if problem.baselines else ()
+    expected = f"none, all, or some of {', '.join(BASELINES)}"
+    faults = [
+        Fault("baselines", expected, repr(word), did_you_mean(word, BASELINES))
+        for word in problem.baselines
+        if word not in BASELINES
+    ]
+    if faults:
+        raise BadInput(faults)
+    return tuple(restriction for word, restriction in BASELINES.items() if word in problem.baselines)

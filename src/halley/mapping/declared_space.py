@@ -1,0 +1,134 @@
+"""The declared map space, as stated in certificates: what is searched, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halley.mapping.result import Clause
+from halley.mapping.space.partitions import Breadth
+
+SPACE = (
+    Clause(
+        "fused groups",
+        "every partition of the kernels into groups that can run one after the other. A group is any convex set of "
+        "kernels; of ops, where the workload lets its kernels be cut",
+    ),
+    Clause("algorithm", "every variant of the workload"),
+    Clause(
+        "intermediates",
+        "held in the memory of results, in any memory between that and the outermost one, or in the outermost one",
+    ),
+    Clause(
+        "stages of a group",
+        "sequential, or overlapped on successive rounds, in every cut into consecutive runs (with running softmax: of the "
+        "stages inside the loop over keys)",
+    ),
+    Clause(
+        "members of a stage",
+        "all of them. Where overlapped stages hand over outside the memory of results, also a part of one axis for each "
+        "run: consecutive members, in every way to distribute all of them (of equal axes, the first)",
+    ),
+    Clause(
+        "spatial splits",
+        "of any dim over each axis, also over part of an axis. For a contraction that is alone or hands over outside the "
+        "memory of results also a reduced dim, over axes at the level of that memory, with a reduce-scatter of each "
+        "complete inner tile, or of what all inner loops hold",
+    ),
+    Clause(
+        "collectives",
+        "every fitting algorithm, on each axis its own, except those that another one dominates for any payload",
+    ),
+    Clause(
+        "further loop of a group",
+        "inside its rows, where stages hand over outside the memory of results: none, or one over a dim that all ops have "
+        "and that only contractions reduce whose results leave; in 2, 4, 8, ... parts, rounded up. Tensors without the "
+        "dim are held around the loop (inputs: or not)",
+    ),
+    Clause(
+        "loop orders",
+        "those that differ in reuse, at each level that has memories. In a group of several stages, whose rows are the "
+        "outermost loop: columns innermost or the reduction innermost (columns for results that stay)",
+    ),
+    Clause(
+        "masks",
+        "with running softmax, keys that are masked for all rows of a tile are skipped and rows are distributed to the "
+        "members cyclically, unless members split the keys. Elsewhere all points are computed",
+    ),
+    Clause("bypass", "each operand and result of a contraction is held at each level on its way, or bypasses it"),
+    Clause(
+        "numbers of buffers",
+        "for each Hold of a stage one or two, or as many as its memory allows (one number for all that a vector stage "
+        "reads at once)",
+    ),
+    Clause("results", "held for one tile, or for all inner loops where these return to them"),
+    Clause(
+        "tile sizes",
+        "the range divided into every number of equal parts, rounded up, and these rounded up to the array's width",
+    ),
+    Clause(
+        "dims on the array",
+        "on each side one dim of the role that the dataflow puts there, if it is as long as the side or the longest one; "
+        "or all of these dims that are untiled, together with a tiled one or with the longest one",
+    ),
+)
+"""The choices of the search, with their options."""
+
+LEFT_OUT = (
+    Clause("groups in parallel", "on members of their own"),
+    Clause("parts of axes", "of two axes at once; stages on parts of an axis that hand over from member to member"),
+    Clause(
+        "stages of running softmax",
+        "on parts of an axis; the last stage beside the next tile of queries; running softmax for a part of attention; on "
+        "chips whose engines read their operands further out than they write results",
+    ),
+    Clause(
+        "buffers of running softmax",
+        "inputs that bypass the outermost buffer, or are held between it and the memories beside the engines; keys and "
+        "values with different numbers of buffers; accumulators with two",
+    ),
+    Clause("prefetch across phases", "loading the first tiles of a stage or kernel during the one before it"),
+    Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
+    Clause("tile sizes", "those with a last tile smaller than necessary, except multiples of the array's width"),
+    Clause("dataflow", "another stationary operand than the chip's"),
+    Clause(
+        "dims on the array",
+        "several on one side of which more than one is tiled, or of which the stage's own loops tile another than the "
+        "longest, or one of which fills the side evenly",
+    ),
+    Clause("operand-stationary inner loops", "an operand held for several inner tiles"),
+    Clause("order of ops", "another one than the workload's within a fused group"),
+    Clause("members", "idle on purpose, or repeating the work of others"),
+    Clause(
+        "splits",
+        "of reduced dims over axes at other levels than that of the results' memory; around a memory in which stages hand "
+        "over, of other dims than rows and batch",
+    ),
+    Clause("vector operations", "inputs held between the outermost memory and the one in which vector operations work"),
+    Clause(
+        "intermediates in the memory of results",
+        "redistributed between stages; split over a dim that a contraction reduces and no other stage has; vector kernels "
+        "before a GEMM",
+    ),
+    Clause("results of reduce-scatters", "sharded over other dims than the longest columns (then rows)"),
+    Clause(
+        "further loops of a group",
+        "two of them; in other numbers of parts than powers of two; with intermediates in the memory of results, stages "
+        "on parts of an axis, ops that lack the dim, or an intermediate that also leaves; partial sums that travel to and "
+        "from the outermost memory; different numbers of buffers for what is held around the loop; under overlap, some of "
+        "it only",
+    ),
+    Clause("masks", "skipped tiles in single kernels, with softmax in several passes, or where members split the keys"),
+    Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),
+)
+"""Choices that the search does not make."""
+
+TOO_MANY: Mapping[Breadth, Clause] = {
+    Breadth.JOINED: Clause(
+        "unconnected groups", "fused groups of kernels that are not connected by tensors: this graph has too many"
+    ),
+    Breadth.CONSECUTIVE: Clause(
+        "scattered groups",
+        "fused groups of kernels that do not follow each other in the workload's order: this graph has too many",
+    ),
+}
+"""Further options that are left out for large workloads (`halley.mapping.space.partitions.every_partition`)."""

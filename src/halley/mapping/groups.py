@@ -1,0 +1,169 @@
+"""Fused groups of kernels: the search of each, and its results so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from halley.ir.mapping import Hold, Node
+from halley.ir.workload import Op, Workload
+from halley.mapping.baselines import AdmittedShapes
+from halley.mapping.bounds.compulsory import CompulsoryBounds
+from halley.mapping.bounds.incumbents import Values, minimal
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.problem import Problem
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.space_size import count_mappings
+from halley.mapping.solve.ties import fastest
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.equal_groups import form, renamed
+from halley.mapping.space.frame_sets import GroupSpace
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import Kernels, group_ops
+from halley.mapping.space.shared_buffer import Laid
+
+
+@dataclass(slots=True, eq=False)
+class FusedGroup:
+    """A fused group: its search, and the results so far.
+
+    ``lower``: rows of objectives; every mapping is no better than one of them (except for the allowed gap). ``points``:
+    objectives of the mappings ``choices``; ``exact``: these are proven optimal.
+    """
+
+    search: GroupSearch
+    size: int
+    lower: Values
+    points: Values
+    choices: list[GroupMapping] = field(default_factory=list)
+    exact: bool = False
+    done: bool = False
+
+    def run(self, incumbents: Values) -> None:
+        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
+        try:
+            self.search.run(incumbents)
+            self.done, self.lower = True, self.search.found.points
+            self.exact = None not in self.search.found.payloads
+        except (Interrupted, KeyboardInterrupt):
+            if self.search.open_bounds:
+                left = np.array([*self.search.open_bounds, *self.search.found.points])
+                # with one objective, the higher of two valid bounds; fronts are not ordered, and the later one is tighter
+                self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
+            raise
+        finally:
+            self.collect()
+
+    def dive(self) -> None:
+        """Find a first mapping quickly."""
+        try:
+            self.search.dive()
+        finally:
+            self.collect()
+
+    def collect(self) -> None:
+        own = [i for i, choice in enumerate(self.search.found.payloads) if choice is not None]
+        self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
+
+
+class FusedGroups:
+    """The groups of a problem, created on demand. Groups that are equal except for names share one search.
+
+    ``objectives``: those of the search; ``goals``: the ones that a baseline needs."""
+
+    def __init__(
+        self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: SearchCounter
+    ) -> None:
+        self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
+        self.machine = hierarchy(problem.chip)
+        self.trees = Trees()
+        self._known: dict[tuple[str, Kernels], FusedGroup] = {}
+        self._alike: dict[Hashable, FusedGroup] = {}
+        self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
+        self._laid: dict[str, Laid] = {}
+        self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
+
+    def of(self, workload: Workload, kernels: Kernels) -> FusedGroup:
+        """The group with all of its shapes, searched for the objectives of the best plan."""
+        key = (workload.variant, kernels)
+        if key not in self._known:
+            ops = group_ops(workload, kernels)
+            kept = _kept(workload, kernels)
+            same = form(workload, ops, kept)
+            if same not in self._alike:
+                self._alike[same] = self._made(workload, kernels, kept)
+            self._known[key] = self._alike[same]
+        return self._known[key]
+
+    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> FusedGroup:
+        ops, outer = group_ops(workload, kernels), self.machine.outer
+
+        def around(node: Node) -> Node:
+            return Hold(outer, tuple((name,) for name in kept), node, 1)
+
+        space = self._frames(workload, ops)
+        floors = CompulsoryBounds(workload, self.problem.chip, self.machine, ops, kept)
+        search = GroupSearch(
+            workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
+        )
+        least = floors.group()
+        lower = np.array([[least[name] for name in self.objectives]])
+        size = count_mappings(space, self.trees)
+        return FusedGroup(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
+
+    def _frames(self, workload: Workload, ops: Sequence[Op]) -> GroupSpace:
+        """The frames of a group; stages are shared with other groups."""
+        return frames(workload, self.machine, ops, self._laid.setdefault(workload.variant, Laid()))
+
+    def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes) -> FusedGroup:
+        """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
+        better. It starts from the results of the main search: its bound, and its mappings of admitted shapes."""
+        base = self.of(workload, kernels)
+        key = (base, shapes)
+        if key not in self._parts:
+            columns = [self.objectives.index(name) for name in self.goals]
+            fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
+            points, lower = base.points[:, columns], base.lower[:, columns]
+            search = restricted_search(base.search, shapes, self.goals)
+            part = FusedGroup(search, count_mappings(search.space, self.trees), lower, points[fitting])
+            part.choices = [base.choices[i] for i in fitting]
+            if base.exact:
+                part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
+            if not part.size:
+                part.exact, part.lower = True, lower[:0]
+            self._parts[key] = part
+        return self._parts[key]
+
+    def choice(
+        self, workload: Workload, kernels: Kernels, found: GroupMapping, tick: Callable[[], None] = lambda: None
+    ) -> GroupMapping:
+        """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`."""
+        group = self.of(workload, kernels)
+        own = self._frames(workload, group_ops(workload, kernels))
+        if group.search.costs.lean:
+            if id(found) not in self._fastest:
+                self._fastest[id(found)] = found, fastest(group.search, found, tick)
+            found = self._fastest[id(found)][1]
+        return renamed(found, group.search.space, own)
+
+
+def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:
+    """The tensors of a group that the outer memory holds: inputs from outside the group, and results for outside."""
+    ops = group_ops(workload, kernels)
+    inside = {op.name for op in ops}
+    made = {name for op in ops for name in op.outputs}
+    return tuple(
+        name
+        for name in dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
+        if name not in made or workload.leaves(name, inside)
+    )
+
+
+def restricted_search(search: GroupSearch, shapes: AdmittedShapes, objectives: tuple[str, ...]) -> GroupSearch:
+    """A new search restricted to some shapes."""
+    return search.narrowed(shapes.of(search.space), objectives)

@@ -1,0 +1,469 @@
+"""Solve a problem to proven optimality: partitions of the kernels into fused groups, with an exact search of each group."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from halley.answer import Status
+from halley.cost.checks import check_engines
+from halley.cost.evaluate import evaluate
+from halley.errors import Fault, Infeasible, InternalError
+from halley.ir.mapping import Hold, Node
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import OpKind, Workload
+from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
+from halley.mapping.bounds.incumbents import Frontier, Values
+from halley.mapping.bounds.progress import Interrupted, SearchCounter
+from halley.mapping.declared_space import LEFT_OUT, SPACE, TOO_MANY
+from halley.mapping.groups import FusedGroup, FusedGroups, restricted_search
+from halley.mapping.infeasible import tightest
+from halley.mapping.plans import Picks, Plans, best_sums
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Certificate, Clause, Point, Result, Solution
+from halley.mapping.solve.spare_buffers import with_spare_buffers
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import (
+    Breadth,
+    Kernels,
+    Partitions,
+    before,
+    every_partition,
+    group_ops,
+    in_order,
+    partitions,
+    spans,
+)
+from halley.rewrite.canonical import canonical
+from halley.rewrite.legality import faults as legality_faults
+from halley.workloads import variants
+
+Progress = Callable[[str, float], None]
+"""Called with a line of text and the fraction of the work that is done."""
+
+RELATIVE_ROUNDING = 1e-9
+"""Relative difference below which two values count as equal."""
+
+EARLY_CONTRACTIONS = 2
+"""Largest number of contractions in a group that is searched early."""
+
+INTERRUPTED = "interrupted"
+"""Reason for the end of a search after Ctrl-C."""
+
+SIMILAR_VALUE_RATIO = 1.1
+"""Plans with lower bounds within this ratio count as similar. It affects only the order of the search."""
+
+
+def optimise(problem: Problem, progress: Progress | None = None) -> Result:
+    """The best plan with its certificate, and the baselines in restricted spaces.
+
+    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
+    where no mapping of the space fits; BadInput where the chip lacks an engine or a memory that the ops need, or no baseline has
+    that name.
+    """
+    with _rare_collections():
+        return _Optimiser(problem, wanted(problem), progress).run()
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Less frequent garbage collection: a search makes millions of small objects with few cycles, and collecting after every few
+    hundred allocations would take a sixth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, before[1], before[2])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@dataclass(slots=True)
+class _Optimiser:
+    problem: Problem
+    baselines: tuple[Restriction, ...]
+    progress: Progress | None
+    started: float = field(default_factory=time.monotonic)
+    tally: SearchCounter = field(default_factory=SearchCounter)
+    groups: FusedGroups = field(init=False)
+    variants: tuple[Workload, ...] = field(init=False)
+    breadths: set[Breadth] = field(default_factory=set)
+    searched: set[str] = field(default_factory=set)
+    stopped: str = ""
+    planned: int = 1
+    finished: int = 0
+    _partitions: dict[str, Partitions] = field(default_factory=dict)
+    _plans: dict[str, list[Plans]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
+        self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
+        self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+        for workload in self.variants:
+            self._partitions[workload.variant], breadth = every_partition(workload)
+            self.breadths.add(breadth)
+
+    def run(self) -> Result:
+        self.tally.tick = self._tick
+        try:
+            self._search()
+            for restriction in self.baselines:
+                self._search_baseline(restriction)
+        except Interrupted as stop:
+            self.stopped = str(stop)
+            self._first_plans()
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+        self.tally.tick = _nothing
+        try:
+            return self._answer()
+        except KeyboardInterrupt:
+            if self.stopped == INTERRUPTED:
+                raise
+            self.stopped = INTERRUPTED
+            return self._answer()  # it is there, and need only be put together
+
+    def _answer(self) -> Result:
+        """The best of what is known, searched to the end or not."""
+        best = self._best(BEST)
+        if best is None:
+            raise self._infeasible()
+        found, absent = [], []
+        for restriction in self.baselines:
+            if not any(plans.size for plans in self._of(restriction)):
+                continue  # it has no mapping of such a workload
+            solution = self._best(restriction)
+            if solution is None:
+                absent.append(restriction.name)
+            else:
+                found.append(solution)
+                best = self._better(best, solution)
+        front = self._front() if self.problem.front else ()
+        return Result(self.problem, best, tuple(found), front, tuple(absent))
+
+    def _better(self, best: Solution, other: Solution) -> Solution:
+        """The best, or a baseline that is better than it: there can be one within the gap that is allowed, or after a stop."""
+        value = other.certificate.value
+        if value >= best.certificate.value:
+            return best
+        certificate = replace(best.certificate, value=value, bound=min(best.certificate.bound, value))
+        status = Status.OPTIMAL if certificate.gap <= self.problem.gap else best.status
+        return replace(other, name=best.name, certificate=certificate, status=status)
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What groups are searched for."""
+        return ("time", "energy") if self.problem.front else self.goals
+
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """What the plan's objective depends on."""
+        return ("time", "energy") if self.problem.objective is Objective.EDP else (self.problem.objective.value,)
+
+    @property
+    def gap(self) -> float:
+        """The gap that is allowed in single groups."""
+        return self.problem.gap if len(self.objectives) == 1 else 0.0
+
+    def _tick(self) -> None:
+        limit = self.problem.time_limit
+        spent = time.monotonic() - self.started
+        if self.progress is not None:
+            self.progress(f"{self.tally.costed:,} mappings costed", self.finished / self.planned)
+        if limit is not None and spent > limit:
+            raise Interrupted(f"time limit of {limit:g} s")
+
+    def _hurry(self) -> None:
+        """What a search among plans of equal value does at a tick: it ends where the search did, or at its limit."""
+        if self.stopped:
+            raise Interrupted(self.stopped)
+        self._tick()
+
+    # --- plans ------------------------------------------------------------------------------------------------------
+
+    def _of(self, restriction: Restriction) -> list[Plans]:
+        """The plans of each variant that are admitted."""
+        if restriction.name not in self._plans:
+            self._plans[restriction.name] = [self._restricted(restriction, workload) for workload in self.variants]
+        return self._plans[restriction.name]
+
+    def _restricted(self, restriction: Restriction, workload: Workload) -> Plans:
+        every = self._partitions[workload.variant]
+        if restriction is BEST:
+            return Plans(workload, every, lambda kernels: self.groups.of(workload, kernels))
+
+        def part(kernels: Kernels) -> FusedGroup:
+            return self.groups.part(workload, kernels, restriction.shapes(group_ops(workload, kernels)))
+
+        fused = partial(spans, workload) if restriction.fused else None
+        admitted = every.restricted(partial(restriction.admits, workload), fused)
+        return Plans(workload, admitted, part)
+
+    def _width(self, restriction: Restriction) -> int:
+        return len(self.objectives if restriction is BEST else self.goals)
+
+    def _value(self, points: Values) -> Values:
+        """The objective of rows of sums over groups."""
+        if self.problem.objective is Objective.EDP:
+            return np.asarray(points.prod(axis=1))
+        names = self.objectives if points.shape[1] == len(self.objectives) else self.goals
+        return np.asarray(points[:, names.index(self.problem.objective.value)])
+
+    # --- the best ---------------------------------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Every group of every partition, as far as it can matter to the best."""
+        places: dict[FusedGroup, list[tuple[Plans, Kernels]]] = {}
+        for plans in self._of(BEST):
+            for kernels in plans.partitions.groups:
+                places.setdefault(plans.group(kernels), []).append((plans, kernels))
+        self.planned = len(places) + len(self.baselines)
+        self._first_values()
+        found, left = self._found(), dict(places)
+        while True:
+            beside = self._beside(left)
+            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
+            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
+            self.finished = len(places) - len(left)
+            if not left:
+                break
+            group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
+            del left[group]
+            group.run(self._incumbents(places[group], found, beside[group]))
+            found = self._found()
+        self.searched.add(BEST.name)
+
+    def _next(self, left: Mapping[FusedGroup, tuple[Plans, Kernels, Values]]) -> FusedGroup:
+        """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
+        value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
+        what a group with many contractions is tried against should be good already: its shapes are by far the most."""
+        turns: dict[FusedGroup, tuple[int, float]] = {}
+        for group, (plans, kernels, least) in left.items():
+            contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
+            turns[group] = max(contractions, EARLY_CONTRACTIONS), float(self._value(least).min())
+        few, promise = min(turns.values())
+        near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
+        return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
+
+    def _first_values(self) -> None:
+        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
+        for plans in self._of(BEST):
+            covered: list[Kernels] = []
+            for kernels in reversed(plans.partitions.groups):
+                inside = any(not kernels & ~other for other in covered)
+                group = plans.group(kernels)
+                if group.size and not group.choices and (not inside or kernels.bit_count() == 1):
+                    covered.append(kernels)
+                    group.dive()
+
+    def _found(self) -> Frontier:
+        """What whole plans reach by now, in any variant."""
+        found = Frontier(len(self.objectives), self.gap)
+        for plans in self._of(BEST):
+            for point in plans.reached(found.width)[0]:
+                found.add(point, None)
+        return found
+
+    def _beside(self, places: Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]) -> dict[FusedGroup, Values]:
+        """For each place of each group, the least of each objective that the rest of a plan with it takes."""
+        least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
+        return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
+
+    def _incumbents(self, places: Sequence[tuple[Plans, Kernels]], found: Frontier, beside: Values) -> Values:
+        """What a group must beat to matter: what its kernels reach in smaller groups; and where it is all of the workload, or
+        there is one objective, what whole plans reach, less the least that the rest of them takes."""
+        plans, kernels = places[0]  # at other places it has the same smaller groups, by other names
+        smaller = [other for other in plans.partitions.groups if not other & ~kernels and other != kernels]
+        cuts = partitions(before(plans.workload), smaller, inside=kernels)
+        incumbents = best_sums(cuts, lambda part: plans.group(part).points, found.width)[0]
+        if found.width == 1 or not beside.any():
+            incumbents = np.vstack([incumbents, _left_for(found.points, beside.min(axis=0))])
+        return incumbents
+
+    # --- baselines --------------------------------------------------------------------------------------------------
+
+    def _search_baseline(self, restriction: Restriction) -> None:
+        """Search groups of a baseline, those of the most promising plan first, until no plan can beat the best."""
+        width = self._width(restriction)
+        while True:
+            value = min(self._value(plans.reached(width)[0]).min(initial=np.inf) for plans in self._of(restriction))
+            bound, plans, picks = self._most_promising(restriction)
+            if plans is None or bound * (1 + self.gap) >= value * (1 - RELATIVE_ROUNDING):
+                break
+            self.tally.tick()
+            group = next(group for kernels, _ in picks if not (group := plans.group(kernels)).exact)
+            group.search = restricted_search(
+                group.search, AdmittedShapes.EVERY, self.goals
+            )  # what was dropped before may matter now
+            for point, choice in zip(group.points, group.choices, strict=True):
+                group.search.found.add(point, choice)
+            group.run(self._threshold(restriction, group, value))
+        self.searched.add(restriction.name)
+        self.finished += 1
+
+    def _most_promising(self, restriction: Restriction) -> tuple[float, Plans | None, Picks]:
+        """The plans with the least bound, and the groups behind it."""
+        best: tuple[float, Plans | None, Picks] = (np.inf, None, ())
+        for plans in self._of(restriction):
+            rows, picks = plans.lower(self._width(restriction))
+            if len(rows) and self._value(rows).min() < best[0]:
+                row = int(self._value(rows).argmin())
+                best = (float(self._value(rows)[row]), plans, picks[row])
+        return best
+
+    def _threshold(self, restriction: Restriction, group: FusedGroup, value: float) -> Values:
+        """With one objective, the value of a group from which on no plan with it beats the best one of the baseline."""
+        if len(self.goals) > 1 or not np.isfinite(value):
+            return np.empty((0, len(self.goals)))
+        rest = [
+            least
+            for plans in self._of(restriction)
+            for kernels, least in plans.least_beside().items()
+            if plans.group(kernels) is group
+        ]
+        return _left_for(np.array([[value]]), np.min(rest, axis=0))
+
+    def _first_plans(self) -> None:
+        """After the time limit, a quick plan for each baseline that has none."""
+        self.tally.tick = _nothing
+        with suppress(KeyboardInterrupt):
+            for restriction in self.baselines:
+                if not any(plans.reached(self._width(restriction))[1] for plans in self._of(restriction)):
+                    any(self._first_plan(plans, self._width(restriction)) for plans in self._of(restriction))
+
+    def _first_plan(self, plans: Plans, width: int) -> bool:
+        """A quick plan of the partition with the least bound; without the groups for which no mapping is found."""
+        left = plans
+        while picks := left.lower(width)[1]:
+            for kernels, _ in picks[0]:
+                if not plans.group(kernels).choices:
+                    plans.group(kernels).dive()
+            if all(plans.group(kernels).choices for kernels, _ in picks[0]):
+                return True
+            tried = dict(picks[0])
+            able = {kernels for kernels in left.partitions.groups if kernels not in tried or plans.group(kernels).choices}
+            left = replace(left, partitions=left.partitions.restricted(able.__contains__))
+        return False
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _best(self, restriction: Restriction) -> Solution | None:
+        best: tuple[float, Plans, Picks] | None = None
+        size, bound = 0, np.inf
+        for plans in self._of(restriction):
+            size += plans.size
+            bound = min(bound, self._value(plans.lower(self._width(restriction))[0]).min(initial=np.inf) / (1 + self.gap))
+            points, picks = plans.reached(self._width(restriction))
+            values = self._value(points)
+            if picks and (best is None or values.min() < best[0]):
+                best = (float(values.min()), plans, picks[int(values.argmin())])
+        return None if best is None else self._solution(restriction, *best, size, bound)
+
+    def _choices(self, plans: Plans, picks: Picks) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping."""
+        found = dict(plans.choices(picks))
+        order = in_order(before(plans.workload), tuple(found))
+        return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry) for kernels in order}
+
+    def _plan(self, workload: Workload, choices: Mapping[Kernels, GroupMapping]) -> Node:
+        owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}
+        handed = []
+        for name in workload.tensors:
+            maker = workload.producer(name)
+            readers = {owner[op.name] for op in workload.consumers(name)}
+            if maker is None or name in workload.outputs or readers - {owner[maker.name]}:
+                handed.append(name)
+        trees = [choice.tree() for choice in choices.values()]
+        body = trees[0] if len(trees) == 1 else Steps(tuple(trees))
+        outer = hierarchy(self.problem.chip).outer
+        return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
+
+    def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int, bound: float) -> Solution:
+        workload, choices = plans.workload, self._choices(plans, picks)
+        plan = self._plan(workload, choices)
+        estimate = evaluate(workload, self.problem.chip, plan)
+        reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
+        if abs(reached - value) > RELATIVE_ROUNDING * abs(value):
+            raise InternalError(
+                Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report")
+            )
+        plan, estimate = with_spare_buffers(workload, self.problem.chip, plan, estimate)
+        faults = legality_faults(plan, workload, self.problem.chip)
+        if faults:
+            raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
+        certificate = self._certificate(restriction, reached, size, bound)
+        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.searched
+        status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
+        names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
+        shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
+        return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
+
+    def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> Certificate:
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached
+        number = sum(plans.partitions.count for plans in self._of(restriction))
+        return Certificate(
+            space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
+            left_out=(*LEFT_OUT, *(clause for breadth, clause in TOO_MANY.items() if breadth in self.breadths)),
+            size=size,
+            method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
+            f"{number:,} partitions of the kernels into fused groups",
+            objective=self.problem.objective.value,
+            bound=min(bound, reached) if stopped else reached / (1 + self.gap),
+            value=reached,
+            costed=self.tally.costed,
+            bounds=self.tally.bounds,
+            seconds=time.monotonic() - self.started,
+            closed=f"stopped early: {self.stopped}"
+            if stopped
+            else "every remaining part of the space has a bound no better than the value",
+        )
+
+    def _front(self) -> tuple[Point, ...]:
+        """The time-energy front over all variants and partitions."""
+        frontier = Frontier(2)
+        for plans in self._of(BEST):
+            for point, picks in zip(*plans.reached(2), strict=True):
+                frontier.add(point, (plans, picks))
+        order = np.argsort(frontier.points[:, 0])
+        points: list[Point] = []
+        for index in order:
+            plans, picks = frontier.payloads[int(index)]
+            time_, energy = (float(v) for v in frontier.points[int(index)])
+            if points and energy > points[-1].energy * (1 - RELATIVE_ROUNDING):
+                continue  # equal but for rounding
+            if points and points[-1].time >= time_ * (1 - RELATIVE_ROUNDING):
+                points.pop()  # as fast but for rounding, and takes more energy
+            points.append(Point(time_, energy, self._plan(plans.workload, self._choices(plans, picks))))
+        return tuple(points)
+
+    def _infeasible(self) -> Exception:
+        where = f"{self.problem.workload.name} on {self.problem.chip.name}"
+        if self.stopped:
+            return Infeasible(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
+        return Infeasible(tightest(self.problem, self.variants, where))
+
+
+def _left_for(plans: Values, rest: Values) -> Values:
+    """What a group may take at most so that plans are no worse than these: the plans themselves must not fall to rounding."""
+    return plans * (1 + RELATIVE_ROUNDING) - rest
+
+
+def _nothing() -> None:
+    """What a search does at a tick that nothing may stop."""
+
+
+def objective_value(objective: Objective, time_: float, energy: float) -> float:
+    """The value of the objective: [s], [J] or [Js]."""
+    match objective:
+        case Objective.TIME:
+            return time_
+        case Objective.ENERGY:
+            return energy
+        case Objective.EDP:
+            return time_ * energy

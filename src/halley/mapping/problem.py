@@ -1,0 +1,72 @@
+"""A search problem: a workload on a chip, an objective, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.hardware import Chip
+from halley.ir.workload import Workload
+
+
+class Objective(StrEnum):
+    """The objective to minimise. `EDP` is the energy-delay product [Js]."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    EDP = "edp"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A workload (the search also tries its other variants unless ``fixed_variant``), a chip, an objective, limits.
+
+    ``gap``: relative gap, for the objectives time and energy: the search ends when the answer is proven to be within it (0.01:
+    one per cent). ``time_limit`` [s] stops the search with the best so far. ``baselines``: True for all that apply, False for
+    none, or their names (`halley.mapping.baselines.BASELINES`). ``front``: also compute the time-energy front. The objective may
+    be given by its name.
+
+    Raises BadInput with all faults.
+
+    >>> from halley import build, load_chip
+    >>> Problem(build("gemm", {"m": 64, "n": 64, "k": 64}), load_chip("edge"), "energy").objective
+    <Objective.ENERGY: 'energy'>
+    """
+
+    workload: Workload
+    chip: Chip
+    objective: Objective = Objective.TIME
+    _: KW_ONLY
+    gap: float = 0.0
+    time_limit: float | None = None
+    baselines: bool | tuple[str, ...] = True
+    front: bool = False
+    fixed_variant: bool = False
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not isinstance(self.workload, Workload):
+            faults.append(Fault("problem, workload", "a Workload", repr(self.workload), "make one with halley.build"))
+        if not isinstance(self.chip, Chip):
+            faults.append(Fault("problem, chip", "a Chip", repr(self.chip), "load one with halley.load_chip"))
+        faults += [*objective_faults("problem, objective", self.objective), *gap_faults("problem, gap", self.gap, repr(self.gap))]
+        if self.time_limit is not None and not self.time_limit >= 0:
+            faults.append(Fault("problem, time_limit", "seconds, at least 0", repr(self.time_limit)))
+        if faults:
+            raise BadInput(faults)
+        object.__setattr__(self, "objective", Objective(self.objective))
+
+
+def objective_faults(where: str, word: str) -> Iterator[Fault]:
+    """Faults of an objective's name."""
+    words = [item.value for item in Objective]
+    if word not in words:
+        yield Fault(where, "time, energy or edp", repr(word), did_you_mean(word, words))
+
+
+def gap_faults(where: str, gap: float, written: str) -> Iterator[Fault]:
+    """Faults of a relative gap; ``written``: its text in the input."""
+    if not 0 <= gap < 1:
+        yield Fault(where, "a number from 0 to below 1", written, "write 0.01 for one per cent")

@@ -1,0 +1,1 @@
+"""Exact search in a group of fused ops."""

@@ -1,0 +1,234 @@
+"""Cost outside the stages: rounds, ramps, traffic and footprint of a frame's own Holds and loops, for overlapped stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.cost.estimate import Estimate, Resource
+from halley.cost.evaluate import evaluate
+from halley.cost.events import Event, Path
+from halley.cost.footprint import footprint
+from halley.cost.movement import Body
+from halley.cost.program import Array
+from halley.cost.resources import Resources, energy_of
+from halley.cost.window import counter_of
+from halley.formulas.numbers import Number
+from halley.formulas.timing import total
+from halley.ir.mapping import Hold, Node, walk
+from halley.ir.mapping import Sequence as Steps
+from halley.mapping.bounds.chain_sets import starts
+from halley.mapping.bounds.incumbents import Flags
+from halley.mapping.space.frame_sets import Frame
+
+if TYPE_CHECKING:
+    from halley.mapping.solve.group_search import GroupSearch
+
+
+@dataclass(frozen=True, slots=True)
+class BufferVisits:
+    """Tensors that share a buffer: for each combination of the shared tile sizes, the sum of their fill and drain times
+    (``moving`` [s]) and the number of ``buffers``; the ``first`` and the ``last`` child that accesses them."""
+
+    moving: Array
+    buffers: Array
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideCost:
+    """Cost outside the stages, for each combination of the shared tile sizes: number of rounds (``entries``) and of ``phases``;
+    ``ramps`` [s] of the Holds around the stages, and for resources that are busy in the ramps, their waits at the ``ends`` of the
+    rounds [s] instead; transfers of Holds with one buffer outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s]
+    of each resource by Holds inside the phases, and by those ``beside`` them; the ``visits`` of Holds inside; the ``room``
+    (bytes) in each memory that may overflow (memories x combinations). ``counted`` [B]: the part of ``room`` that a stage's own
+    footprint already contains, as that is computed with sequential stages."""
+
+    entries: Array
+    phases: Array
+    ramps: Array
+    ends: Mapping[Resource, Array]
+    serial: Array
+    energy: Array
+    busy: Mapping[Resource, Array]
+    beside: Mapping[Resource, Array]
+    visits: Sequence[BufferVisits]
+    room: Array
+    counted: Array
+
+
+def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
+    """The cost of a frame outside its stages. It does not depend on the shapes of the stages, as Holds depend only on which
+    tensors the stages access. Holds around partitions of an axis are outside the clusters, so it is the same for all
+    partitions."""
+    if frame.shares is None:
+        return _found(search, frame)
+    key = frame.cut, frame.shares.axis
+    if key not in search.outside_costs:
+        search.outside_costs[key] = _found(search, frame)
+    return search.outside_costs[key]
+
+
+def rounds(search: GroupSearch, frame: Frame) -> Array:
+    """Number of runs of a frame's stages, for each combination of the shared tile sizes."""
+    symbols, stages = search.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
+    tree = search.around(frame.in_turn(symbols, stages))
+    path = next(path for path, node in walk(tree) if node is stages[0])
+    entries = evaluate(search.workload, search.chip, tree, sums=search.trees.sums(search.workload)).nodes[path].entries
+    trees, rows = search.trees.of(frame.shared, ()), search.costs.combinations(frame)
+    return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
+
+
+def holds_fit(search: GroupSearch, frame: Frame) -> Flags:
+    """For which combinations of the shared tile sizes a frame's own Holds fit. Holds of a finer cut need at least as many bytes,
+    as a handed-over tensor has one buffer per child on its path."""
+    room = _room(search, frame, frame.tree(_shared_sizes(search, frame), frame.users()))
+    capacities = [search.chip.memory(name).capacity for name in search.costs.limited]
+    return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
+
+
+def _room(search: GroupSearch, frame: Frame, tree: Node) -> Array:
+    """The footprint [B] of a group's tree on its shared sizes (memories with a limit x combinations)."""
+    counter, rows = counter_of(search.workload, search.chip), search.costs.combinations(frame)
+    used = footprint(counter, search.around(tree), Body(counter))
+    every = [np.broadcast_to(np.asarray(used.get(name, 0), dtype=np.float64), (rows,)) for name in search.costs.limited]
+    return np.reshape(every, (-1, rows))
+
+
+def _found(search: GroupSearch, frame: Frame) -> OutsideCost:
+    sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
+    shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
+    sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
+    made = [shape.build(sizes) for shape in shapes]
+    tree = search.around(frame.tree(sizes, made))
+    estimate = evaluate(search.workload, search.chip, tree, times=search.costs.timed, held=Steps(()))
+
+    def each(value: Number) -> Array:
+        return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
+
+    nodes = dict(walk(tree))
+    path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
+    outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
+    parts = _with_kept if frame.kept else _by_phases
+    ramps, ends, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
+    return OutsideCost(
+        entries=each(estimate.nodes[path].entries),
+        phases=each(_phases(nodes, estimate, path)),
+        ramps=each(ramps),
+        ends={name: each(time) for name, time in ends.items()},
+        serial=each(serial),
+        energy=each(total(energy_of(search.chip, event)[1] for event in outside)),
+        busy={name: each(time) for name, time in busy.items()},
+        beside={name: each(time) for name, time in beside.items()},
+        visits=[
+            replace(own, moving=each(own.moving), buffers=each(own.buffers))
+            for own in _visits(search, frame, nodes, estimate, path)
+        ],
+        room=_room(search, frame, frame.tree(sizes, frame.users())),
+        counted=_room(search, frame, frame.in_turn(sizes, frame.users())),
+    )
+
+
+def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
+    """The shared sizes of each combination, by slot."""
+    shared = search.costs.searched_slots(frame.shared)
+    trees = search.trees.of(shared, ())
+    sizes: dict[str, Number] = dict(search.costs.fixed_sizes(frame.shared))
+    for dim, nodes in starts(trees, shared, search.costs.combinations(frame)).items():
+        sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
+    return sizes
+
+
+Parts = tuple[Number, dict[Resource, Number], Number, dict[Resource, Number], dict[Resource, Number]]
+"""Ramps, ends, serial, busy and beside of an `OutsideCost`."""
+
+
+def _visits(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path
+) -> Iterator[BufferVisits]:
+    """The visits of the Holds in the phase of the rounds, of as many as there are buffers at once."""
+    phase = next((at + 1 for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), 0)
+    ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
+    touched = [{name for op in own for name in (*op.inputs, *op.outputs, op.scaled_by)} for own in ops]
+    for at in range(phase, len(path)):
+        hold = nodes[path[:at]]
+        if not isinstance(hold, Hold):
+            continue
+        for group, moving in estimate.nodes[path[:at]].moving:
+            users = [child for child, names in enumerate(touched) if names.intersection(group)]
+            if users:  # with one buffer, transfers are before and after all that is inside
+                several = np.asarray(hold.buffers) > 1
+                yield BufferVisits(np.where(several, moving, -np.inf), np.maximum(hold.buffers, 1), users[0], users[-1])
+
+
+def _by_phases(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
+) -> Parts:
+    """Of a frame whose rounds are the phases, or lie in phases with what follows them."""
+    first = path[:1]
+    own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
+    phase, whole = estimate.nodes[own], estimate.nodes[first]
+    ramps: Number = phase.entries * (phase.filling + phase.ramp_down)
+    ends = {name: phase.entries * time for name, time in phase.ends.items()}
+    serial: Number = 0.0
+    if own != first:
+        outside_cost = whole.filling + whole.ramp_down
+        ramps, ends = ramps + outside_cost, {name: time + outside_cost for name, time in ends.items()}
+        serial = whole.work - estimate.nodes[own[:-1]].work
+    return ramps, ends, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
+
+
+def _with_kept(
+    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
+) -> Parts:
+    """Of a frame that keeps tensors around the loop around its stages. With two buffers what comes and goes there does so beside
+    the stages, in one phase with them; with one before and after them, and what is inside is a phase of its own, with ramps of
+    its own."""
+    at = next(at for at in range(1, len(path)) if _keeps(nodes[path[:at]], frame))
+    whole, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
+    hold = nodes[path[:at]]
+    assert isinstance(hold, Hold)
+    single = np.asarray(hold.buffers) == 1
+    ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole)]
+    ends = {
+        name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, whole)))
+        for name in (*inner.ends, *whole.ends)
+    }
+    busy, kept = _busy(search, outside, at + 1, len(path)), _busy(search, outside, 0, at + 1)
+    for resource, time in kept.items():
+        busy[resource] = busy.get(resource, 0.0) + np.where(single, 0.0, time)
+    serial = np.where(single, whole.work - inner.time, 0.0)
+    beside: dict[Resource, Number] = {resource: np.where(single, time, 0.0) for resource, time in kept.items()}
+    return np.where(single, *ramps), ends, serial, busy, beside
+
+
+def _keeps(node: Node, frame: Frame) -> bool:
+    return isinstance(node, Hold) and node.names == tuple(name for name, _ in frame.kept)
+
+
+def _around_all(nodes: Mapping[Path, Node], made: Sequence[Node]) -> Path:
+    """The innermost node around some others."""
+    paths = [path for path, node in nodes.items() if any(node is own for own in made)]
+    return tuple(steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, zip(*paths, strict=False)))
+
+
+def _phases(nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Number:
+    """How often the phase of the rounds at a path is entered: a Hold with one buffer makes a phase of what is inside."""
+    result: Number = 1
+    for at in range(1, len(path) + 1):
+        outer = nodes[path[: at - 1]]
+        if isinstance(outer, Steps):
+            result = estimate.nodes[path[:at]].entries
+        elif isinstance(outer, Hold):
+            result = np.where(np.asarray(outer.buffers) == 1, estimate.nodes[path[:at]].entries, result)
+    return result
+
+
+def _busy(search: GroupSearch, events: Sequence[Event], first: int, stop: int) -> dict[Resource, Number]:
+    """What the events of nodes at these depths keep each resource busy for."""
+    return Resources(search.chip).busy(event for event in events if first <= len(event.path) < stop)

@@ -1,0 +1,400 @@
+"""Exact search of overlapped stages, which work on different tiles in rounds (docs/model.md, "Rounds").
+
+Times of sequential stages add up, so each stage is searched separately. For overlapped stages the time is that of the busiest
+child or shared resource, and all hold their tiles at the same time. A *state* of some stages has the energy, the time of each
+child, the busy time of each shared resource, and the footprint in each memory by child. Resources in the clusters are not shared
+by children on separate partitions of the clusters: the time of the child includes them. A stage that runs after all rounds has
+its own time and footprint. States of disjoint stages are combined (sums; maxima of footprints in one child), and the cost of a
+plan is monotonic in every component. So a state of lower bounds gives a lower bound of its plans, and a partial plan is dominated
+by another one whose state is no larger in every component. An array of states has one column per state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halley.cost.estimate import Estimate, Resource
+from halley.cost.program import Array, Indices
+from halley.cost.resources import depth_of, shared_engines
+from halley.errors import Fault, InternalError
+from halley.formulas.timing import contended_time, in_flight_time, total, waiting_time
+from halley.ir.hardware import Chip
+from halley.mapping.bounds.chain_sets import starts
+from halley.mapping.bounds.incumbents import Flags, Values
+from halley.mapping.bounds.shapes import Compiled, least_of_buffers
+from halley.mapping.bounds.tighten import least_time
+from halley.mapping.solve.fixed_shared_tiles import FixedTileSearch
+from halley.mapping.solve.outside_stages import outside_cost
+from halley.mapping.solve.stage_fronts import Pick
+from halley.mapping.space.frame_sets import Frame
+from halley.mapping.space.stages import Skeleton
+from halley.mapping.space.tile_chains import ChainTree
+
+if TYPE_CHECKING:
+    from halley.mapping.solve.group_search import GroupSearch
+
+MEMBERS_WITHOUT_TIGHTENING = 8
+"""Up to this number of members of an axis, bound tightening is not worth a search, as few frames use its result."""
+
+
+MIN_TIME = 1e-30
+"""Smallest time [s] in divisions, to avoid division by zero."""
+
+
+def fits(chip: Chip, estimate: Estimate) -> bool:
+    """Whether every memory holds its footprint."""
+    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
+
+
+def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
+    """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``in_turn``): its
+    time in a child is the same. With static power the energy is 0, as the costs contain leakage over a time that other stages may
+    hide."""
+    found: list[Values] = []
+    for costs in in_turn:
+        values: Values = np.zeros((*costs.shape[:2], 2))
+        for place, name in enumerate(("time", "energy")):
+            if name in search.objectives and not (name == "energy" and search.chip.static_power):
+                values[..., place] = costs[..., search.objectives.index(name)]
+        found.append(values)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A compiled shape of a stage: lower bounds of its time, its energy without leakage, the busy time of each resource and the
+    footprint of each memory that may overflow (rows in this order); the time of single mappings (``exact``). ``starts``: the sets
+    of all tiles, one for each combination of the shared sizes, whose bounds `at_least` caches; ``times``: tightened least times
+    by combination."""
+
+    skeleton: Skeleton
+    costs: Compiled
+    trees: Mapping[str, ChainTree]
+    resources: tuple[Resource, ...]
+    starts: Mapping[str, Indices]
+    exact: Callable[[], Compiled]
+    times: dict[int, float] = field(default_factory=dict)
+    _least: dict[int, Array] = field(default_factory=dict)
+
+    def at_least(self, rows: Indices) -> Array:
+        """Bounds for some combinations of the shared sizes, cached: frames with the same shape need different combinations."""
+        new = np.array([row for row in rows.tolist() if row not in self._least], dtype=np.int64)
+        if len(new):
+            nodes = {dim: own[new] for dim, own in self.starts.items()}
+            self._least.update(zip(new.tolist(), least_of_buffers(self.costs, self.trees, nodes, len(new)), strict=True))
+        return np.stack([self._least[row] for row in rows.tolist()], axis=1)
+
+    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
+        """Bounds of sets, a column each; exact for single mappings."""
+        found = self.costs(nodes, rows).T
+        alone = np.ones(rows, dtype=bool)
+        for dim, tree in self.trees.items():
+            alone &= tree.size[nodes[dim]] == 1
+        if alone.any():
+            times = self.exact()({dim: own[alone] for dim, own in nodes.items()}, int(alone.sum()))
+            found[0, alone] = np.maximum(found[0, alone], times[:, 0])
+        return found
+
+
+class Rounds:
+    """The search of one frame with overlapped stages, for ``search``, whose frontier it works on."""
+
+    def __init__(self, search: GroupSearch, frame: Frame, alone: Sequence[Values]) -> None:
+        """``alone``: of each stage, least time and energy but for what leaks (shapes x combinations x both)."""
+        self.search, self.frame = search, frame
+        self.chip = search.chip
+        self.memories = search.costs.limited
+        self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
+        self.child_of = {stage: at for at, child in enumerate((*frame.children, frame.last)) for stage in child}
+        self.shared = search.costs.searched_slots(frame.shared)
+        self.rows = search.costs.combinations(frame)
+        self.left = np.empty(0, dtype=np.int64)
+        if not self.rows or not all(stage.skeletons for stage in frame.stages):
+            return
+        if self.search.found.pruned(self._least(alone)).all():
+            return
+        self.around = outside_cost(search, frame)
+        self.left = self._worthwhile()
+        if not len(self.left):
+            return
+        inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
+        ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
+        self.contended = {} if frame.shares else shared_engines(self.chip, ops)
+        self.apart = [self.chip.depth(name) >= inside for name in self.memories]
+        self._lay_out((), ())
+        self.parts = self._promising(alone)
+        if not len(self.left):
+            return
+        users: dict[Resource, set[int]] = {}
+        for stage, parts in enumerate(self.parts):
+            for resource in (resource for part in parts for resource in part.resources):
+                users.setdefault(resource, set()).add(self.child_of[stage])
+        shared = self.around.busy.keys() | self.around.beside.keys()
+        self._lay_out(
+            (r for r, own in users.items() if depth_of(self.chip, r) < inside and (r in shared or len(own - {self.after}) > 1)),
+            (resource for resource in self.around.beside if self.after in users.get(resource, ())),
+        )
+        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+
+    def _least(self, alone: Sequence[Values]) -> Values:
+        """First lower bounds of the objectives for each combination of shared sizes: the longest child, and the stages after the
+        rounds."""
+        least = [own.min(axis=0) for own in alone]
+        times = np.zeros((self.after + 1, self.rows))
+        for stage, own in enumerate(least):
+            times[self.child_of[stage]] += own[:, 0]
+        time = times[:-1].max(axis=0) + times[-1]
+        costs = {"time": time, "energy": total(own[:, 1] for own in least) + self.chip.static_power * time}
+        return np.stack([costs[name] for name in self.search.objectives], axis=1)
+
+    def _worthwhile(self) -> Indices:
+        """The combinations of shared sizes that may be better than other frames. On all clusters, these have several rounds per
+        phase: in a single round no stage overlaps another, so sequential stages of the same shapes are as fast with no larger
+        footprint. On partitions, stages may have shapes that sequential stages do not have."""
+        return np.flatnonzero(self.around.entries > (self.around.phases if self.frame.cut and not self.frame.shares else 0))
+
+    @property
+    def after(self) -> int:
+        """The index, among the children, of the stages after the rounds."""
+        return len(self.frame.children)
+
+    def _lay_out(self, resources: Iterable[Resource], later: Iterable[Resource]) -> None:
+        """The layout of a state: energy; times; busy times of ``resources`` in the rounds, then of those ``later``;
+        footprints."""
+        self.resources, self.later = tuple(resources), tuple(later)
+        children = self.after + bool(self.frame.last)
+        self.busy = slice(1 + children, 1 + children + len(self.resources))
+        self.adding = self.busy.stop + len(self.later)  # what of a state adds up
+        self.width = self.adding + children * len(self.memories)
+
+    def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
+        """The shapes of each stage that are not pruned, with the remaining combinations of shared sizes in ``left``: first by the
+        costs of each shape ``alone``, then by compiled bounds, stage by stage. Most frames are pruned before all shapes are
+        compiled."""
+        shapes = [list(stage.skeletons) for stage in self.frame.stages]
+        states = [self._from_costs(stage, costs) for stage, costs in enumerate(alone)]
+        parts: list[list[Vector]] = [[] for _ in shapes]
+        self._narrow(states, shapes)
+        for stage in sorted(range(len(shapes)), key=lambda stage: self._unknown(stage, shapes[stage])):
+            if not len(self.left):
+                break
+            parts[stage] = [self._vector(stage, skeleton) for skeleton in shapes[stage]]
+            states[stage] = np.stack([self._floor(stage, part) for part in parts[stage]], axis=1)
+            self._narrow(states, shapes)
+        kept = [{id(skeleton) for skeleton in own} for own in shapes]
+        return [[part for part in own if id(part.skeleton) in kept[at]] for at, own in enumerate(parts)]
+
+    def _narrow(self, states: list[Values], shapes: list[list[Skeleton]]) -> None:
+        """Prune shapes (and their ``states``: components x shapes x combinations) and combinations that cannot improve the
+        frontier with any shapes of the other stages."""
+        for stage, skeletons in enumerate(shapes):
+            least = [own[:, :, self.left].min(axis=1) for at, own in enumerate(states) if at != stage]
+            own = states[stage][:, :, self.left].reshape(self.width, -1)
+            joined = self.join(np.tile(self.together(least), len(skeletons)), own)
+            pruned = self.search.found.pruned(self.objectives(joined, np.tile(self.left, len(skeletons))))
+            possible = ~pruned.reshape(len(skeletons), -1)
+            self.left = self.left[possible.any(axis=0)]
+            if not len(self.left):
+                return
+            kept = np.flatnonzero(possible.any(axis=1))
+            states[stage], shapes[stage] = states[stage][:, kept], [skeletons[at] for at in kept]
+
+    def _from_costs(self, stage: int, costs: Values) -> Values:
+        """States (components x shapes x combinations) from the least costs of a stage's shapes, with footprints and resources
+        0."""
+        states: Values = np.zeros((self.width, *costs.shape[:2]))
+        states[1 + self.child_of[stage]], states[0] = costs[..., 0], costs[..., 1]
+        return states
+
+    # --- what is compiled ---------------------------------------------------------------------------------------------
+
+    def _unknown(self, stage: int, skeletons: Sequence[Skeleton]) -> int:
+        """Number of a stage's shapes that are not compiled yet."""
+        return sum(self.frame.known_by(stage, skeleton) not in self.search.vectors for skeleton in skeletons)
+
+    def _vector(self, index: int, skeleton: Skeleton) -> Vector:
+        """The compiled shape of a stage, shared by frames that differ only in what overlaps."""
+        known, key = self.search.vectors, self.frame.known_by(index, skeleton)
+        if key not in known:
+            known[key] = self._compile(index, skeleton)
+        return known[key]
+
+    def _compile(self, index: int, skeleton: Skeleton) -> Vector:
+        self.search.tally.tick()
+        estimate = self.search.costs.draft(self.frame, index, skeleton)
+        trees = self.search.trees.of(self.shared, self.search.costs.searched_slots(skeleton.slots))
+        energy = total(part for name, part in estimate.energy_by.items() if name != "static")
+        room = [estimate.footprint.get(name, 0) for name in self.memories]
+        outputs = [estimate.time, energy, *estimate.busy.values(), *room]
+        made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+
+        @cache
+        def exact() -> Compiled:
+            symbols = self.search.costs.symbols(self.frame, skeleton)
+            return self.search.trees.single([self.search.costs.estimate(self.frame, index, skeleton, symbols).time], trees)
+
+        return Vector(skeleton, made, trees, tuple(estimate.busy), starts(trees, self.shared, self.rows), exact)
+
+    # --- states -------------------------------------------------------------------------------------------------------
+
+    def _floor(self, stage: int, part: Vector) -> Values:
+        """The least states of a stage's shape, one for each combination of shared sizes; infinite where it is pruned."""
+        self.search.tally.bounds += len(self.left)
+        found: Values = np.full((self.width, self.rows), np.inf)
+        found[:, self.left] = self.state(stage, part, part.at_least(self.left), self.left)
+        return found
+
+    def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
+        """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
+        states: Values = np.zeros((self.width, values.shape[1]))
+        child, known = self.child_of[stage], dict(zip(part.resources, values[2:], strict=False))
+        states[0] = values[1]
+        states[1 + child] = values[0]
+        follows = child == self.after
+        resources, start = (self.later, self.busy.stop) if follows else (self.resources, self.busy.start)
+        for place, resource in enumerate(resources, start):
+            states[place] = known.get(resource, 0.0)
+        own, counted = self.adding + child * len(self.memories), self.around.room if follows else self.around.counted
+        room = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
+        if not self.frame.cut:  # stages in turn share no room: each fits or not, and what it leaves is of no use
+            room = np.where(room + self.around.room[:, at] > self.capacities[:, None], np.inf, 0.0)
+        states[own : own + len(self.memories)] = room
+        return states
+
+    def join(self, first: Values, second: Values) -> Values:
+        """The combined states; a single column is broadcast."""
+        result: Values = np.empty((self.width, max(first.shape[1], second.shape[1])))
+        np.add(first[: self.adding], second[: self.adding], out=result[: self.adding])
+        np.maximum(first[self.adding :], second[self.adding :], out=result[self.adding :])
+        return result
+
+    def objectives(self, states: Values, at: Indices) -> Values:
+        """Costs of plans with these states, a row each; infinite where they do not fit. ``at``: as for `state`."""
+        time = self._time(states, at) if self.search.costs.timed else 0.0
+        costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
+        result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
+        for place, capacity in enumerate(self.capacities):
+            room = states[self.adding + place :: len(self.memories)]
+            own, after = room[: self.after], room[self.after :].max(axis=0, initial=0.0)
+            used = np.maximum(own.max(axis=0) if self.apart[place] else own.sum(axis=0), after)
+            result[used + self.around.room[place, at] > capacity] = np.inf
+        return result
+
+    def _time(self, states: Values, at: Indices) -> Values:
+        """Least time of plans with these states: the busiest child or resource, pipeline fill and drain, and the stages after the
+        rounds. It is monotonic in every component: a larger component may shorten fill and drain, but by no more than its
+        increase, as every round has at least one entry per phase."""
+        outside_cost = self.around
+        children, after, busy = states[1 : 1 + self.after], states[1 + self.after : self.busy.start], states[self.busy]
+        work: dict[Resource, Values] = dict(zip(self.resources, busy, strict=True))
+        for resource, time in outside_cost.busy.items():
+            work[resource] = time[at] + work.get(resource, 0.0)
+        busiest = children.max(axis=0)
+        for engine, users in self.contended.items():
+            times = [np.maximum(children[child], MIN_TIME) for child in users]
+            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0)))
+        for resource in work.keys() - outside_cost.ends.keys():
+            busiest = np.maximum(busiest, work[resource])
+        waiting = outside_cost.phases[at] * waiting_time(children.sum(axis=0), busiest, outside_cost.entries[at])
+        result = busiest + waiting + outside_cost.ramps[at]
+        for resource in work.keys() & outside_cost.ends.keys():
+            result = np.maximum(result, work[resource] + outside_cost.ends[resource][at])
+        for visits in outside_cost.visits:
+            inside = children[visits.first : visits.last + 1].sum(axis=0)
+            result = np.maximum(result, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
+        result = result + after.sum(axis=0) + outside_cost.serial[at]
+        later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
+        for resource, time in outside_cost.beside.items():
+            result = np.maximum(result, time[at] + work.get(resource, 0.0) + later.get(resource, 0.0))
+        return np.asarray(result)
+
+    def total(self) -> Values:
+        """Lower bounds of the objectives for each combination of shared tile sizes."""
+        result: Values = np.full((self.rows, len(self.search.objectives)), np.inf)
+        if len(self.left):
+            result[self.left] = self.objectives(self.together(self.least_states(self.left)), self.left)
+        return result
+
+    # --- shared tile sizes fixed --------------------------------------------------------------------------------------
+
+    def solve(self, combination: int, quick: bool = False) -> None:
+        """Find the Pareto set of each stage, then the plans that improve the frontier. ``quick`` follows only the most promising
+        choice.
+
+        Most resources and memories limit no plan. So the dominance resources are refined lazily: at first, mappings of a stage
+        are compared only in time and energy, and in the limits that earlier frames needed. If a plan then costs more because of
+        an omitted limit, the search is repeated with that limit."""
+        at = np.array([combination])
+        if not quick and self._in_many():
+            self._tighten(at)
+        dominance_resources = self.search.dominance_resources[self.frame.shares is not None]
+        while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(dominance_resources)).run():
+            dominance_resources |= limits
+
+    def _hidden(self, dominance_resources: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
+        """The components of a state by the resource or memory that they belong to, without the dominance resources."""
+        found: dict[Hashable, list[int]] = {}
+        for place, resource in enumerate((*self.resources, *self.later), self.busy.start):
+            found.setdefault(resource, []).append(place)
+        for place, name in enumerate(self.memories, self.adding):
+            found[name] = [*range(place, self.width, len(self.memories))]
+        return {limit: parts for limit, parts in found.items() if limit not in dominance_resources}
+
+    def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
+        """Add a plan, given by the pick of each stage, with its exact cost to the frontier: at least ``expected``, as visits of
+        Holds outside all phases may take longer."""
+        tiles = self.search.costs.fixed_sizes(self.frame.shared)
+        for part, nodes in picks.values():
+            for tree, node in zip(part.trees.values(), nodes, strict=True):
+                tiles |= tree.sizes(int(node))
+            tiles |= self.search.costs.fixed_sizes(part.skeleton.slots)
+        values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
+        if (values < expected * (1 - 1e-9)).any():
+            got = f"{values} for {self.frame.name}"
+            raise InternalError(Fault("search", f"overlapped stages to cost at least {expected} together", got, "please report"))
+
+    def _in_many(self) -> bool:
+        """Whether a stage's shapes are in many frames, which differ in the partitions of the other stages."""
+        shares = self.frame.shares
+        return shares is not None and self.chip.axis(shares.level, shares.axis).size > MEMBERS_WITHOUT_TIGHTENING
+
+    def _tighten(self, at: Indices) -> None:
+        """Tighten the bounds of shapes that are not pruned to their least times, which are computed once for all frames with the
+        shapes; most of these frames are then pruned."""
+        for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
+            others = self.together([state for other, state in enumerate(self.least_states(at)) if other != stage])
+            for part, floor in zip(parts, floors, strict=True):
+                if not self.search.found.pruned(self.objectives(self.join(others, floor[:, at]), at))[0]:
+                    child, time = 1 + self.child_of[stage], self._least_time(part, at)
+                    floor[child, at] = np.maximum(floor[child, at], time if np.isfinite(time) else 0.0)
+
+    def _least_time(self, part: Vector, at: Indices) -> float:
+        """The least time of a shape with given shared sizes; the same in all frames with the shape."""
+        combination = int(at[0])
+        if combination not in part.times:
+            self.search.tally.tick()
+            start = starts(part.trees, self.shared, self.rows)
+            nodes = {dim: int(own[combination]) for dim, own in start.items()}
+            room = (self.capacities + self.around.counted[:, combination])[:, None]
+
+            def fits(found: Array) -> Flags:
+                return np.asarray((found[2 + len(part.resources) :] <= room).all(axis=0))
+
+            part.times[combination] = least_time(part.bounds, part.trees, nodes, fits)
+        return part.times[combination]
+
+    def least_states(self, at: Indices) -> list[Values]:
+        """For each stage the minimum over its shapes, for some combinations of shared sizes."""
+        return [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
+
+    def together(self, states: Sequence[Values]) -> Values:
+        """The combination of several states."""
+        result = states[0]
+        for state in states[1:]:
+            result = self.join(result, state)
+        return result

@@ -1,0 +1,1 @@
+"""The map space: shapes of trees, and tile sizes."""

@@ -1,0 +1,176 @@
+"""The frames of a group: an explicit list, and implicit sets of frames that are too many to enumerate.
+
+Stages that hand over through the shared buffer may run on partitions of an axis: with every cut of the stages into runs, and
+every partition of the members among the runs. Seven stages on forty members have millions of frames, which differ only in the
+numbers of members. An implicit set constructs frames on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from halley.ir.mapping import Compute, Node
+from halley.ir.mapping import Sequence as Steps
+from halley.mapping.space.compose import AxisPartition, Cut, compositions, cuts
+from halley.mapping.space.stages import GroupStage, Skeleton, Slot, Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """``wrap(tiles, nodes, cut, shares)`` puts one node per stage into the group's tree, with the stages one after the other or,
+    by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``behind``:
+    how many stages follow when all rounds of the others are over; ``kept``: what is held around a loop around the stages, and of
+    each of these the stages that touch it, which are in one child; ``shares``: clusters of each child of the cut, if these have
+    clusters of their own."""
+
+    name: str
+    shared: tuple[Slot, ...]
+    stages: tuple[GroupStage, ...]
+    wrap: Callable[[Tiles, Sequence[Node], Cut, AxisPartition | None], Node]
+    splits_reduction: bool
+    streamed: bool = False
+    behind: int = 0
+    kept: tuple[tuple[str, frozenset[int]], ...] = ()
+    cut: Cut = ()
+    shares: AxisPartition | None = None
+
+    def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
+        """The group's tree."""
+        return self.wrap(tiles, nodes, self.cut, self.shares)
+
+    def in_turn(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
+        """The group's tree with its stages one after the other."""
+        return self.wrap(tiles, nodes, (), None)
+
+    def users(self) -> list[Node]:
+        """The ops of each stage, as what uses the frame's Holds."""
+        return [Steps(tuple(Compute(op) for op in stage.ops)) for stage in self.stages]
+
+    def alone(self, stage: int, node: Node) -> Node:
+        """A stage's node on the clusters that it has."""
+        if self.shares is None:
+            return node
+        child = next(at for at, stages in enumerate(self.cut) if stage in stages)
+        return self.shares.of(child).place([node])
+
+    @property
+    def children(self) -> Cut:
+        """Stages by child of what runs inside the frame's loops: all in one, if these follow each other."""
+        return self.cut or (tuple(range(len(self.stages))),)
+
+    @property
+    def joint(self) -> bool:
+        """Whether what stages cost does not add up: they are at work at once, or something is brought in beside them."""
+        return bool(self.cut or self.kept)
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        """The stages that follow when all rounds are over."""
+        stages = len(self.stages)
+        return tuple(range(stages - self.behind, stages)) if self.cut else ()
+
+    def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
+        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds; and
+        the room on what is kept around them."""
+        return id(skeleton), self.cut if stage in self.last else (), self.kept
+
+    def overlapped(self) -> Iterator[Frame]:
+        """The same with stages at work on successive rounds, in every way."""
+        for cut in cuts(len(self.stages) - self.behind):
+            if all(any(users <= {*child} for child in cut) for _, users in self.kept):
+                yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
+
+
+def _text(cut: Cut) -> str:
+    return "|".join("+".join(map(str, child)) for child in cut)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImplicitFrames:
+    """An implicit set of frames: stages on partitions of the ``members`` of an axis, one frame for each cut and partition.
+
+    ``whole``: the frame with sequential stages on all clusters. ``lay_out(stage, members)``: a stage on a number of members of
+    the axis, shared by all frames that give it this number."""
+
+    level: str
+    axis: str
+    members: int
+    whole: Frame
+    lay_out: Callable[[int, int], GroupStage]
+    _made: dict[tuple[int, int], GroupStage] = field(default_factory=dict)
+
+    def stage(self, index: int, members: int) -> GroupStage:
+        """A stage on so many members of the axis, made once."""
+        if (index, members) not in self._made:
+            self._made[index, members] = self.lay_out(index, members)
+        return self._made[index, members]
+
+    def frame(self, cut: Cut, counts: tuple[int, ...]) -> Frame:
+        """The frame in which each child of a cut has so many members."""
+        stages = tuple(self.stage(index, count) for child, count in zip(cut, counts, strict=True) for index in child)
+        name = f"{self.whole.name}, stages {_text(cut)} on {'|'.join(map(str, counts))} of {self.axis}"
+        reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
+        shares = AxisPartition(self.level, self.axis, counts)
+        return replace(self.whole, name=name, stages=stages, splits_reduction=reduces, cut=cut, shares=shares)
+
+    def part(self, run: tuple[int, ...], members: int) -> Frame:
+        """What is known of all frames in which a run of stages has so many members: no others are at work here. The shapes of the
+        stages are those on all clusters."""
+        return replace(self.whole, cut=(run,), shares=AxisPartition(self.level, self.axis, (members,)))
+
+    def coarsest(self) -> Iterator[Frame]:
+        """The cuts of the stages into two runs, with shapes of the stages on all clusters."""
+        every = range(len(self.whole.stages))
+        for first in every[1:]:
+            cut = tuple(every[:first]), tuple(every[first:])
+            yield replace(self.whole, cut=cut, shares=AxisPartition(self.level, self.axis, (1, self.members - 1)))
+
+    def alone(self, index: int, members: int) -> Frame:
+        """What is known of all frames in which a stage is alone on so many members, with its own shapes."""
+        part, stage = self.part((index,), members), self.stage(index, members)
+        return replace(part, stages=(*part.stages[:index], stage, *part.stages[index + 1 :]))
+
+    def restricted(self, to: Callable[[GroupStage], GroupStage]) -> ImplicitFrames:
+        """The same with some of the shapes of each stage."""
+        return replace(self, lay_out=lambda index, members: to(self.stage(index, members)), _made={})
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Every frame whose stages all have a shape. There can be millions."""
+        for cut in cuts(len(self.whole.stages)):
+            for counts in compositions(self.members, len(cut)):
+                frame = self.frame(cut, counts)
+                if all(stage.skeletons for stage in frame.stages):
+                    yield frame
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSpace:
+    """The frames of a group: ``plain`` ones, on all clusters, and ``families``: implicit sets with stages on partitions of an
+    axis."""
+
+    plain: tuple[Frame, ...] = ()
+    families: tuple[ImplicitFrames, ...] = ()
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Every frame, made when its turn comes."""
+        yield from self.plain
+        for family in self.families:
+            yield from family
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The ops of the group: every frame has them all."""
+        some = (*self.plain, *(family.whole for family in self.families))[:1]
+        return tuple(op for frame in some for stage in frame.stages for op in stage.ops)
+
+    def counterpart(self, frame: Frame, other: GroupSpace) -> Frame:
+        """The frame that stands here where another one, or some of its shapes, stands in a space that is alike."""
+        if frame.shares is not None:
+            family = next(own for own in self.families if own.axis == frame.shares.axis)
+            return family.frame(frame.cut, frame.shares.counts)
+        at = next(at for at, its in enumerate(other.plain) if its.wrap is frame.wrap and its.cut == frame.cut)
+        return self.plain[at]

@@ -1,0 +1,89 @@
+"""Joins: the collectives that combine partial results where clusters split a reduced dim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from halley.cost.collective import exchange_rates
+from halley.ir.hardware import Axis, Topology
+from halley.ir.mapping import Collective, CollectiveKind
+from halley.ir.workload import Op, Workload, roles
+from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
+from halley.mapping.space.stages import Join, Split
+from halley.network.time.axis import able
+from halley.network.time.dominance import worthwhile
+
+
+def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays: bool) -> tuple[Join, ...]:
+    """Every way to join the sums of an op under a split.
+
+    None where another level than that of the results' memory splits them. A result that ``stays`` in the clusters is wanted by
+    all of them: an all-reduce. One that leaves does so from where it is made whole: a reduce-scatter, each axis over a dim of its
+    own; no way where the axes are more than the dims. A reduce to one member costs no less (a law in
+    `tests/laws/test_dominance.py`).
+    """
+    reduced = roles(workload, op).reduced
+    axes = [axis for dim in reduced for axis, name in zip(hierarchy.axes, split, strict=True) if name == dim]
+    if not axes:
+        return ((),)
+    if any(own.level != hierarchy.level_of_results for own in axes):
+        return ()
+    if stays:
+        return tuple(all_reduces(hierarchy, op.outputs, axes))
+    dims = _shards(workload, op)[: len(axes)]
+    if len(dims) < len(axes):
+        return ()
+    kind = CollectiveKind.REDUCE_SCATTER
+    return tuple(_join(hierarchy, kind, op.outputs, axes, names, dims) for names in _algorithms(hierarchy, kind, axes))
+
+
+def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[LevelAxis]) -> Iterator[Join]:
+    """Every way to make tensors whole on all members of some axes. Each axis moves all of them, so that of axes that are alike it
+    does not matter which one has which algorithm; no axis: one way, without a collective."""
+    if any(own.level != hierarchy.level_of_results for own in axes):
+        return
+    kind, seen = CollectiveKind.ALL_REDUCE, set()
+    for names in _algorithms(hierarchy, kind, axes):
+        told = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))
+        if told not in seen:
+            seen.add(told)
+            yield _join(hierarchy, kind, tensors, axes, names, ("",) * len(axes))
+
+
+def _algorithms(hierarchy: Hierarchy, kind: CollectiveKind, axes: Sequence[LevelAxis]) -> Iterator[tuple[str, ...]]:
+    """An algorithm for each axis, in every way; those that another one outdoes are not among them. None where an axis has no
+    links."""
+    if any(own.axis.topology is Topology.NONE for own in axes):
+        return iter(())
+    return product(
+        *(
+            worthwhile(kind, ((axis.topology, axis.size, able(axis), exchange_rates(axis, {hierarchy.sums: 1}), _stepped(axis)),))
+            for axis in (own.axis for own in axes)
+        )
+    )
+
+
+def _stepped(axis: Axis) -> bool:
+    """Whether a step costs something whatever its bytes."""
+    return axis.exchange.startup > 0.0 or axis.exchange.barrier > 0.0
+
+
+def _join(
+    hierarchy: Hierarchy,
+    kind: CollectiveKind,
+    tensors: tuple[str, ...],
+    axes: Sequence[LevelAxis],
+    names: Sequence[str],
+    dims: Sequence[str],
+) -> Join:
+    return tuple(
+        Collective(kind, tensors, own.level, own.axis.name, name, dim) for own, name, dim in zip(axes, names, dims, strict=True)
+    )
+
+
+def _shards(workload: Workload, op: Op) -> tuple[str, ...]:
+    """The dims that a result is shared out over, in the order in which they are taken: longest first; before rows the columns,
+    as a group walks its rows a few at a time."""
+    role = roles(workload, op)
+    return tuple(dim for dims in (role.columns, role.rows) for dim in sorted(dims, key=workload.dims.__getitem__, reverse=True))

@@ -1,0 +1,193 @@
+"""Stages of vector operations: rows resident in the clusters, filled in chunks, or streamed in passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from halley.formulas.numbers import Number
+from halley.ir.mapping import Compute, Hold, Node, Temporal
+from halley.ir.mapping import Sequence as Steps
+from halley.ir.workload import Op, Workload
+from halley.mapping.space.hierarchy import Hierarchy
+from halley.mapping.space.stages import (
+    Join,
+    Ranges,
+    Skeleton,
+    Slot,
+    Split,
+    Tiles,
+    buffers,
+    in_place,
+    join_text,
+    member_ranges,
+    named,
+    passes,
+    spread,
+)
+from halley.mapping.space.tile_sizes import Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class RowStage:
+    """What a vector stage works on: its ops, the long dim that may be split or streamed, tensors that already lie in the
+    clusters, and the all-reduces that ``join`` what it reduces over the long dim, one for each axis that splits it."""
+
+    workload: Workload
+    hierarchy: Hierarchy
+    ops: tuple[Op, ...]
+    long: str
+    resident: frozenset[str]
+    join: Join = ()
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return tuple(name for op in self.ops for name in op.outputs)
+
+    @property
+    def arriving(self) -> tuple[str, ...]:
+        """Tensors from further out."""
+        names = dict.fromkeys(name for op in self.ops for name in op.inputs)
+        return tuple(name for name in names if name not in self.made and name not in self.resident)
+
+    def main(self) -> str:
+        """The first arriving tensor over the long dim: the buffer that the maps work in."""
+        return next(name for name in self.arriving if self.long in self.workload.tensors[name].dims)
+
+    def steps(self, ops: Sequence[Op]) -> list[Node]:
+        """Computes in order, with the all-reduce after each reduction over the split dim."""
+        nodes: list[Node] = []
+        for op in ops:
+            nodes.append(Compute(op.name))
+            if self.long in self.workload.reduced(op):
+                nodes += self.combine(op.outputs)
+        return nodes
+
+    def combine(self, tensors: tuple[str, ...]) -> list[Node]:
+        return [replace(part, tensors=tensors) for part in self.join]
+
+    def statistics(self) -> tuple[str, ...]:
+        """Tensors made here that lack the long dim."""
+        return tuple(name for name in self.made if self.long not in self.workload.tensors[name].dims)
+
+
+def one(nodes: Sequence[Node]) -> Node:
+    return nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))
+
+
+def groups(*groups: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(group for group in groups if group)
+
+
+def resident_skeletons(
+    stage: RowStage, ranges: Callable[[Tiles], Ranges], sizes: Callable[[str], Sizes], prefix: str, rows: str
+) -> list[Skeleton]:
+    """Rows already in the clusters: each op over the whole part, results that leave go out in chunks of rows."""
+    memory = stage.hierarchy.memory(stage.hierarchy.vector)
+    coming, leaving = (buffers(f"{prefix}rows that {way}", memory) for way in ("arrive", "leave"))
+    # none of the stage reads what leaves, or it would stay
+    last = [op for op in stage.ops if not set(op.outputs) & stage.resident]
+
+    def build(tiles: Tiles) -> Node:
+        nodes = stage.steps([op for op in stage.ops if op not in last])
+        if last:
+            flag, names = tiles[leaving.name], (name for op in last for name in op.outputs)
+            held = Hold(stage.hierarchy.vector, tuple((name,) for name in names), one(stage.steps(last)), flag)
+            nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
+        node = one(nodes)
+        if stage.arriving:
+            node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
+        return node
+
+    slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
+    if last:
+        slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
+    return [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
+
+
+def chunked_skeletons(
+    stage: RowStage,
+    ranges: Callable[[Tiles], Ranges],
+    sizes: Callable[[str], Sizes],
+    prefix: str,
+    rows: str,
+    batch: Sequence[str],
+    inner_split: Split | None,
+) -> list[Skeleton]:
+    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes."""
+    workload, hierarchy = stage.workload, stage.hierarchy
+    main = stage.main()
+    chain = in_place(workload, stage.ops, main)
+    others = tuple(name for name in stage.arriving if name != main)
+    extra = tuple(name for name in stage.made if name not in chain and name not in stage.statistics())
+    reduces = bool(stage.join)
+    split_name = f", clusters split {named(inner_split)}" if inner_split else ""
+    split_name += join_text(stage.join)
+
+    chunk, around = (buffers(f"{prefix}{what}", hierarchy.memory(hierarchy.vector)) for what in ("chunks", "rows around passes"))
+    short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
+
+    def wrap(tiles: Tiles, node: Node) -> Node:
+        node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
+        for dim in reversed(batch):
+            node = Temporal(dim, 1, node)
+        return spread(hierarchy, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
+
+    def statistics(node: Node) -> Node:
+        kept = tuple((name,) for name in stage.statistics())
+        return Hold(hierarchy.vector, kept, node, 1) if kept else node
+
+    def whole(tiles: Tiles) -> Node:
+        node = statistics(one(stage.steps(stage.ops)))
+        held = groups(chain, *((name,) for name in (*others, *extra)))
+        return wrap(tiles, Hold(hierarchy.vector, held, node, tiles[chunk.name]))
+
+    def here(tiles: Tiles) -> Ranges:
+        return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
+
+    row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
+    found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]
+    cut = passes(workload, stage.ops, stage.long)
+    if cut is not None and (stage.long != rows or short):  # along the rows themselves, with nothing kept around: as whole rows
+
+        def streamed(tiles: Tiles) -> Node:
+            nodes: list[Node] = []
+            for part in cut:
+                nodes += _pass(stage, part, tiles[long_slot.name], tiles[chunk.name])
+            node = statistics(one(nodes))
+            return wrap(tiles, Hold(hierarchy.vector, short, node, tiles[around.name]) if short else node)
+
+        if stage.long == rows:  # tiles of the rows' own tiles
+            long_slot = Slot(f"{prefix}{rows}3", rows, sizes(rows), lambda t: t[row_slot.name])
+        else:
+            long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
+        slots = (row_slot, long_slot, chunk, *((around,) if short else ()))
+        found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
+    return found
+
+
+def _pass(stage: RowStage, ops: Sequence[Op], tile: Number, count: Number) -> list[Node]:
+    """One pass: ops over the long dim in a loop over its tiles, the others around it."""
+    workload = stage.workload
+    flat_before: list[Node] = []
+    inside = [op for op in ops if stage.long in op.dims]
+    for op in ops:
+        if stage.long not in op.dims and not any(set(op.inputs) & set(x.outputs) for x in inside):
+            flat_before.append(Compute(op.name))
+    nodes = flat_before
+    if inside:
+        touched = dict.fromkeys(name for op in inside for name in (*op.inputs, *op.outputs))
+        tensors = [name for name in touched if stage.long in workload.tensors[name].dims]
+        # none arrives where windows of a tensor that lacks the dim are copied
+        start = next((name for name in tensors if name in stage.arriving), tensors[0])
+        chain = in_place(workload, inside, start)
+        rest = tuple((name,) for name in tensors if name not in chain)
+        body = one([Compute(op.name) for op in inside])
+        nodes.append(Temporal(stage.long, tile, Hold(stage.hierarchy.vector, (chain, *rest), body, count)))
+        for op in inside:
+            if stage.long in workload.reduced(op):
+                nodes += stage.combine(op.outputs)
+    nodes += [
+        Compute(op.name) for op in ops if stage.long not in op.dims and any(set(op.inputs) & set(x.outputs) for x in inside)
+    ]
+    return nodes

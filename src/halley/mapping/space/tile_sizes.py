@@ -1,0 +1,58 @@
+"""Tile sizes that the search tries for one range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+Sizes = Callable[[int], tuple[int, ...]]
+"""The tile sizes to try for a range, ascending."""
+
+
+@lru_cache(maxsize=1 << 16)
+def tile_sizes(extent: int, widths: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The extent over every number of parts, rounded up: of all sizes that make as many tiles, the smallest. For each of them
+    also the next multiple of each width (of the array), which wastes least of it.
+
+    Divisors and imperfect tiles alike: some 2 sqrt(extent) sizes.
+
+    >>> tile_sizes(12)
+    (1, 2, 3, 4, 6, 12)
+    >>> tile_sizes(13)
+    (1, 2, 3, 4, 5, 7, 13)
+    >>> tile_sizes(100, (16,))
+    (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 17, 20, 25, 32, 34, 48, 50, 64, 100)
+    """
+    root = math.isqrt(extent)
+    parts = {*range(1, root + 2), *(-(-extent // size) for size in range(1, root + 2))}
+    found = {-(-extent // part) for part in parts}
+    for width in widths:
+        if width > 1:
+            found |= {rounded for size in found if (rounded := -(-size // width) * width) < extent}
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class TileSizes:
+    """`tile_sizes` for given widths."""
+
+    widths: tuple[int, ...]
+
+    def __call__(self, extent: int) -> tuple[int, ...]:
+        return tile_sizes(extent, self.widths)
+
+
+def whole(extent: int) -> tuple[int, ...]:
+    """For dims that stay whole: only the range itself."""
+    return (extent,)
+
+
+def halvings(extent: int) -> tuple[int, ...]:
+    """The extent over two parts, four, eight and so on, rounded up.
+
+    >>> halvings(12), halvings(2), halvings(1)
+    ((1, 2, 3, 6), (1,), ())
+    """
+    return tuple(sorted({-(-extent // (1 << power)) for power in range(1, (extent - 1).bit_length() + 1)}))

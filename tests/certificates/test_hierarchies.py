@@ -1,0 +1,117 @@
+"""The search on chips of any hierarchy: equal to the exhaustive walk of its space, and right where a chip lacks something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from tests.certificates.exhaustive import draw_batched, draw_graph, draw_hierarchy, draw_workload
+from tests.certificates.test_search import compare
+from tests.reference.test_counts import SEEDS, check_searched, many
+
+from halley import BadInput, Problem, load_chip, optimise
+from halley.ir.hardware import Axis, Chip, Level, Link, Memory, Network, Topology
+from halley.workloads import attention, gemm, gemm_softmax
+
+DRAWS = (draw_workload, draw_batched, draw_graph)
+
+
+@pytest.mark.parametrize("block", [*range(12), *(pytest.param(block, marks=pytest.mark.slow) for block in range(12, 120))])
+def test_search_equals_exhaustive_walk_on_any_hierarchy(block: int) -> None:
+    """Each block draws problems until three small ones were compared; at most so many walks, each over all numbers of buffers."""
+    outcomes: list[str] = []
+    seed = 700_000 + 1000 * block
+    while sum(outcome != "large" for outcome in outcomes) < 3:
+        outcomes.append(compare(seed, 200, DRAWS[seed % len(DRAWS)], draw_hierarchy))
+        seed += 1
+
+
+@given(SEEDS)
+@many(100)
+def test_mappings_on_any_hierarchy_are_executed_as_costed(seed: int) -> None:
+    """Random mappings of the space, not the best alone: legal, with the right results, and with the bytes of the formulas."""
+    check_searched(seed, draw_hierarchy)
+
+
+@pytest.mark.slow
+@given(SEEDS)
+@many(5000)
+def test_many_mappings_on_any_hierarchy_are_executed_as_costed(seed: int) -> None:
+    check_searched(seed, draw_hierarchy)
+
+
+def memory(name: str, capacity: int, bandwidth: float) -> Memory:
+    return Memory(name, capacity, bandwidth, bandwidth, 0.0, 1e-12, 1e-12)
+
+
+def two_levels() -> Chip:
+    """`edge` without its shared buffer."""
+    chip = load_chip("edge")
+    return replace(chip, levels=(chip.levels[0], chip.levels[2]))
+
+
+def one_core() -> Chip:
+    """`edge` with one cluster and no network."""
+    chip = load_chip("edge")
+    return replace(chip, levels=(*chip.levels[:2], replace(chip.levels[2], network=None)))
+
+
+def four_levels() -> Chip:
+    """`edge` with registers, from and to which the array sums, inside each cluster."""
+    chip = load_chip("edge")
+    assert chip.matrix is not None
+    assert chip.vector is not None
+    cluster = replace(chip.levels[2], memories=(memory("smem", 1 << 18, 128e9),))
+    registers = Level("registers", (memory("reg", 1 << 16, 256e9),))
+    matrix = replace(chip.matrix, reads={"input": ("smem",), "weight": ("smem",), "output": ("reg",)})
+    return replace(
+        chip, levels=(*chip.levels[:2], cluster, registers), matrix=matrix, vector=replace(chip.vector, reads=("reg",))
+    )
+
+
+def clusters_of_clusters() -> Chip:
+    """Two tiles, each with a buffer and the clusters of `edge`."""
+    chip = load_chip("edge")
+    link = Link(64e9, 1e-9, 1e-12)
+    tile = Level("tile", (memory("l1", 1 << 19, 128e9),), Network((Axis("t", 2, Topology.RING, link),), link))
+    return replace(chip, levels=(*chip.levels[:2], tile, chip.levels[2]))
+
+
+@pytest.mark.parametrize("chip", [two_levels, one_core, four_levels, clusters_of_clusters])
+def test_a_gemm_keeps_the_array_busy_on_chips_of_other_shapes(chip: Callable[[], Chip]) -> None:
+    """At least the time of the arrays at their peak, and of the outer memory's port; no more than half above that."""
+    problem = Problem(gemm(64, 128, 64), chip(), baselines=False, gap=0.05)
+    found = optimise(problem).best
+    engine, members = problem.chip.matrix, math.prod(axis.size for _, axis in problem.chip.axes)
+    assert engine is not None
+    peak = 64 * 128 * 64 / (engine.rows * engine.cols * members * engine.clock)
+    bytes_at_least = 2 * (2 * 64 * 128 + 64 * 64) / problem.chip.memories[0].read_bandwidth
+    assert 1 - 1e-9 <= found.certificate.value / max(peak, bytes_at_least) <= 1.5
+
+
+def test_softmax_and_attention_are_fused_without_a_shared_buffer() -> None:
+    for workload in (gemm_softmax(64, 128, 64), attention(1, 1, 1, 64, 64, 32)):
+        best = optimise(Problem(workload, two_levels(), baselines=False)).best
+        assert len(best.groups) == 1
+        assert best.certificate.gap == 0.0
+
+
+def test_ops_without_an_engine_are_named() -> None:
+    chip = replace(load_chip("edge"), vector=None)
+    assert optimise(Problem(gemm(16, 16, 16), chip, baselines=False)).best.certificate.gap == 0.0
+    with pytest.raises(BadInput, match="chip edge: expected a vector engine for max, exp, sum, divide; got none"):
+        optimise(Problem(gemm_softmax(16, 16, 16), chip))
+    with pytest.raises(BadInput, match="chip edge: expected a matrix engine for gemm; got none"):
+        optimise(Problem(gemm(16, 16, 16), replace(load_chip("edge"), matrix=None)))
+
+
+def test_chips_without_a_memory_to_work_in_are_refused() -> None:
+    chip = load_chip("edge")
+    with pytest.raises(BadInput, match="a memory inside the outermost level; got none"):
+        optimise(Problem(gemm(16, 16, 16), replace(chip, levels=chip.levels[:1])))
+    outer = replace(chip.levels[0], memories=(chip.levels[0].memories[0], memory("second", 1 << 30, 1e9)))
+    with pytest.raises(BadInput, match="one memory at the outermost level; got 2 at level dram"):
+        optimise(Problem(gemm(16, 16, 16), replace(chip, levels=(outer, *chip.levels[1:]))))
