@@ -16,13 +16,13 @@ from halley.ir.placement import Replicate, Shard
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding, shard
 from halley.sharding.solve import ShardingProblem
-from halley.verify.meshes import Run, WrongShare, whole_graph
+from halley.verify.meshes import MeshRun, WrongShare, whole_graph
 from halley.workloads.user import graph
 
 
-def agree(plan: Sharding, random: Random) -> Run:
+def agree(plan: Sharding, random: Random) -> MeshRun:
     given = drawn_inputs(random, plan.problem.workload)
-    run = Run(plan, given)
+    run = MeshRun(plan, given)
     found, wanted = run.run(), whole_graph(plan.problem.workload, given)
     for name, array in found.items():
         np.testing.assert_allclose(array, wanted[name], rtol=1e-9, atol=1e-9)

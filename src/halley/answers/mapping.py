@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from halley import answer as certificates
-from halley.answer import Status
+from halley.answer import Certificate, Status
 from halley.answers.base import Answer, Comparison
 from halley.cost.figures import resource_name
 from halley.cost.own import OwnMapping, own_mapping
@@ -21,7 +20,7 @@ from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Certificate, Result, Solution
+from halley.mapping.result import MappingCertificate, Result, Solution
 from halley.report.answers.comparison import loads_table
 from halley.report.answers.page import simple_page
 from halley.report.mapping import figures
@@ -48,9 +47,9 @@ from halley.verify import verify
 from halley.verify.findings import Finding, Progress
 from halley.verify.findings import figures as same_figures
 from halley.verify.mapping import (
+    CertificateClaim,
     MappingClaim,
     PointClaim,
-    Proof,
     front_finding,
     mapping_findings,
     mapping_search_finding,
@@ -72,7 +71,7 @@ class MappingAnswer(Answer[Result]):
         return cls(result_of(record), saved.content, saved.remark)
 
     @property
-    def certificate(self) -> certificates.Certificate:
+    def certificate(self) -> Certificate:
         return certificate_of(self.value.best)
 
     def document(self) -> Plain:
@@ -186,7 +185,7 @@ def _mapped_by(plan: Node, workload: Workload) -> Workload:
 def solution_of(own: OwnMapping) -> Solution:
     """An own mapping as a solution without a proof."""
     time = float(own.estimate.time)
-    proof = Certificate((), (), 0, "none", Objective.TIME.value, 0.0, time, 1, 0, 0.0, "not searched")
+    proof = MappingCertificate((), (), 0, "none", Objective.TIME.value, 0.0, time, 1, 0, 0.0, "not searched")
     ops = tuple(node.op for _, node in walk(own.plan) if isinstance(node, Compute))
     return Solution(
         "own", own.plan, own.estimate, proof, Status.LIMIT, (ops,), (), str(own.workload.parameters.get("variant", ""))
@@ -253,8 +252,8 @@ def mapping_file_findings(saved: Saved, limit: float, search: bool, progress: Pr
 
 def _claim(record: Record, model: SolutionModel) -> MappingClaim:
     own = model.certificate
-    proof = Proof(own.objective, own.value.unit, own.value.value, own.bound.value, model.status == "optimal")
+    proof = CertificateClaim(own.objective, own.value.unit, own.value.value, own.bound.value, model.status == "optimal")
     unit = proof.unit if own.bound.unit == own.value.unit else f"{own.value.unit} and {own.bound.unit}"
-    proof = Proof(proof.objective, unit, proof.value, proof.bound, proof.optimal)
+    proof = CertificateClaim(proof.objective, unit, proof.value, proof.bound, proof.optimal)
     figures_of = model.estimate.model_dump()
     return MappingClaim(model.name, record.workload(model), record.problem.chip, model.plan, figures_of, proof)

@@ -14,7 +14,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.graphs.plan import GraphPlan
 from halley.io.results.dfmodel import DFModelFile, dfmodel_certificate, dfmodel_document, read_dfmodel
 from halley.io.results.envelope import Plain, Saved
-from halley.io.results.graphs import GraphFile, graph_document, read_graph_plan
+from halley.io.results.graphs import ShardingFile, graph_document, read_graph_plan
 from halley.io.results.training import TrainingFile, plan_document, read_training
 from halley.pipeline.data_parallel import Sharded
 from halley.report.answers.comparison import decisions_document, decisions_table, loads_table, parts_document, parts_table
@@ -90,7 +90,7 @@ def _no_part(part: str, known: Iterable[str]) -> BadInput:
 class ShardingAnswer(Answer[GraphPlan]):
     """The best sharding of a graph over a system."""
 
-    kind, family, file = "sharding", "sharding", GraphFile
+    kind, family, file = "sharding", "sharding", ShardingFile
 
     @classmethod
     def read(cls, saved: Saved) -> ShardingAnswer:
@@ -255,7 +255,7 @@ def _training_decisions(result: TrainingResult) -> Decisions:
         "schedule": schedule_words(plan) if plan.pipeline.stages > 1 else "one stage",
         "layers of a chunk": f"{min(plan.layers)} to {max(plan.layers)}",
         "recomputed": str(plan.recompute),
-        "data-parallel ranks share out": SHARED_OUT[Sharded(plan.sharded)],
+        "sharded over data-parallel ranks": SHARED_OUT[Sharded(plan.sharded)],
         "optimizer state": "offloaded" if plan.offload else "on the chip",
         "attention": "one kernel" if plan.fused else "kernel by kernel",
     }

@@ -12,7 +12,7 @@ from halley.io.files.models import ChipFile, ProblemModel
 from halley.io.networks.models import FabricFile
 from halley.io.results.collective import CollectiveFile
 from halley.io.results.dfmodel import DFModelFile
-from halley.io.results.graphs import GraphFile
+from halley.io.results.graphs import ShardingFile
 from halley.io.results.models import EstimateFile, MappingFile
 from halley.io.results.training import TrainingFile
 from halley.io.systems.models import SystemFile
@@ -25,7 +25,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "mapping": MappingFile,
     "estimate": EstimateFile,
     "collective": CollectiveFile,
-    "sharding": GraphFile,
+    "sharding": ShardingFile,
     "training-plan": TrainingFile,
     "dfmodel-plan": DFModelFile,
     "network": FabricFile,

@@ -56,7 +56,7 @@ class Fixed:
     boundary: Layout | None = None
 
 
-class Tier(NamedTuple):
+class TensorMemory(NamedTuple):
     """A memory for tensors: its ``name``, capacity [B], and bandwidth [B/s] to the kernels."""
 
     name: str
@@ -105,22 +105,22 @@ class TrainingProblem:
         return replace(chip, levels=(replace(first, memories=(chip.memory(name),)), *inner))
 
     @property
-    def memory(self) -> Tier:
+    def memory(self) -> TensorMemory:
         """The memory that holds the tensors."""
         return self._tier(self.home or self.homes[-1])
 
     @property
-    def second(self) -> Tier | None:
+    def second(self) -> TensorMemory | None:
         """The tier to which the optimizer's state may be offloaded: the chip's next memory, or the host's after its last one."""
         place = self.homes.index(self.memory.name) + 1
         if place < len(self.homes):
             return self._tier(self.homes[place])
         host = self.system.host
-        return None if host is None else Tier(HOST, host.capacity, min(host.link.bandwidth, host.bandwidth))
+        return None if host is None else TensorMemory(HOST, host.capacity, min(host.link.bandwidth, host.bandwidth))
 
-    def _tier(self, name: str) -> Tier:
+    def _tier(self, name: str) -> TensorMemory:
         memory = self.system.chip.memory(name)
-        return Tier(name, memory.capacity, memory.read_bandwidth)
+        return TensorMemory(name, memory.capacity, memory.read_bandwidth)
 
     @property
     def tokens(self) -> int:

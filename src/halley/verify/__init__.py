@@ -22,9 +22,9 @@ from halley.mapping.result import Result, Solution
 from halley.training.plan import TrainingResult
 from halley.verify.findings import Finding, Progress
 from halley.verify.mapping import (
+    CertificateClaim,
     MappingClaim,
     PointClaim,
-    Proof,
     front_finding,
     mapping_findings,
     mapping_search_finding,
@@ -88,5 +88,5 @@ def _claim(result: Result, solution: Solution) -> MappingClaim:
     parameters = dict(workload.parameters)
     if "variant" in parameters:
         workload = build(workload.name, {**parameters, "variant": solution.variant})
-    proof = Proof(own.objective, UNITS[own.objective], own.value, own.bound, solution.status.name == "OPTIMAL")
+    proof = CertificateClaim(own.objective, UNITS[own.objective], own.value, own.bound, solution.status.name == "OPTIMAL")
     return MappingClaim(solution.name, workload, result.problem.chip, to_text(solution.plan), None, proof)

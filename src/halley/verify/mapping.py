@@ -46,7 +46,7 @@ SIMULATED = "simulated time"
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class CertificateClaim:
     """What a certificate claims: an ``objective`` with its ``value`` and ``bound`` in ``unit``, and that it is ``optimal``."""
 
     objective: str
@@ -65,7 +65,7 @@ class MappingClaim:
     chip: Chip
     plan: str
     figures: Mapping[str, Any] | None = None
-    proof: Proof | None = None
+    proof: CertificateClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def objective_text(unit: str, value: float) -> str:
     return f"{value:.4g} {unit}"
 
 
-def proof_finding(name: str, proof: Proof, objective: str, cost: Estimate) -> Finding:
+def proof_finding(name: str, proof: CertificateClaim, objective: str, cost: Estimate) -> Finding:
     """Value as costed, not below the bound, and equal to it where the claim is optimal."""
     unit, wrong = UNITS[objective], ""
     if proof.objective != objective or proof.unit != unit:
@@ -216,7 +216,9 @@ def miscounted(counters: Counters, cost: Estimate) -> list[str]:
     return told
 
 
-def mapping_search_finding(name: str, problem: Problem, proof: Proof, limit: float, progress: Progress | None = None) -> Finding:
+def mapping_search_finding(
+    name: str, problem: Problem, proof: CertificateClaim, limit: float, progress: Progress | None = None
+) -> Finding:
     """Search again, for the best mapping alone: nothing better exists, and the bound is confirmed if there is time.
 
     ``limit`` [s]: when the search ends.

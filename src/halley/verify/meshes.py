@@ -51,7 +51,7 @@ def whole_graph(workload: Workload, given: Arrays) -> dict[str, Array]:
 
 
 @dataclass
-class Run:
+class MeshRun:
     """A sharding at work. ``bytes``: of each collective that was made, as members saw it."""
 
     plan: Sharding

@@ -18,7 +18,7 @@ from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding
 from halley.units import format_bytes, format_time
 from halley.verify.findings import TOLERANCE, Finding, certificate_finding
-from halley.verify.meshes import Run, WrongShare, whole_graph
+from halley.verify.meshes import MeshRun, WrongShare, whole_graph
 
 EXTENT = 4
 """Extents are halved until they are no larger."""
@@ -48,7 +48,7 @@ def sharding_finding(name: str, sharding: Sharding) -> Finding:
     with np.errstate(all="ignore"):
         wanted = whole_graph(small, given)
         try:
-            found = Run(reduced, given).run()
+            found = MeshRun(reduced, given).run()
         except WrongShare as error:
             return Finding(name, what, False, f"at {size}: {error}")
     wrong = [

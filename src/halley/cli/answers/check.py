@@ -15,7 +15,7 @@ from halley.io.results.envelope import read_saved
 from halley.verify.findings import Finding
 
 WORDS = {True: ("ok", "green"), False: ("FAIL", "bold red"), None: ("open", "yellow")}
-"""How an outcome is told, and its colour."""
+"""The word of an outcome, and its colour."""
 
 
 def check(

@@ -43,7 +43,7 @@ class GraphAnswerModel(Model):
     figures: dict[str, Any] = Field(description="time, what it goes to, memory, price")
 
 
-class GraphFile(AnswerFile):
+class ShardingFile(AnswerFile):
     """The best sharding of a graph over a system: what ``halley shard`` writes."""
 
     kind: Literal["sharding"] = Field(description="kind of the answer")
@@ -91,7 +91,7 @@ def read_graph_plan(saved: Saved) -> GraphPlan:
 
     Raises BadInput: every fault of the file, decisions that contradict each other; Infeasible: what does not fit.
     """
-    file = saved.checked(GraphFile)
+    file = saved.checked(ShardingFile)
     asked = file.question
     problem = GraphProblem(
         build(asked.workload.kind, asked.workload.parameters),

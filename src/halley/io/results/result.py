@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from halley import answer as answers
-from halley.answer import Status
+from halley.answer import Certificate, Status
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import UNITS, estimate_document
 from halley.errors import BadInput, Fault, IllegalMapping
@@ -26,7 +25,7 @@ from halley.ir.mapping import Node
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Certificate, Clause, Point, Result, Solution
+from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.rewrite import legality
 from halley.workloads import WORKLOADS, build
 
@@ -58,10 +57,10 @@ def result_document(result: Result) -> dict[str, Any]:
     return enveloped("mapping", question, certificate_of(result.best), answer)
 
 
-def certificate_of(solution: Solution) -> answers.Certificate:
+def certificate_of(solution: Solution) -> Certificate:
     """The certificate of a solution, as answers of all kinds have it."""
     own = solution.certificate
-    return answers.Certificate(
+    return Certificate(
         own.value,
         own.bound,
         solution.status,
@@ -194,7 +193,7 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
     if faults := legality.faults(plan, workload, chip):
         raise IllegalMapping([Fault(f"{record.name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
     c = model.certificate
-    certificate = Certificate(
+    certificate = MappingCertificate(
         tuple(Clause(clause.what, clause.how) for clause in c.space),
         tuple(Clause(clause.what, clause.how) for clause in c.left_out),
         c.mappings,

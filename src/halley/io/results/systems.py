@@ -26,7 +26,7 @@ class AxisPartModel(Model):
     """A part of an axis of the system (`halley.sharding.axes.SubAxis`)."""
 
     axis: Text = Field(description="name of the axis")
-    role: Role = Field(description="what its ranks share out: data, pipeline or model")
+    role: Role = Field(description="what is distributed over its ranks: data, pipeline or model")
     size: int = Field(ge=2, description="ranks")
     stride: int = Field(ge=1, description="how far apart along the axis they are")
 

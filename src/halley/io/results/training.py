@@ -66,7 +66,7 @@ class PlanModel(Model):
     chunks: int = Field(description="chunks of layers per stage")
     layers: tuple[int, ...] = Field(description="layers of each chunk, in the order of the model")
     recompute: Recompute = Field(description="none, selective or full")
-    zero: Sharded = Field(description="what data-parallel ranks share out, as ZeRO counts it: 0 to 3")
+    zero: Sharded = Field(description="what is sharded over data-parallel ranks, as ZeRO counts it: 0 to 3")
     offload: bool = Field(description="whether a second tier of memory has the optimizer's state")
     fused: bool = Field(description="whether attention is one kernel")
 

@@ -11,7 +11,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, walk
 from halley.ir.workload import Workload
 from halley.mapping.problem import Objective
-from halley.mapping.result import Certificate, Point, Result, Solution
+from halley.mapping.result import MappingCertificate, Point, Result, Solution
 from halley.report.mapping.causes import causes
 from halley.report.mapping.tree import lines
 from halley.report.table import Table, percent, ratio
@@ -114,7 +114,7 @@ def objective_text(objective: str, value: float) -> str:
             return f"{value:.4g} J s"
 
 
-def verdict(certificate: Certificate, status: Status) -> str:
+def verdict(certificate: MappingCertificate, status: Status) -> str:
     """The certificate in one sentence."""
     bound = objective_text(certificate.objective, certificate.bound)
     size = f"{certificate.size:,} mappings" if certificate.size < 10**15 else f"{certificate.size:.2e} mappings"
@@ -127,7 +127,7 @@ def verdict(certificate: Certificate, status: Status) -> str:
     return f"not proven optimal: {sentence}; this one has {value} (gap {gap}); {certificate.closed}"
 
 
-def certificate_tables(certificate: Certificate, status: Status) -> tuple[Table, ...]:
+def certificate_tables(certificate: MappingCertificate, status: Status) -> tuple[Table, ...]:
     """The certificate: verdict and effort, the space, what the space leaves out."""
     effort = f"{certificate.costed:,} mappings costed, {certificate.bounds:,} bounds, {certificate.seconds:.1f} s"
     rows = (
