@@ -62,6 +62,9 @@ def decided_cost(problem: TrainingProblem, plan: Plan, parts: Sequence[ShardingD
     if len(parts) != len(counts):
         expected = f"{len(counts)}: embedding, {len(counts) - 2} kinds of layers, head"
         faults.append(Fault(f"plan of {problem.shape.name}, shardings", expected, str(len(parts))))
+    if len(numbers := {part.in_flight for part in parts}) > 1:
+        expected = "one number of microbatches in flight for all parts"
+        faults.append(Fault(f"plan of {problem.shape.name}, shardings", expected, ", ".join(map(str, sorted(numbers)))))
     if faults:
         raise BadInput(faults)
     named = bool(problem.fixed.splits) or problem.fixed.boundary is not None
