@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -97,6 +99,16 @@ def test_softmax_and_attention_are_fused_without_a_shared_buffer() -> None:
         best = optimise(Problem(workload, two_levels(), baselines=False)).best
         assert len(best.groups) == 1
         assert best.certificate.gap == 0.0
+
+
+def test_the_chip_of_the_reference_page_is_searched(tmp_path: Path) -> None:
+    """Two levels, one buffer for all operands, a ring of four cores."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "files.md").read_text(encoding="utf-8")
+    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "levels:" in block and "engines:" in block)
+    (tmp_path / "chip.yaml").write_text(text, encoding="utf-8")
+    best = optimise(Problem(gemm_softmax(64, 128, 64), load_chip(str(tmp_path / "chip.yaml")), baselines=False)).best
+    assert best.certificate.gap == 0.0
+    assert len(best.groups) == 1
 
 
 def test_ops_without_an_engine_are_named() -> None:
