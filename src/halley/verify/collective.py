@@ -32,6 +32,9 @@ Array = NDArray[Any]
 
 _K = CollectiveKind
 
+_ALL_RANKS = (_K.ALL_REDUCE, _K.ALL_GATHER, _K.BROADCAST, _K.REDUCE, _K.REDUCE_SCATTER)
+"""Kinds in which each chunk goes to all other ranks, or comes from them."""
+
 
 def collective_findings(cost: CollectiveCost, team: Group, startup: float = 0.0) -> Iterator[Finding]:
     """The schedule of a cost, run on arrays: the outcome of the collective's definition, and the time and the bytes on each link
@@ -78,7 +81,10 @@ class _Executed(NamedTuple):
 def _executed(cost: CollectiveCost, team: Group, startup: float) -> _Executed | Finding:
     """The table on arrays; the finding that says why not."""
     name, kind, what = cost.algorithm, cost.kind, "execution"
-    ranks = team.graph.ranks
+    ranks, chunks = team.graph.ranks, cost.schedule.chunks(kind, team.graph.ranks)
+    least = chunks * (ranks - 1 if kind in _ALL_RANKS else 1)
+    if least > MOST_TRANSFERS:  # known before the table is made, which takes minutes
+        return Finding(name, what, None, f"at least {least:,} transfers; at most {MOST_TRANSFERS:,} are run")
     try:
         table = cost.schedule.steps(kind, ranks, is_line(team))
     except BadInput as error:
@@ -86,7 +92,6 @@ def _executed(cost: CollectiveCost, team: Group, startup: float) -> _Executed | 
     transfers = sum(len(step) for step in table)
     if transfers > MOST_TRANSFERS:
         return Finding(name, what, None, f"{transfers:,} transfers; at most {MOST_TRANSFERS:,} are run")
-    chunks = cost.schedule.chunks(kind, ranks)
     size = 2 * chunks // ranks if kind is _K.ALL_TO_ALL else 2 * chunks
     given: list[Array] = [np.random.default_rng(rank).integers(0, 1000, size) for rank in range(ranks)]
     try:
