@@ -178,7 +178,7 @@ def _splits(plan: GraphPlan) -> str:
 
 
 def _of(plan: GraphPlan) -> _Found:
-    return _Found(plan.time, plan.problem.work, plan.problem.peak, plan.account, _splits(plan), plan.gap)
+    return _Found(plan.time, plan.problem.work, plan.problem.peak, plan.account, _splits(plan), plan.certificate.gap)
 
 
 def _dlrm(system: System, fused: bool) -> _Found:
@@ -224,7 +224,7 @@ def _hpl(system: System, fused: bool) -> _Found:
     runs = [(high - low, step(ORDER - block * (low + high) // 2, block)) for low, high in pairwise(edges)]
     parts = {name: math.fsum(count * each.account[name] for count, each in runs) for name in first[block].account}
     total = math.fsum(count * each.time for count, each in runs)
-    bound = math.fsum(count * each.bound for count, each in runs)
+    bound = math.fsum(count * each.certificate.bound for count, each in runs)
     plan = f"blocks of {block}; {_splits(first[block])}"
     return _Found(total, 2 / 3 * ORDER**3, first[block].problem.peak, parts, plan, total / bound - 1)
 

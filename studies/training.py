@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 from benchmarks.measure import machine
 
 from halley import Infeasible
-from halley.cli.systems import efficiency_of
+from halley.cli.plans.systems import efficiency_of
 from halley.io.networks.fits import load_libraries
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model

@@ -19,7 +19,9 @@ TYPE_CHECKING = False  # as in `typing`, which takes as long to load as all else
 if TYPE_CHECKING:
     from typing import Any
 
-    from halley.answer import Status
+    from halley.answer import Certificate, Status
+    from halley.answers.base import Answer
+    from halley.answers.load import as_answer, load
     from halley.cost.estimate import Estimate
     from halley.cost.evaluate import evaluate
     from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError
@@ -32,13 +34,15 @@ if TYPE_CHECKING:
     from halley.library import chip_names
     from halley.mapping.optimise import optimise
     from halley.mapping.problem import Objective, Problem
-    from halley.mapping.result import Certificate, Point, Result, Solution
+    from halley.mapping.result import MappingCertificate, Point, Result, Solution
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
     from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
-    "halley.answer": ("Status",),
+    "halley.answer": ("Certificate", "Status"),
+    "halley.answers.base": ("Answer",),
+    "halley.answers.load": ("as_answer", "load"),
     "halley.cost.estimate": ("Estimate",),
     "halley.cost.evaluate": ("evaluate",),
     "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "UnitError"),
@@ -49,11 +53,11 @@ _HOME = {
     "halley.ir.text": ("parse", "to_text"),
     "halley.ir.workload": ("Op", "OpKind", "Tensor", "Workload"),
     "halley.library": ("chip_names",),
-    "halley.report.mapping.html": ("result_html",),
-    "halley.rewrite.legality": ("check",),
     "halley.mapping.optimise": ("optimise",),
     "halley.mapping.problem": ("Objective", "Problem"),
-    "halley.mapping.result": ("Certificate", "Point", "Result", "Solution"),
+    "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
+    "halley.report.mapping.html": ("result_html",),
+    "halley.rewrite.legality": ("check",),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""
@@ -61,6 +65,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Answer",
     "BadInput",
     "Certificate",
     "Chip",
@@ -70,6 +75,7 @@ __all__ = [
     "IllegalMapping",
     "Infeasible",
     "InternalError",
+    "MappingCertificate",
     "Objective",
     "Op",
     "OpKind",
@@ -81,11 +87,13 @@ __all__ = [
     "Tensor",
     "UnitError",
     "Workload",
+    "as_answer",
     "build",
     "check",
     "chip_names",
     "evaluate",
     "graph",
+    "load",
     "load_chip",
     "load_problem",
     "load_result",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -11,8 +13,13 @@ class Status(StrEnum):
 
     OPTIMAL = "optimal: nothing in the declared space is better"
     WITHIN = "within the gap that was asked for: nothing in the declared space is better than the bound"
+    ENUMERATED = "best of the candidates, all of which were costed; the bound holds for every other one too"
     LIMIT = "stopped early: the best so far, with a true bound"
     INTERRUPTED = "interrupted: the best so far, with a true bound"
+
+
+ROUNDING_GAP = 2e-9
+"""Relative gap that is put down to rounding: value and bound are sums of the same terms in another order."""
 
 
 def relative_gap(value: float, bound: float) -> float:
@@ -26,3 +33,34 @@ def relative_gap(value: float, bound: float) -> float:
     if bound > 0:
         return value / bound - 1.0
     return 0.0 if value == bound else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Proof that goes with an answer.
+
+    ``value``: objective of the answer, in ``unit``. ``bound``: nothing in the declared space has a smaller objective. ``space``:
+    how many options each choice has; ``size``: candidates of the space, counted exactly. ``left_out``: what the space lacks.
+    ``effort``: how many candidates were bounded, costed and so on. ``seconds`` [s]: wall time of the search; ``closed``: how
+    the proof ended.
+
+    >>> Certificate(110.0, 100.0, Status.LIMIT).gap
+    0.10000000000000009
+    """
+
+    value: float
+    bound: float
+    status: Status
+    unit: str = "s"
+    space: Mapping[str, int] = field(default_factory=dict)
+    size: int = 0
+    left_out: tuple[str, ...] = ()
+    effort: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    closed: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the answer may be from the optimum: value / bound - 1 (`relative_gap`), 0 within rounding."""
+        gap = relative_gap(self.value, self.bound)
+        return gap if gap > ROUNDING_GAP else 0.0

@@ -9,7 +9,7 @@ import pytest
 from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import Drawn, drawn
 
-from halley.cli.fixed import NAMES, parse_fixed
+from halley.cli.plans.fixed import NAMES, parse_fixed
 from halley.errors import Infeasible
 from halley.ir.system import with_memory
 from halley.pipeline.data_parallel import Sharded

@@ -17,7 +17,7 @@ from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, SubAxis
 from halley.sharding.communication import Communication, Interconnect
 from halley.simulate.schedule import PassTable, gpipe, interleaved, one_forward_one_backward
-from halley.simulate.training import LayerBlock, TrainingIteration, simulate
+from halley.simulate.training import SimulatedBlock, TrainingIteration, simulate
 from halley.training.axis_bounds import GraphVariant
 from halley.training.part_costs import ModelCosts
 from halley.training.plan import TrainingProblem
@@ -105,10 +105,10 @@ def composed(
     chunks = dealt(problem, table, costs)
     kind = CollectiveKind.REDUCE_SCATTER if zero else CollectiveKind.ALL_REDUCE
 
-    def block(part: Any) -> LayerBlock:
+    def block(part: Any) -> SimulatedBlock:
         gather = float(communication.data(CollectiveKind.ALL_GATHER, recipe.weight * part.parameters))
         reduction = float(communication.data(kind, recipe.gradient * part.parameters))
-        return LayerBlock(part.forward, part.recompute + part.backward, gather, reduction, part.activation)
+        return SimulatedBlock(part.forward, part.recompute + part.backward, gather, reduction, part.activation)
 
     sizes = {"b": problem.batch // ranks // table.microbatches, "m": problem.sequence, "k": problem.shape.model}
     for layout, axis in zip(costs.boundary, communication.mesh, strict=True):

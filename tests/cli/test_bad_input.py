@@ -65,7 +65,7 @@ BAD: list[tuple[list[str], str]] = [
     (["compare", *GEMM[1:]], "--chip: expected a chip; got nothing"),
     (["chips", "egde"], "did you mean 'edge'?"),
     (["workloads", "gem"], "did you mean 'gemm'?"),
-    (["schema", "resul"], "expected one of chip, problem, result, network, system; got 'resul'; did you mean 'result'?"),
+    (["schema", "mappng"], "got 'mappng'; did you mean 'mapping'?"),
     (["demo", "--tokens", "0"], "--tokens: expected a whole number from 1"),
     (["demo", "--model", "bert-larg"], "did you mean 'bert-large'?"),
 ]
@@ -127,7 +127,7 @@ def test_never_overwrites_silently(empty_folder: Path) -> None:
     assert "--force" in asked.err
     assert kept.read_text() == "mine"
     assert halley(*EMBEDDING, "--force").code == 0
-    assert json.loads(kept.read_text())["schema"] == "halley.result/3"
+    assert json.loads(kept.read_text())["schema"] == "halley.answer/1"
 
 
 def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
@@ -143,11 +143,19 @@ def changed(path: Path, to: Path, *keys: str | int, value: Any) -> Path:
 
 FORMS: list[tuple[str, str]] = [
     ("", "JSON"),
-    ("[1, 2]", "a result file of Halley's"),
-    ('{"a": 1}', "a result file of Halley's (halley.result/3); got a file that is none"),
+    ("[1, 2]", "the file of an answer"),
+    ('{"a": 1}', "the file of an answer (halley.answer/1); got a file that is none"),
     ('{"schema": "halley.result/0"}', "got the version 'halley.result/0'"),
-    ('{"schema": "halley.result/3"}', "problem"),
-    ('{"schema": "halley.result/2"}', "problem"),
+    ('{"schema": "halley.result/3"}', "question"),
+    ('{"schema": "halley.result/2"}', "question"),
+    ('{"schema": "halley.plan/1"}', "run 'halley plan' again"),
+    ('{"schema": "halley.answer/1", "kind": "mappping"}', "did you mean 'mapping'?"),
+    ('{"schema": "halley.answer/1", "kind": "mapping"}', "question"),
+    ('{"schema": "halley.answer/1", "kind": "training-plan"}', "what made the file"),
+    ('{"schema": "halley.answer/1", "kind": "sharding"}', "what made the file"),
+    ('{"schema": "halley.answer/1", "kind": "collective"}', "what made the file"),
+    ('{"schema": "halley.answer/1", "kind": "estimate"}', "what made the file"),
+    ('{"schema": "halley.answer/1", "kind": "dfmodel-plan"}', "what made the file"),
     ('{"schema": "halley.result/2", "baselines": [1], "best": {"certificate": {"space": 3}}}', "best.certificate.space"),
     ('{"schema": "halley.result/3", "schema": 2}', "expected each key once; got 'schema' twice"),
     ('{"schema": NaN}', "expected finite numbers; got NaN"),
@@ -168,19 +176,19 @@ def test_foreign_files(empty_folder: Path, command: str, text: str, said: str) -
 
 
 EDITS: list[tuple[tuple[str | int, ...], Any, str]] = [
-    (("best", "estimate", "time_s"), 1e-12, "FAIL  best: figures: time_s"),
-    (("best", "estimate", "footprint_B", "glb"), 1.0, "FAIL  best: figures: footprint_B.glb"),
-    (("baselines", 0, "estimate", "busy_s", "read dram"), 1.0, "FAIL  unfused: figures: busy_s.read dram"),
-    (("best", "certificate", "value", "value"), 1e-12, "FAIL  best: certificate: value"),
-    (("best", "certificate", "bound", "value"), 1.0, "FAIL  best: certificate: the bound"),
-    (("best", "certificate", "bound", "value"), 1e-12, "FAIL  best: certificate: said to be optimal"),
-    (("best", "certificate", "bound", "unit"), "J", "FAIL  best: certificate: objective or unit"),
-    (("best", "plan"), "hold dram: A\n  compute gemm", "FAIL  best: plan is legal"),
-    (("best", "plan"), "hold\n", "FAIL  best: plan reads"),
-    (("front", 0, "time_s"), 1.0, "FAIL  front: figures: point 1: time_s"),
-    (("front", 0, "plan"), "hold dram: A\n  compute gemm", "FAIL  front: figures: point 1"),
-    (("problem", "chip", "levels", 2, "memories", "obuf", "capacity"), "8 B", "FAIL  best: plan fits"),
-    (("problem", "chip", "levels", 0, "memories", "dram", "read_bandwidth"), "1 GB/s", "FAIL  best: figures: anatomy_s."),
+    (("answer", "best", "estimate", "time_s"), 1e-12, "FAIL  best: figures: time_s"),
+    (("answer", "best", "estimate", "footprint_B", "glb"), 1.0, "FAIL  best: figures: footprint_B.glb"),
+    (("answer", "baselines", 0, "estimate", "busy_s", "read dram"), 1.0, "FAIL  unfused: figures: busy_s.read dram"),
+    (("answer", "best", "certificate", "value", "value"), 1e-12, "FAIL  best: certificate: value"),
+    (("answer", "best", "certificate", "bound", "value"), 1.0, "FAIL  best: certificate: the bound"),
+    (("answer", "best", "certificate", "bound", "value"), 1e-12, "FAIL  best: certificate: said to be optimal"),
+    (("answer", "best", "certificate", "bound", "unit"), "J", "FAIL  best: certificate: objective or unit"),
+    (("answer", "best", "plan"), "hold dram: A\n  compute gemm", "FAIL  best: plan is legal"),
+    (("answer", "best", "plan"), "hold\n", "FAIL  best: plan reads"),
+    (("answer", "front", 0, "time_s"), 1.0, "FAIL  front: figures: point 1: time_s"),
+    (("answer", "front", 0, "plan"), "hold dram: A\n  compute gemm", "FAIL  front: figures: point 1"),
+    (("question", "chip", "levels", 2, "memories", "obuf", "capacity"), "8 B", "FAIL  best: plan fits"),
+    (("question", "chip", "levels", 0, "memories", "dram", "read_bandwidth"), "1 GB/s", "FAIL  best: figures: anatomy_s."),
 ]
 
 
@@ -197,7 +205,16 @@ def test_check_finds_what_was_tampered_with(
 def test_a_false_bound_is_found_by_searching_again(solved: Solved, empty_folder: Path) -> None:
     """A worse plan with a certificate that fits it: every figure is in order, but the optimum is lower."""
     content = json.loads(solved[0].read_text())
-    content["best"] = {**content["baselines"][0], "name": "best"}
+    answer = content["answer"]
+    answer["best"] = {**answer["baselines"][0], "name": "best"}
+    (empty_folder / "other.json").write_text(json.dumps(content))
+    outcome = halley("check", "other.json", "--no-search")
+    assert (outcome.code, "FAIL  file: figures" in outcome.out) == (1, True)  # the certificate of the answer is another's
+    own = answer["best"]["certificate"]
+    left_out = [f"{clause['what']}: {clause['how']}" for clause in own["left_out"]]
+    content["certificate"] |= {key: own[key]["value"] for key in ("value", "bound")}
+    content["certificate"] |= {"size": own["mappings"], "left_out": left_out, "seconds": own["search_s"], "closed": own["closed"]}
+    content["certificate"] |= {"effort": {"costed": own["costed"], "bounded": own["bounds"]}}
     path = empty_folder / "worse.json"
     path.write_text(json.dumps(content))
     assert halley("check", str(path), "--no-search").code == 0
@@ -207,14 +224,14 @@ def test_a_false_bound_is_found_by_searching_again(solved: Solved, empty_folder:
 
 
 def test_unknown_keys_and_kinds_are_named(solved: Solved, empty_folder: Path) -> None:
-    path = changed(solved[0], empty_folder / "a.json", "best", "colour", value="red")
-    assert "best.colour: expected a known key" in halley("show", str(path)).err
-    path = changed(solved[0], empty_folder / "b.json", "best", "estimate", "time_s", value="soon")
-    assert "best.estimate.time_s" in halley("show", str(path)).err
-    path = changed(solved[0], empty_folder / "c.json", "problem", "workload", "kind", value="gem")
+    path = changed(solved[0], empty_folder / "a.json", "answer", "best", "colour", value="red")
+    assert "answer.best.colour: expected a known key" in halley("show", str(path)).err
+    path = changed(solved[0], empty_folder / "b.json", "answer", "best", "estimate", "time_s", value="soon")
+    assert "answer.best.estimate.time_s" in halley("show", str(path)).err
+    path = changed(solved[0], empty_folder / "c.json", "question", "workload", "kind", value="gem")
     assert "did you mean 'gemm'?" in halley("show", str(path)).err
-    path = changed(solved[0], empty_folder / "d.json", "problem", "chip", "clock", value="1 GB")
-    assert "problem.chip.clock" in halley("show", str(path)).err
+    path = changed(solved[0], empty_folder / "d.json", "question", "chip", "clock", value="1 GB")
+    assert "question.chip.clock" in halley("show", str(path)).err
 
 
 @pytest.mark.parametrize("node", ["0", "999", "9.9.9", "x", "", "-1", "1.", "٣"])
@@ -292,7 +309,7 @@ def test_ctrl_c_in_a_process_of_its_own(empty_folder: Path) -> None:
     out, err = process.communicate(timeout=30)
     assert "Traceback" not in err
     if process.returncode == 3:  # a first mapping was there: the best so far, with a true bound
-        answer = json.loads(out)["best"]
+        answer = json.loads(out)["answer"]["best"]
         assert answer["status"] == "limit"
         assert answer["certificate"]["bound"]["value"] <= answer["certificate"]["value"]["value"]
     else:

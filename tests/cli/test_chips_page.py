@@ -53,7 +53,7 @@ def test_commands_run(empty_folder: Path) -> None:
     for command in commands:
         outcome = halley(*shlex.split(command)[1:])
         assert outcome.code == 0, outcome.err
-    estimate = json.loads(halley(*shlex.split(commands[-1])[1:], "--json").out)["estimate"]
+    estimate = json.loads(halley(*shlex.split(commands[-1])[1:], "--json").out)["answer"]["estimate"]
     told = dict(re.findall(r"^\| (\w+) \| ([\d.]+) mJ \|", PAGE, re.M))
     found = {name: f"{1e3 * energy:.4f}" for name, energy in estimate["energy_by_J"].items() if energy}
     assert told == {**found, "sum": f"{1e3 * estimate['energy_J']:.4f}"}

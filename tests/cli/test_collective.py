@@ -49,7 +49,7 @@ def test_the_command_of_the_issue() -> None:
 
 
 def test_json_holds_every_candidate_and_its_loss_adds_up() -> None:
-    found = halley("collective", "all-reduce", "--size", "1MiB", *DGX, "--json").json
+    found = halley("collective", "all-reduce", "--size", "1MiB", *DGX, "--json").json["answer"]
     times = [item["time"] for item in found["candidates"]]
     assert times == sorted(times)
     assert found["chosen"]["algorithm"] == found["candidates"][0]["algorithm"]
@@ -73,12 +73,12 @@ def test_all_shows_what_is_left_out() -> None:
 
 def test_one_algorithm_start_ups_and_a_group() -> None:
     words = ("collective", "all-gather", "--size", "8MB", "--system", "tpu-v4-cube", "--algorithm", "ring", "--json")
-    slice_ = halley(*words, "--ranks", "0-3", "--start-up", "2us").json
+    slice_ = halley(*words, "--ranks", "0-3", "--start-up", "2us").json["answer"]
     assert slice_["ranks"] == [0, 1, 2, 3]
     assert slice_["chosen"]["steps"] == 3
     assert slice_["chosen"]["waiting"] == pytest.approx(3 * (2e-6 + 1e-6))
     pod = halley("collective", "all-gather", "--size", "8MB", "--system", "hgx-pod", "--group", "node=0:4,gpu=1:3", "--json")
-    assert pod.json["ranks"] == [1, 2, 9, 10, 17, 18, 25, 26]
+    assert pod.json["answer"]["ranks"] == [1, 2, 9, 10, 17, 18, 25, 26]
     text = halley("collective", "all-gather", "--size", "8MB", "--system", "hgx-pod", "--group", "gpu", "--algorithm", "ring").out
     assert "among ranks 0-7 of hgx-pod" in flat(text)
     assert "nvlink-4" in text
@@ -88,25 +88,25 @@ def test_one_algorithm_start_ups_and_a_group() -> None:
 def test_messages_may_cost_the_sender() -> None:
     """One port, 8 ranks: an all-gather posts seven messages at once, or one in each of seven steps; Bruck's three in all."""
     words = ("collective", "all-gather", "--size", "8B", *DGX, "--per-message", "2us", "--json")
-    found = {item["algorithm"]: item for item in halley(*words).json["candidates"]}
+    found = {item["algorithm"]: item for item in halley(*words).json["answer"]["candidates"]}
     assert found["direct"]["waiting"] == pytest.approx(7 * 2e-6 + 1e-6)
     assert found["ring"]["waiting"] == pytest.approx(7 * (2e-6 + 1e-6))
     assert found["bruck"]["waiting"] == pytest.approx(3 * (2e-6 + 1e-6))
     listed = halley("collective", "all-gather", "--size", "8B", "--system", "dgx-1", "--per-message", "2us", "--json").json
-    assert listed["chosen"]["time"] > 2e-6
+    assert listed["answer"]["chosen"]["time"] > 2e-6
 
 
 def test_what_is_not_tried_is_said() -> None:
     text = flat(halley("collective", "all-reduce", "--size", "1MiB", *DGX, width=160).out)
     assert "not tried in-network: needs a switch that gives a sum to several" in text
-    found = halley("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-1", "--json").json
+    found = halley("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-1", "--json").json["answer"]
     assert found["not_tried"] == dict.fromkeys(("in-network", "pulled"), "switches that multicast and add")
 
 
 def test_a_fitted_library_lies_over_it() -> None:
     name = "h100-sxm-nccl-2.29.2"
     outcome = halley("collective", "all-reduce", "--size", "64MiB", *DGX, "--ranks", "0-3", "--software", name, "--json")
-    assert outcome.json["software"]["time"] == load_fit(name).time(CollectiveKind.ALL_REDUCE, 4, 64 * 2**20)
+    assert outcome.json["answer"]["software"]["time"] == load_fit(name).time(CollectiveKind.ALL_REDUCE, 4, 64 * 2**20)
     assert outcome.err == ""
     far = halley("collective", "all-reduce", "--size", "64MiB", *DGX, "--software", name, "-o", "far.svg")
     assert far.err.count("extrapolated") == 1
@@ -114,7 +114,7 @@ def test_a_fitted_library_lies_over_it() -> None:
 
 
 def test_sizes_as_a_table_and_a_plot(empty_folder: Path) -> None:
-    outcome = halley("collective", "all-reduce", *DGX, "--sizes", "1KiB:1MiB:4", *FIT, "-o", "made.svg", width=160)
+    outcome = halley("collective", "all-reduce", *DGX, "--sizes", "1KiB:1MiB:4", *FIT, "--figure", "made.svg", width=160)
     assert outcome.code == 0, outcome.err
     assert "fastest by size" in outcome.out
     assert [f"{size} KiB" in outcome.out for size in (1, 4, 16, 64, 256)] == [True] * 5
@@ -131,7 +131,8 @@ def test_sizes_as_a_table_and_a_plot(empty_folder: Path) -> None:
 
 
 def test_sizes_as_json() -> None:
-    found = halley("collective", "all-gather", *DGX, "--sizes", "1kB:8kB", "--algorithm", "ring", "--json").json["sweep"]
+    outcome = halley("collective", "all-gather", *DGX, "--sizes", "1kB:8kB", "--algorithm", "ring", "--json")
+    found = outcome.json["answer"]["sweep"]
     assert found["sizes"] == [1000, 2000, 4000, 8000]
     assert list(found["times"]) == ["ring"]
     assert found["times"]["ring"] == pytest.approx([7 * (1e-6 + size / 8 / 450e9) for size in found["sizes"]])
@@ -176,7 +177,7 @@ def test_a_chakra_trace_per_rank_and_as_json(empty_folder: Path) -> None:
 def test_beside_others(empty_folder: Path) -> None:
     words = ("collective", "all-reduce", "--size", "64MiB", *DGX, "--algorithm", "ring")
     (empty_folder / "jobs.yaml").write_text("beside:\n  - all-reduce 64MiB by ring\n  - 50 % load\n")
-    twice = halley(*words, "--beside", "jobs.yaml", "--json").json
+    twice = halley(*words, "--beside", "jobs.yaml", "--json").json["answer"]
     first, second = twice["beside"]["executions"]
     assert first["time"] == pytest.approx(second["time"])
     assert first["alone"] == pytest.approx(twice["chosen"]["time"])
@@ -191,7 +192,7 @@ def test_beside_others(empty_folder: Path) -> None:
 
 def test_the_optimum_of_an_all_to_all() -> None:
     """DGX-1: 2.667 times S / 8 over a link of 25 GB/s (DFModel's table; an LP gives the same)."""
-    found = halley("collective", "all-to-all", "--size", "8MB", "--system", "dgx-1", "--optimum", "--json").json
+    found = halley("collective", "all-to-all", "--size", "8MB", "--system", "dgx-1", "--optimum", "--json").json["answer"]
     assert found["optimum"]["time"] == pytest.approx(8 / 3 * 1e6 / 25e9, rel=0.03)
     assert found["optimum"]["bound"] <= found["optimum"]["time"] <= found["chosen"]["time"]
 
@@ -206,7 +207,7 @@ def test_what_there_is() -> None:
 
 def test_one_rank_and_a_barrier_have_answers() -> None:
     alone = halley("collective", "all-reduce", "--size", "1MiB", *DGX, "--ranks", "3", "--json")
-    assert alone.json["chosen"]["time"] == 0
+    assert alone.json["answer"]["chosen"]["time"] == 0
     assert halley("collective", "all-reduce", "--size", "1MiB", *DGX, "--ranks", "3", *FIT).code == 0
     barrier = halley("collective", "barrier", *DGX)
     assert barrier.code == 0, barrier.err
@@ -256,9 +257,10 @@ BAD = {
     "sizes that shrink": ((*ON, "--sizes", "1MB:1kB"), "--sizes: expected sizes that grow"),
     "sizes of one part": ((*ON, "--sizes", "1MB"), "--sizes: expected two sizes and perhaps a factor"),
     "sizes by a factor of one": ((*ON, "--sizes", "1kB:1MB:1"), "by a whole factor of at least 2"),
-    "sizes of a barrier": (("barrier", *DGX, "-o", "x.svg"), "expected a collective among at least 2 ranks; got a barrier"),
+    "sizes of a barrier": (("barrier", *DGX, "--figure", "x.svg"), "expected a collective among at least 2 ranks; got a barrier"),
     "an optimum of what is none": ((*SIZED, *DGX, "--optimum"), "--optimum: expected an all-to-all"),
-    "a plot of no kind": ((*SIZED, *DGX, "-o", "x.pdf"), "--output: expected a name that ends in .svg or .png; got 'x.pdf'"),
+    "a plot of no kind": ((*SIZED, *DGX, "--figure", "x.pdf"), "--figure: expected a name that ends in .svg or .png; got"),
+    "an answer that is no JSON": ((*SIZED, *DGX, "-o", "x.pdf"), "a picture of times over sizes is --figure FILE"),
     "neighbours in no words": ((*SIZED, *DGX, "--beside", "noise"), "--beside: expected a collective; got 'noise'"),
     "a table of what nccl-tests lack": (("point-to-point", *DGX, "--nccl", "x"), "expected a collective that they have"),
 }
@@ -282,7 +284,7 @@ def test_bad_input_is_said_in_one_line(name: str, empty_folder: Path) -> None:
 def test_a_list_of_links_is_a_network_too(empty_folder: Path) -> None:
     (empty_folder / "way.yaml").write_text(ONE_WAY)
     outcome = halley("collective", "all-gather", "--size", "3MB", "--system", "way.yaml", "--algorithm", "ring", "--json")
-    assert outcome.json["chosen"]["time"] == pytest.approx(2 * (1e-6 + 1e-3))
+    assert outcome.json["answer"]["chosen"]["time"] == pytest.approx(2 * (1e-6 + 1e-3))
     assert halley("collective", "all-gather", "--size", "3MB", "--system", "way.yaml", "--ranks", "0,2").code == 0
 
 
@@ -290,6 +292,7 @@ def test_an_astra_network_comes_in(empty_folder: Path) -> None:
     (empty_folder / "a.yml").write_text("topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 100 ]\nlatency: [ 1000 ]\n")
     assert halley("topology", "import", "a.yml", "-o", "a.yaml").code == 0
     assert halley("topology", "import", "a.yml", "-o", "a.yaml").code == 1
-    found = halley("collective", "all-gather", "--size", "4GiB", "--system", "a.yaml", "--algorithm", "ring", "--json").json
+    outcome = halley("collective", "all-gather", "--size", "4GiB", "--system", "a.yaml", "--algorithm", "ring", "--json")
+    found = outcome.json["answer"]
     assert found["chosen"]["time"] == pytest.approx(3 * (1e-6 + 1 / 100), rel=1e-12)  # shares of 1 GiB over 100 GiB/s
     assert "ASTRA-sim networks state none" in found["energy_sources"]

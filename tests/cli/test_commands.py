@@ -89,17 +89,23 @@ def test_the_space_and_what_it_leaves_out_are_lists(solved: Solved) -> None:
         shown = rest.partition("\n\n")[0].splitlines()
         assert [line.split("  ")[0] for line in shown if not line.startswith(" ")] == [clause.what for clause in clauses]
         assert len({clause.what for clause in clauses}) == len(clauses) > 10
-    stored = json.loads(solved[0].read_text())["best"]["certificate"]
+    stored = json.loads(solved[0].read_text())["answer"]["best"]["certificate"]
     assert stored["space"] == [{"what": clause.what, "how": clause.how} for clause in certificate.space]
 
 
 def test_a_file_of_the_version_before_is_read(solved: Solved, empty_folder: Path) -> None:
     """Version 2 had one text for the space, and texts without names for what it leaves out."""
-    content = json.loads(solved[0].read_text())
+    now = json.loads(solved[0].read_text())
+    content = {"problem": now["question"], **now["answer"], "provenance": now["provenance"], "schema": "halley.result/3"}
+    path = empty_folder / "before.json"
+    path.write_text(json.dumps(content))
+    assert load_result(path) == load_result(solved[0])
+    outcome = halley("show", str(path))
+    assert outcome.out == solved[1].out
+    assert "is of the version halley.result/3: question and answer now stand apart" in outcome.err
     content["schema"] = "halley.result/2"
     for solution in (content["best"], *content["baselines"]):
         solution["certificate"] |= {"space": "every mapping", "left_out": ["this", "that"]}
-    path = empty_folder / "before.json"
     path.write_text(json.dumps(content))
     result, now = load_result(path), load_result(solved[0])
     space = (Clause("space", "every mapping"),)
@@ -113,9 +119,9 @@ def test_a_file_of_the_version_before_is_read(solved: Solved, empty_folder: Path
 def test_optimise_json_and_no_save(empty_folder: Path) -> None:
     outcome = halley("optimise", *EMBEDDING, "--chip", "edge", "--json", "--no-save", "--no-baselines", "--objective", "energy")
     assert outcome.code == 0
-    assert outcome.json["schema"] == "halley.result/3"
-    assert outcome.json["best"]["certificate"]["value"]["unit"] == "J"
-    assert outcome.json["baselines"] == []
+    assert outcome.json["schema"] == "halley.answer/1"
+    assert outcome.json["answer"]["best"]["certificate"]["value"]["unit"] == "J"
+    assert outcome.json["answer"]["baselines"] == []
     assert list(empty_folder.iterdir()) == []
 
 
@@ -129,7 +135,7 @@ def test_check_passes_and_proves_again(solved: Solved) -> None:
     rows = outcome.out.splitlines()
     assert {line.split()[0] for line in rows} == {"ok"}
     result = load_result(solved[0])
-    assert len(rows) == 1 + 7 * len([result.best, *result.baselines]) + 2
+    assert len(rows) == 1 + 7 * len([result.best, *result.baselines]) + 3
     assert "proven anew" in rows[-1]
 
 
@@ -156,7 +162,7 @@ def test_estimate(empty_folder: Path) -> None:
     outcome = halley(*words)
     assert outcome.code == 0, outcome.err
     assert "compute gemm" in outcome.out
-    made = halley(*words, "--json").json["estimate"]
+    made = halley(*words, "--json").json["answer"]["estimate"]
     # each operand passes DRAM once: 8 x 8 words of 2 bytes
     assert made["traffic"]["dram"] == {"read_B": 256, "write_B": 128}
 
@@ -183,16 +189,16 @@ def test_compare_on_two_chips() -> None:
     assert "on edge" in outcome.out
     assert "on cloud" in outcome.out
     both = halley("compare", *EMBEDDING, "--chip", "edge", "--chip", "cloud", "--json").json
-    assert [item["problem"]["chip"]["name"] for item in both["results"]] == ["edge", "cloud"]
+    assert [item["question"]["chip"]["name"] for item in both["answers"]] == ["edge", "cloud"]
 
 
 def test_baselines_can_be_chosen(solved: Solved) -> None:
     norm = ["gemm-layernorm", "--m", "1", "--n", "64", "--k", "4", "--chip", "edge"]
     outcome = halley("optimise", *norm, "--no-save", "--json", "--baseline", "unfused", "--baseline", "flash-decoding")
     assert outcome.code == 0, outcome.err
-    assert outcome.json["problem"]["baselines"] == ["unfused", "flash-decoding"]
-    assert [plan["name"] for plan in outcome.json["baselines"]] == ["unfused"]  # there is no attention in it
-    assert outcome.json["absent"] == []
+    assert outcome.json["question"]["baselines"] == ["unfused", "flash-decoding"]
+    assert [plan["name"] for plan in outcome.json["answer"]["baselines"]] == ["unfused"]  # there is no attention in it
+    assert outcome.json["answer"]["absent"] == []
     assert halley("compare", *norm, "--baseline", "none", "--json").json["reasons"] == []
     everything = halley("compare", *norm, "--baseline", "all", "--json").json
     assert [item["before"] for item in everything["reasons"]] == [s.name for s in load_result(solved[0]).baselines]
@@ -216,7 +222,7 @@ def test_chips_and_workloads_are_all_listed() -> None:
 def test_schema() -> None:
     for name in ("chip", "problem"):
         assert halley("schema", name).json == file_schema(name)
-    assert halley("schema", "result").json["properties"]["schema"]["const"] == "halley.result/3"
+    assert halley("schema", "mapping").json["properties"]["schema"]["const"] == "halley.answer/1"
 
 
 def test_problem_file(empty_folder: Path) -> None:
@@ -237,7 +243,7 @@ def test_help_of_every_command_has_an_example() -> None:
 
 
 def test_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    import halley.cli.demo as command
+    import halley.cli.mappings.demo as command
 
     monkeypatch.setattr(command, "ROLES", {"projection-norm": "GEMM + norm"})
     outcome = halley("demo", "--tokens", "2", "--model", "bert-large", "--chip", "edge", "--time-limit", "2s", "--json")

@@ -20,6 +20,8 @@ DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
     "reference/cli.md": 7,
+    "reference/answers.md": 0,
+    "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
     "how-to/write-your-own-graph.md": 3,
     "how-to/report.md": 7,

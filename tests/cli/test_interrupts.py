@@ -45,7 +45,7 @@ def command(module: str, setup: str) -> subprocess.CompletedProcess[str]:
     ("module", "setup"),
     [
         pytest.param("typer", "", id="the command line is loaded"),
-        pytest.param("halley.cli.chips", "", id="the command is loaded"),
+        pytest.param("halley.cli.mappings.chips", "", id="the command is loaded"),
         pytest.param("typer", "signal.signal(signal.SIGINT, signal.SIG_IGN)", id="the parent had Ctrl-C ignored"),
         pytest.param("", AT_WORK, id="the command is at work"),
     ],
@@ -89,5 +89,5 @@ def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(solve, "optimise", search)
     words = ["compare", "embedding", "--tokens", "9", "--vocabulary", "4", "--width", "3", "--chip", "edge", "--chip", "cloud"]
     outcome = halley(*words, "--json")
-    assert (outcome.code, searched, len(outcome.json["results"])) == (3, ["edge"], 1)
+    assert (outcome.code, searched, len(outcome.json["answers"])) == (3, ["edge"], 1)
     assert "halley: interrupted; 1 of 2 are searched" in outcome.err

@@ -10,8 +10,6 @@ import pytest
 from tests.cli.running import Outcome
 
 import halley
-from halley.cli.plain import plain
-from halley.cli.reduced import reduced
 from halley.errors import BadInput
 from halley.execute.interpreter import random_inputs
 from halley.io.chips.chip import read_chip
@@ -24,6 +22,8 @@ from halley.library import CHIPS
 from halley.report.mapping import html
 from halley.report.table import Table
 from halley.rewrite.legality import faults
+from halley.verify.plain import plain
+from halley.verify.reduced import reduced
 from halley.workloads import build
 
 Solved = tuple[Path, Outcome]

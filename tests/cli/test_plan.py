@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import halley
 from tests.report.chromium import chromium
 
-from halley.cli.fixed import parse_fixed
+from halley.cli.plans.fixed import parse_fixed
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.report.browser import browser
@@ -56,7 +56,7 @@ def planned(folder: Path) -> dict[str, Any]:
     assert outcome.code == 0, outcome.err
     written = json.loads((folder / "plan.json").read_text())
     assert outcome.json | {"provenance": {}} == written | {"provenance": {}}
-    return dict(written)
+    return dict(written["answer"] | {"certificate": written["certificate"]})
 
 
 def test_what_the_user_decided_is_what_he_gets(planned: dict[str, Any]) -> None:
@@ -77,12 +77,13 @@ def test_numbers_add_up(planned: dict[str, Any]) -> None:
     assert 0 < cost["utilisation"] <= cost["hardware_utilisation"] <= 1
     assert all(load["demand"] / load["capacity"] <= cost["time"] for load in cost["loads"])
     assert 0 < certificate["bound"] <= certificate["value"] == cost["time"]
-    assert all(other["time"] >= cost["time"] for other in planned["alternatives"])
+    assert all(other["figures"]["time"] >= cost["time"] for other in planned["alternatives"])
     sent = sum(item["count"] * sum(item["sent"].values()) for item in cost["traffic"])
     levels = [load["demand"] for load in cost["loads"] if load["resource"].startswith("network")]
     assert math.isclose(sum(levels), sent, rel_tol=1e-12)
     assert sent > 0
     for other in planned["alternatives"]:
+        other = other["figures"]
         assert math.isclose(sum(other["slower"].values()), other["time"] - cost["time"], rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -103,7 +104,7 @@ def test_what_runs_side_by_side_on_a_chip(folder: Path) -> None:
     for words in ("On the chip: tiny layer, forward pass", "kernels side by side", "queries"):
         assert words in outcome.out, words
     assert 'id="on-chip"' in (folder / "plan.html").read_text()
-    found = json.loads((folder / "plan.json").read_text())["on_chip"]["tiny layer"]
+    found = json.loads((folder / "plan.json").read_text())["answer"]["on_chip"]["tiny layer"]
     assert set(found) == {"forward", "backward"}
     for each in found.values():
         assert math.isclose(sum(part["time"] for part in each["partitions"]), each["time"], rel_tol=1e-9)
@@ -120,7 +121,7 @@ def test_the_page_in_a_browser(planned: dict[str, Any], folder: Path) -> None:
         assert made.complaints() == []
         assert made.requests() == [(folder / "plan.html").as_uri()]
         assert made.run("document.querySelector('[data-value=time]').textContent") == format_time(planned["cost"]["time"])
-        assert json.loads(made.run("document.querySelector('#result').textContent"))["plan"] == planned["plan"]
+        assert json.loads(made.run("document.querySelector('#result').textContent"))["answer"]["plan"] == planned["plan"]
         sizes = "[...document.querySelectorAll('figure svg')].map((svg) => svg.getBoundingClientRect().height)"
         assert [size > 50 for size in made.run(sizes)] == [True, True, True]
         assert made.run("document.documentElement.scrollWidth") <= 1280
@@ -217,18 +218,18 @@ def test_a_reader_who_leaves_early_keeps_the_file(folder: Path, monkeypatch: pyt
     def leave(*_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("halley.cli.answers.show", leave)
+    monkeypatch.setattr("halley.cli.output.show", leave)
     # the command then gives its standard output away for good, which the test runner would miss
     monkeypatch.setattr("halley.cli.errors.os.dup2", lambda *_: 0)
     halley(*OWN, "-o", "plan.json")
-    assert json.loads((folder / "plan.json").read_text())["plan"]["model"] == 2
+    assert json.loads((folder / "plan.json").read_text())["answer"]["plan"]["model"] == 2
 
 
 def test_an_interrupt_before_any_answer_is_answered_in_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("halley.cli.plan.best_training_plan", interrupted)
+    monkeypatch.setattr("halley.cli.plans.plan.best_training_plan", interrupted)
     outcome = halley(*OWN)
     assert (outcome.code, outcome.out) == (130, "")
     assert outcome.err.splitlines()[-1] == "halley: interrupted"
@@ -239,22 +240,23 @@ def test_the_view_of_dfmodel(folder: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert "optimal" in outcome.out
     written = json.loads((folder / "plan.json").read_text())
-    assert math.isclose(sum(written["account"].values()), written["time"], rel_tol=1e-9)
-    assert written["axes"] == "pipeline 4 nvlink"
-    assert 0 < written["utilisation"] < 1
+    figures = written["answer"]["figures"]
+    assert math.isclose(sum(figures["account"].values()), figures["time"], rel_tol=1e-9)
+    assert figures["axes"] == "pipeline 4 nvlink"
+    assert 0 < figures["utilisation"] < 1
 
 
 def test_any_graph_on_a_system(folder: Path) -> None:
     gemm = ("shard", "gemm", "--m", "8192", "--n", "4096", "--k", "4096", "--system", "4 x a100, nvlink 4")
     outcome = halley(*gemm, "--json")
     assert outcome.code == 0, outcome.err
-    found = outcome.json
-    assert found["gap"] < 1e-9
+    found = outcome.json["answer"]["figures"]
+    assert outcome.json["certificate"]["gap"] < 1e-9
     assert math.isclose(sum(found["account"].values()), found["time"], rel_tol=1e-9)
-    assert [item["ways"] for item in found["ops"]] in ([["m"]], [["n"]])
+    assert list(outcome.json["answer"]["sharding"]["ops"].values()) in ([["m"]], [["n"]])
     assert "optimal" in halley(*gemm).out
-    overlapped = halley(*gemm, "--overlap", "--json").json
-    assert overlapped["bound"] <= overlapped["time"] <= found["time"]
+    overlapped = halley(*gemm, "--overlap", "--json").json["certificate"]
+    assert overlapped["bound"] <= overlapped["value"] <= found["time"]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from tests.reference import graphs
 
-from halley.cli.plain import plain
 from halley.execute import arithmetic
 from halley.ir.workload import Workload
 from halley.rewrite.backward import Differentiated
+from halley.verify.plain import plain
 
 STEP = 1e-5
 """Half the difference [1]: errors of the order of its square."""

@@ -11,7 +11,6 @@ import pytest
 from tests.reference.test_counts import assert_equal
 from tests.reference.trees import chip
 
-from halley.cli.reduced import reduced
 from halley.cost.evaluate import evaluate
 from halley.errors import IllegalMapping
 from halley.execute.interpreter import Execution, random_inputs, run
@@ -22,6 +21,7 @@ from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.rewrite.legality import faults
 from halley.simulate.simulation import first_iterations, simulate
+from halley.verify.reduced import reduced
 from halley.workloads import attention, graph
 
 INSIDE = """

@@ -18,7 +18,6 @@ from tests.reference.problems import random_chip, random_workload
 from tests.reference.test_counts import SEEDS, Checker, assert_agrees, many
 from tests.reference.trees import chip, collect, hold, nest, op, traffic, workload
 
-from halley.cli.plain import plain
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, IllegalMapping
 from halley.execute.interpreter import run
@@ -26,6 +25,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Hold, Node, Sequence, Spatial, Temporal
 from halley.ir.workload import OpKind, Window, Workload
 from halley.rewrite.legality import faults
+from halley.verify.plain import plain
 from halley.workloads import build, conv_chain, hyena, mamba, mamba_2, variants
 
 SUM = (Window("h", "p", "r"),)

@@ -30,8 +30,7 @@ from halley.network.time.evaluate import Evaluation, evaluate, layout
 from halley.network.time.forms import FORMS
 from halley.network.time.lines import line_of
 from halley.network.time.schedules import Schedule
-from halley.network.time.simulate import Held, deal, simulate
-from halley.network.time.simulate import Run as Simulated
+from halley.network.time.simulate import Held, SimulatedRun, deal, simulate
 
 K, T = CollectiveKind, Topology
 Vector = NDArray[Any]
@@ -94,7 +93,7 @@ def check_values(kind: Kind, given: list[Vector], held: Held, chunks: int, combi
             assert all(len(mine[0]) == 0 for mine in held)
 
 
-def agree(run: Simulated, found: Evaluation) -> None:
+def agree(run: SimulatedRun, found: Evaluation) -> None:
     assert found.time == pytest.approx(run.time, rel=1e-12)
     assert found.link_bytes.tolist() == list(run.link_bytes)
     assert found.busiest == run.busiest

@@ -11,7 +11,7 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.text import parse
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Certificate, Clause, Point, Result, Solution
+from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.workloads import build
 
 OPS = ("gemm", "max", "exp", "sum", "divide")
@@ -77,7 +77,7 @@ def made_result(chip: Chip | None = None, front: bool = True, baselines: bool = 
         cost = evaluate(workload, machine, plan)
         time = float(cost.time)
         bound = time if proven else 0.9 * time
-        certificate = Certificate(MADE_UP, MADE_UP, 12_345, "none", "time", bound, time, 67, 8, 0.5, "made up")
+        certificate = MappingCertificate(MADE_UP, MADE_UP, 12_345, "none", "time", bound, time, 67, 8, 0.5, "made up")
         status = Status.OPTIMAL if proven else Status.LIMIT
         solutions.append(Solution(name, plan, cost, certificate, status, groups, ("",) * len(groups), "plain"))
     best, *others = solutions

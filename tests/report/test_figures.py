@@ -21,8 +21,8 @@ from tests.reference.generate import grown
 from tests.report.made import NASTY, made_result, nasty_result
 
 from halley.cost.evaluate import evaluate
+from halley.cost.figures import resource_name
 from halley.errors import BadInput
-from halley.io.results.result import resource_name
 from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Link, Topology
 from halley.mapping.result import Result
 from halley.network.time.axis import route

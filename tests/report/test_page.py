@@ -14,7 +14,8 @@ from tests.cli.running import halley
 from tests.report.chromium import Chromium, chromium
 from tests.report.made import NASTY, made_result, nasty_result
 
-from halley.io.results.result import resource_name, result_document
+from halley.cost.figures import resource_name
+from halley.io.results.result import result_document
 from halley.mapping.result import Result
 from halley.report.browser import browser
 from halley.report.mapping.activity import totals
@@ -73,7 +74,7 @@ def test_names_stay_text(proven: bool) -> None:
     assert len(nasty.scripts) == len(calm.scripts) == 2
     assert nasty.scripts[1] == calm.scripts[1]
     assert {tag for tag, _ in nasty.tags} == {tag for tag, _ in calm.tags}
-    assert json.loads(nasty.scripts[0])["problem"]["chip"]["name"] == NASTY
+    assert json.loads(nasty.scripts[0])["question"]["chip"]["name"] == NASTY
 
 
 def test_a_bare_result_makes_a_page() -> None:
@@ -180,7 +181,8 @@ def test_numbers_on_the_page_are_those_of_the_file(browsed: Chromium, result: Re
     """The expected figures come from the JSON in the page, formatted; the shown ones from what the browser renders."""
     opened(browsed, result, empty_folder)
     data: dict[str, Any] = json.loads(texts(browsed, "#result")[0])
-    best, plans = data["best"], [*data["baselines"], data["best"]]
+    answer = data["answer"]
+    best, plans = answer["best"], [*answer["baselines"], answer["best"]]
     cost = best["estimate"]
     dram = cost["traffic"]["dram"]
     shown = {key: texts(browsed, f"[data-value={key}]")[0] for key in ("time_s", "energy_J", "outer_B", "busy", "gap")}

@@ -10,9 +10,9 @@ from math import prod
 import pytest
 from validation.megatron.compare import tensor_parallel
 
-from halley.cli.systems import efficiency_of, system_of
+from halley.cli.plans.systems import efficiency_of, system_of
 from halley.io.networks.fits import load_libraries
-from halley.io.results.plan import plan_document
+from halley.io.results.training import plan_document
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.pipeline.data_parallel import Sharded
@@ -144,7 +144,7 @@ def test_megatron_is_recognised() -> None:
     assert "model 4 (TP+SP)" in plan_words(result.plan, result.cost)
     text = "\n".join(" ".join(row) for table in plan_tables(result) for row in table.rows)
     assert "DP, ZeRO 3 all-gather ib" in text
-    names = {name for part in plan_document(result)["shardings"].values() for op in part["ops"] for name in op["names"]}
+    names = {name for part in plan_document(result)["answer"]["shardings"] for op in part["names"].values() for name in op}
     assert names <= {"TP", "SP", ""}
 
 

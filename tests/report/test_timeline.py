@@ -16,7 +16,7 @@ from tests.reference.generate import grown
 import halley.report.mapping.trace as tracing
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node, Overlap, Parallel, Pipeline, Sequence, children, walk
 from halley.ir.text import parse

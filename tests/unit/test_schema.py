@@ -147,9 +147,9 @@ def test_the_schema_of_results_fits_a_result() -> None:
     chip = load_chip("edge")
     result = optimise(Problem(gemm(8, 8, 8), chip, baselines=False))
     document = json.loads(json.dumps(result_document(result)))
-    assert fits_file(document, "result")
+    assert fits_file(document, "mapping")
     for wrong in ({"schema": "halley.result/0"}, {"front": 3}, {"worst": 1}):
-        assert not fits_file(document | wrong, "result"), wrong
+        assert not fits_file(document | wrong, "mapping"), wrong
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

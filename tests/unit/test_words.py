@@ -76,7 +76,7 @@ def texts(path: Path) -> Iterator[tuple[str, int]]:
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         match node:
-            case ast.Constant(value=str(text)) if " " in text.strip() and (id(node) not in bare or path.parent.name == "cli"):
+            case ast.Constant(value=str(text)) if " " in text.strip() and (id(node) not in bare or "cli" in path.parts):
                 yield text, node.lineno
 
 

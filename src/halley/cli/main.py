@@ -12,30 +12,30 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.interrupts import leave, on_interrupt
 from halley.version import halley_version
 
-COMMANDS = (
-    "optimise",
-    "plan",
-    "shard",
-    "show",
-    "simulate",
-    "check",
-    "explain",
-    "report",
-    "figure",
-    "table",
-    "estimate",
-    "compare",
-    "chips",
-    "workloads",
-    "schema",
-    "validate",
-    "calibrate",
-    "topology",
-    "system",
-    "collective",
-    "demo",
-)
-"""In the order of the help. Each is the function, or the group ``app``, of the module of its name."""
+COMMANDS: dict[str, str] = {
+    "optimise": "mappings.optimise",
+    "plan": "plans.plan",
+    "shard": "plans.shard",
+    "collective": "networks.collective",
+    "estimate": "mappings.estimate",
+    "show": "answers.show",
+    "check": "answers.check",
+    "explain": "answers.explain",
+    "compare": "answers.compare",
+    "report": "answers.report",
+    "figure": "answers.figure",
+    "table": "answers.table",
+    "simulate": "answers.simulate",
+    "chips": "mappings.chips",
+    "workloads": "mappings.workloads",
+    "system": "networks.system",
+    "topology": "networks.topology",
+    "calibrate": "networks.calibrate",
+    "schema": "schema",
+    "validate": "validate",
+    "demo": "mappings.demo",
+}
+"""In the order of the help, with the module of each: a command is the function of its name there, or the group ``app``."""
 
 FREE_FORM = ("optimise", "shard", "estimate", "compare")
 """Those that take the parameters of a workload, which differ from kind to kind."""
@@ -55,7 +55,7 @@ class Commands(HalleyGroup):
 def command(name: str) -> Any:
     """A command as the option parser has it."""
     with on_interrupt(leave):
-        module = import_module(f"halley.cli.{name}")
+        module = import_module(f"halley.cli.{COMMANDS[name]}")
     if hasattr(module, "app"):
         group = typer.main.get_group(module.app)
         group.name = name

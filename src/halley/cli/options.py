@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
@@ -39,7 +40,7 @@ BaselineOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 TraceOption = Annotated[str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")]
-ResultArgument = Annotated[str, typer.Argument(metavar="FILE", help="A result file that 'halley optimise' wrote.")]
+AnswerArgument = Annotated[str, typer.Argument(metavar="FILE", help="A file that a command wrote with -o.")]
 
 
 def objective(text: str | None, default: Objective = Objective.TIME) -> Objective:
@@ -126,6 +127,12 @@ def output() -> Console:
 def remarks() -> Console:
     """The console for everything else."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def tell(remark: str) -> None:
+    """What there is to say beside an answer, if anything."""
+    if remark:
+        remarks().print(Text(f"halley: {remark}"))
 
 
 def print_json(content: object) -> None:

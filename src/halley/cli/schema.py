@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from halley.cli import options
+from halley.io.schema import SCHEMAS
 from halley.io.schema import schema as file_schema
 
 
-def schema(name: Annotated[str, typer.Argument(metavar="NAME", help="chip, problem, result, network, system.")]) -> None:
-    """Print the JSON Schema of chip, problem, result, network or system files.
+def schema(name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(SCHEMAS)}.")]) -> None:
+    """Print the JSON Schema of chip, problem, network or system files, or of the files of a kind of answer.
 
     Example: halley schema chip > chip.schema.json
     """

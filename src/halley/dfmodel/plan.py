@@ -30,7 +30,7 @@ from halley.dfmodel.chip import (
 )
 from halley.dfmodel.layer import BYTES_PER_ELEMENT, FORWARD, check_layer, layer_graph
 from halley.dfmodel.network import check_axes, collective_time, transfer_time
-from halley.errors import Fault, Infeasible, InternalError
+from halley.errors import BadInput, Fault, Infeasible, InternalError
 from halley.formulas.numbers import ceil_div
 from halley.formulas.pipeline import even_pipeline_time
 from halley.formulas.spatial import amortised_time, stage_time, utilisation
@@ -217,6 +217,38 @@ def best_training(problem: DFModelProblem) -> DFModelResult:
         raise Infeasible(_nothing_fits(problem, found.values()))
     ordered = tuple(sorted(found.values(), key=lambda each: each.time))
     return DFModelResult(problem, *best, ordered, len(open_), time.perf_counter() - start)
+
+
+Named = tuple[Sequence[str], Sequence[str], int]
+"""Names of the kernels of a partition, of those of them whose weights stream, and the points of a sequence tile."""
+
+
+def decided_dfmodel(problem: DFModelProblem, choice: AxisChoice, chain: Sequence[Named]) -> tuple[SpatialPlan, float]:
+    """The plan of these decisions, costed from scratch: its partitions, and the time of an iteration [s].
+
+    Raises BadInput: axes that the system lacks or that are not whole, a microbatch that does not divide the samples of a replica,
+    partitions of other kernels; Infeasible: what does not fit.
+    """
+    where = f"plan of {problem.shape.name} in DFModel's view"
+    if choice.assignment not in assignments(problem.system, problem.degrees, whole=True):
+        raise BadInput(Fault(f"{where}, axes", "whole axes of the system", assignment_text(choice.assignment)))
+    if reason := _unusable(problem, choice.assignment):
+        raise Infeasible(Fault(f"{where}, axes", "an assignment that works", reason))
+    if choice.microbatch not in _divisors(problem.samples(choice.assignment)):
+        expected = f"a divisor of the {problem.samples(choice.assignment)} samples of a replica"
+        raise BadInput(Fault(f"{where}, microbatch", expected, str(choice.microbatch)))
+    stage = problem.stage(choice)
+    places = {kernel.name: place for place, kernel in enumerate(stage.graph.kernels)}
+    unknown = [name for kernels, streamed, _ in chain for name in (*kernels, *streamed) if name not in places]
+    if unknown:
+        raise BadInput([Fault(f"{where}, partitions", "kernels of the layer", repr(name)) for name in unknown])
+
+    def group(names: Sequence[str]) -> int:
+        return sum(1 << places[name] for name in dict.fromkeys(names))
+
+    layer = tiled_plan(stage, [(group(kernels), group(streamed), tile) for kernels, streamed, tile in chain])
+    time = max(layer.layer * problem.scale(choice, stage), problem.reduction(choice, stage))
+    return replace(layer, bound=layer.layer), time
 
 
 def _unusable(problem: DFModelProblem, assignment: Assignment) -> str:

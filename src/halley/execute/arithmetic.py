@@ -192,14 +192,9 @@ def _rows(workload: Workload, op: Op, table: Sequence[str], other: Sequence[str]
     return found[0]
 
 
-def index_input(workload: Workload, op: Op) -> int:
-    """Position of the index among the inputs of a gather or scatter: the input of an integer dtype, else the first."""
-    return next((i for i, name in enumerate(op.inputs) if workload.tensors[name].dtype.startswith("int")), 0)
-
-
 def _selected(workload: Workload, op: Op, operands: Sequence[Array]) -> tuple[Array, tuple[str, ...], Array, tuple[str, ...]]:
     """(index, its dims, the other input, its dims)."""
-    at = index_input(workload, op)
+    at = workload.index_input(op)
     index, other = op.inputs[at], op.inputs[1 - at]
     rows = np.rint(operands[at]).astype(int)
     return rows, workload.tensors[index].dims, operands[1 - at], workload.tensors[other].dims

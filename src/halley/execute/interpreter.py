@@ -13,7 +13,6 @@ from typing import Any, assert_never
 import numpy as np
 
 from halley.errors import BadInput, Fault, IllegalMapping, did_you_mean
-from halley.execute.arithmetic import index_input
 from halley.execute.collective import collective
 from halley.execute.compute import Journal, compute
 from halley.execute.counters import Counters, Tally
@@ -84,8 +83,8 @@ def _rows(workload: Workload, index: str) -> int:
     """Extent of the dim that an index tensor selects from; 0 for any other tensor."""
     for op in workload.ops:
         indexed = op.kind in (OpKind.GATHER, OpKind.SCATTER) and len(op.inputs) == 2
-        if indexed and op.inputs[index_input(workload, op)] == index:
-            source = workload.tensors[op.inputs[1 - index_input(workload, op)]].dims
+        if indexed and op.inputs[workload.index_input(op)] == index:
+            source = workload.tensors[op.inputs[1 - workload.index_input(op)]].dims
             target = workload.tensors[op.outputs[0]].dims
             table, other = (source, target) if op.kind is OpKind.GATHER else (target, source)
             return next(workload.dims[dim] for dim in table if dim not in other)

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from halley.answer import relative_gap
+from halley.answer import Certificate, Status, relative_gap
 from halley.dfmodel.chip import LIMITING_RESOURCES, dfmodel_chip
 from halley.dfmodel.network import check_axes, mesh_time, transfer_time
 from halley.errors import BadInput, Fault, Infeasible, InternalError, did_you_mean
@@ -44,8 +44,9 @@ from halley.network.graph.bill import Bill, bill
 from halley.optim.constrained import ConstrainedMinimum, constrained_minimum
 from halley.optim.elimination import CostTable, cost
 from halley.optim.multipliers import Numbers, best_multipliers
-from halley.sharding.axes import Assignment, Role, assignments, degree, parts_of
+from halley.sharding.axes import Assignment, Role, assignment_text, assignments, degree, parts_of
 from halley.sharding.communication import Communication, Interconnect
+from halley.sharding.decisions import ShardingDecisions, decided
 from halley.sharding.layouts import Layout, Mesh
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import KernelTime, ShardingGraph, ShardingProblem, sharding_graph
@@ -68,6 +69,9 @@ RELATIVE_ROUNDING = 1e-6
 
 ACCEPTED_GAP = 1e-3
 """Relative gap at which the search with overlap ends."""
+
+LEFT_OUT = ("pipelines that leave no axis to a layer's ops", "axes that serve two purposes")
+"""What no plan of the space does."""
 
 MAX_MEMORY_TRIES = 8
 """Shardings that are tried with decreasing memory for inputs, until tensors between ops also fit."""
@@ -160,8 +164,8 @@ def _layout_faults(problem: GraphProblem, tensor: str, splits: Mapping[str, str]
 class GraphPlan:
     """The best plan found: its axes, its sharding, the ``partitions`` of a chip that fuses kernels.
 
-    ``time`` [s] of all layers and microbatches; ``bound`` [s]: a lower bound over all shardings of the declared space.
-    ``account`` [s]: breakdown of the time. ``memory``: of a chip, for its layers. ``left_out``: what was not searched.
+    ``time`` [s] of all layers and microbatches. ``account`` [s]: breakdown of the time. ``memory``: of a chip, for its layers.
+    ``certificate``: no sharding of the declared space takes less than its bound [s].
     """
 
     problem: GraphProblem
@@ -169,15 +173,9 @@ class GraphPlan:
     sharding: Sharding
     partitions: tuple[Partition, ...]
     time: float
-    bound: float
     account: Mapping[str, float]
     memory: GraphMemory
-    left_out: tuple[str, ...]
-
-    @property
-    def gap(self) -> float:
-        """time / bound - 1."""
-        return relative_gap(self.time, self.bound)
+    certificate: Certificate
 
     @property
     def utilisation(self) -> float:
@@ -210,7 +208,7 @@ class _Answer:
 
 
 def plan_graph(problem: GraphProblem) -> GraphPlan:
-    """The fastest plan over whole axes for stages and ops; `GraphPlan.gap` is what the view cannot prove.
+    """The fastest plan over whole axes for stages and ops; `GraphPlan.certificate` says what the view cannot prove.
 
     Raises Infeasible: nothing fits into memory; with the least need.
     """
@@ -240,7 +238,33 @@ def plan_graph(problem: GraphProblem) -> GraphPlan:
         raise InternalError(
             Fault(f"bound of {problem.workload.name}", f"at most {best.time!r} s, which was found", f"{bound!r} s")
         )
-    return replace(best, bound=min(bound, best.time))
+    bound = min(bound, best.time)
+    status = Status.OPTIMAL if relative_gap(best.time, bound) <= RELATIVE_ROUNDING else Status.LIMIT
+    return replace(best, certificate=replace(best.certificate, bound=bound, status=status))
+
+
+def decided_graph_plan(problem: GraphProblem, assignment: Assignment, decisions: ShardingDecisions) -> GraphPlan:
+    """The plan that the decisions stand for, with its time, memory and partitions computed anew. Its certificate claims nothing.
+
+    Raises BadInput: an assignment that the system does not have, decisions that the graph does not have; Infeasible: what a chip
+    holds does not fit.
+    """
+    where = f"{problem.workload.name} on {problem.system.name}"
+    if assignment not in assignments(problem.system, {Role.DATA: 1}, whole=True):
+        raise BadInput(Fault(f"{where}, axes", "whole axes for stages and ops", assignment_text(assignment)))
+    stages = degree(assignment, Role.PIPELINE)
+    if stages > problem.layers or degree(assignment, Role.MODEL) < 2:
+        expected = f"at most {problem.layers} stages, and at least 2 chips for each op"
+        raise BadInput(Fault(f"{where}, axes", expected, assignment_text(assignment)))
+    communication = Communication(Interconnect(problem.system), assignment)
+    asked = (_asked_overlapped if problem.overlap else _asked_serial)(problem, communication)
+    sharding = decided(sharding_graph(asked), decisions)
+    layer = (_on_chip if problem.overlap else _one_by_one)(problem, sharding)
+    found = _pipelined(problem, communication, layer, stages)
+    if found.memory.total > problem.capacity:
+        got = f"{format_bytes(found.memory.total)} on a chip"
+        raise Infeasible(Fault(f"{where}, memory", f"at most {format_bytes(problem.capacity)}", got))
+    return found
 
 
 def _all_stages(problem: GraphProblem, stages: int, layer: float, rest: float = 0.0) -> float:
@@ -263,29 +287,39 @@ def _pipelined(problem: GraphProblem, communication: Communication, layer: _Laye
     account["transfers"] = waited * problem.microbatches
     time = _all_stages(problem, stages, layer.time, waited)
     account["bubble"] = time - (layers * layer.time + waited) * problem.microbatches
-    left_out = ("pipelines that leave no axis to a layer's ops", "axes that serve two purposes")
     memory = GraphMemory(layers * layer.memory.inputs, layer.memory.outputs, layer.memory.working)
-    return GraphPlan(problem, communication.assignment, layer.sharding, layer.partitions, time, 0.0, account, memory, left_out)
+    certificate = Certificate(time, 0.0, Status.LIMIT, left_out=LEFT_OUT)
+    return GraphPlan(problem, communication.assignment, layer.sharding, layer.partitions, time, account, memory, certificate)
 
 
 def _serial(problem: GraphProblem, communication: Communication) -> _Answer:
     """Work and collectives in sequence: the sharding of least time."""
-    chip, work = machine(problem.system.chip), problem.workload
-    asked = replace(_asked(problem, communication.mesh), kernel_time=_kernel_times(problem), collective_time=communication.model)
-    graph = sharding_graph(asked)
+    graph = sharding_graph(_asked_serial(problem, communication))
     fitting = _Fitting(problem, graph)
     relaxed = fitting.relaxed(graph.time)
     try:
         found = fitting(graph.time, relaxed)
     except Infeasible as error:
         return _Answer(relaxed.bound, None, error.faults)
+    return _Answer(relaxed.bound, _one_by_one(problem, found))
+
+
+def _one_by_one(problem: GraphProblem, found: Sharding) -> _Layer:
+    """A sharding's time where work and collectives follow each other."""
+    chip, work = machine(problem.system.chip), problem.workload
     account = {"compute": 0.0, "memory": 0.0, "network": found.collective_time}
     for item in found.ops:
         op = work.op(item.op)
         macs, moved = demand(op_kernel(work, op, op_extents(found, op)))
         multiplies = float(macs) / chip.mac_rate(problem.dtype) if macs else 0.0
         account["memory" if float(busy_time(moved, chip.memory)) > multiplies else "compute"] += item.time
-    return _Answer(relaxed.bound, _Layer(found, (), found.time, account, graph_memory(found, problem.in_place)))
+    return _Layer(found, (), found.time, account, graph_memory(found, problem.in_place))
+
+
+def _asked_serial(problem: GraphProblem, communication: Communication) -> ShardingProblem:
+    """The sharding problem where work and collectives follow each other."""
+    asked = _asked(problem, communication.mesh)
+    return replace(asked, kernel_time=_kernel_times(problem), collective_time=communication.model)
 
 
 def _kernel_times(problem: GraphProblem) -> KernelTime:
@@ -309,13 +343,17 @@ def _kernel_times(problem: GraphProblem) -> KernelTime:
 def _overlapped(problem: GraphProblem, communication: Communication) -> _Answer:
     """Shardings that are each optimal for some multipliers, and the best of them; a bound from any multipliers holds for all
     shardings. Where memory is tight, only the most promising multipliers are searched to the end."""
-    asked = replace(_asked(problem, communication.mesh), collective_time=mesh_time(problem.system))
-    tables = overlap_tables(asked, problem.chip, problem.fused)
+    tables = overlap_tables(_asked_overlapped(problem, communication), problem.chip, problem.fused)
     search = _Search(problem, tables, _Fitting(problem, tables.graph))
     search.raise_bound()
     if search.short and not search.closed:
         search.try_multipliers(search.promising, SEARCH_SECONDS)
     return _Answer(search.bound, search.best, search.misfits)
+
+
+def _asked_overlapped(problem: GraphProblem, communication: Communication) -> ShardingProblem:
+    """What is to be shared out in the view of DFModel."""
+    return replace(_asked(problem, communication.mesh), collective_time=mesh_time(problem.system))
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,11 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.chip import ELEMENTARY
 from halley.io.files.models import ChipFile, ProblemModel
 from halley.io.networks.models import FabricFile
-from halley.io.results.models import ResultFile
+from halley.io.results.collective import CollectiveFile
+from halley.io.results.dfmodel import DFModelFile
+from halley.io.results.graphs import ShardingFile
+from halley.io.results.models import EstimateFile, MappingFile
+from halley.io.results.training import TrainingFile
 from halley.io.systems.models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
 from halley.library import CHIPS
@@ -18,7 +22,12 @@ from halley.library import CHIPS
 SCHEMAS: dict[str, type[BaseModel]] = {
     "chip": ChipFile,
     "problem": ProblemModel,
-    "result": ResultFile,
+    "mapping": MappingFile,
+    "estimate": EstimateFile,
+    "collective": CollectiveFile,
+    "sharding": ShardingFile,
+    "training-plan": TrainingFile,
+    "dfmodel-plan": DFModelFile,
     "network": FabricFile,
     "system": SystemFile,
 }
@@ -26,7 +35,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of chip, problem, result, network or system files.
+    """The JSON Schema (draft 2020-12) of chip, problem, network or system files, or of the files of a kind of answer.
 
     >>> schema("problem")["required"]
     ['workload', 'chip']
@@ -38,6 +47,9 @@ def schema(name: str) -> dict[str, Any]:
     result = SCHEMAS[name].model_json_schema(by_alias=True)
     _tidy(result)
     definitions = result.get("$defs", {})
+    for part, definition in definitions.items():
+        for key, value in definition.get("properties", {}).items():
+            value.setdefault("description", f"{key} of {part} in the Python API")  # a value of Halley's, described there
     # the keys that the loader's rules between parts ask for
     for engine, keys in (("MatrixFile", tuple(DTYPE_BYTES)), ("VectorFile", ELEMENTARY)):
         for table in ("rate", "energy") if engine in definitions else ():

@@ -287,6 +287,10 @@ class Workload:
         kept = {dim for name in op.outputs for dim in self.tensors[name].dims}
         return tuple(dim for dim in op.dims if dim not in kept)
 
+    def index_input(self, op: Op) -> int:
+        """Which input of a gather or scatter is the index: the one of an integer dtype, else the first."""
+        return next((place for place, name in enumerate(op.inputs) if self.tensors[name].dtype.startswith("int")), 0)
+
     def bytes(self, tensor: str) -> int:
         """Size of the whole tensor in bytes."""
         item = self.tensors[tensor]

@@ -95,7 +95,7 @@ LEFT_OUT = (
         "several on one side of which more than one is tiled, or of which the stage's own loops tile another than the "
         "longest, or one of which fills the side evenly",
     ),
-    Clause("operand-stationary inner loops", "an operand held for several inner tiles"),
+    Clause("operand-stationary inner loops", "an inner loop that keeps an operand in its buffer for several tiles"),
     Clause("order of ops", "another one than the workload's within a fused group"),
     Clause("members", "idle on purpose, or repeating the work of others"),
     Clause(

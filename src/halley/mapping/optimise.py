@@ -26,7 +26,7 @@ from halley.mapping.groups import FusedGroup, FusedGroups, restricted_search
 from halley.mapping.infeasible import tightest
 from halley.mapping.plans import Picks, Plans, best_sums
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Certificate, Clause, Point, Result, Solution
+from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.hierarchy import hierarchy
@@ -404,10 +404,10 @@ class _Optimiser:
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
         return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
 
-    def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> Certificate:
+    def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> MappingCertificate:
         stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached
         number = sum(plans.partitions.count for plans in self._of(restriction))
-        return Certificate(
+        return MappingCertificate(
             space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
             left_out=(*LEFT_OUT, *(clause for breadth, clause in TOO_MANY.items() if breadth in self.breadths)),
             size=size,

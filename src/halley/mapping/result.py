@@ -19,8 +19,8 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """Certificate of an answer.
+class MappingCertificate:
+    """Certificate of a mapping.
 
     ``space`` and ``left_out``: what was searched and what was not; ``size``: exact number of mappings of the space; no mapping of
     the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed``: number of mappings
@@ -52,7 +52,7 @@ class Solution:
     name: str
     plan: Node
     estimate: Estimate
-    certificate: Certificate
+    certificate: MappingCertificate
     status: Status
     groups: tuple[tuple[str, ...], ...]
     shape: tuple[str, ...]

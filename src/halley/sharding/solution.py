@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from halley.answer import ROUNDING_GAP, Certificate, Status, relative_gap
 from halley.errors import Fault, InternalError
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum, least_use
 from halley.optim.elimination import cost
@@ -44,24 +45,13 @@ class Redistribution:
     runs: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ShardingCertificate:
-    """No sharding of the declared space takes less than ``bound`` [s]. ``space``: number of combinations of op strategies, not
-    counting layouts of saved tensors. ``nodes`` and ``entries`` of tables: the effort of the search."""
-
-    bound: float
-    gap: float
-    space: float
-    nodes: int
-    entries: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharding:
     """``time`` [s] of work and collectives. ``weights_memory`` and ``saved_memory`` [B] per rank: of weights, and of tensors
     saved between the passes. ``ends``: layouts of inputs and outputs. ``saved``: layouts of tensors saved between the
     passes. ``fused_pairs``: pairs of kernels that run as one; their time is that of the first op of the pair, and their
-    other ops have time 0."""
+    other ops have time 0. ``copies``: by variable of `halley.sharding.solve.ShardingGraph`, the layout of a tensor for a reader.
+    ``certificate``: no sharding takes less than its bound [s]; its size counts the shardings without these layouts."""
 
     problem: ShardingProblem
     ops: tuple[OpSharding, ...]
@@ -71,8 +61,9 @@ class Sharding:
     time: float
     weights_memory: float
     saved_memory: float
-    certificate: ShardingCertificate
+    certificate: Certificate
     fused_pairs: tuple[FusedPair, ...] = ()
+    copies: Mapping[str, Layout] = field(default_factory=dict)
 
     @property
     def memory(self) -> float:
@@ -176,10 +167,26 @@ def decoded(graph: ShardingGraph, found: ConstrainedMinimum) -> Sharding:
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
     if not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
-    sizes = {graph.variables[f"op {name}"]: float(len(each.strategies)) for name, each in graph.space.ops.items()}
-    certificate = ShardingCertificate(found.bound, found.gap, math.prod(sizes.values()), found.nodes, found.entries)
+    sizes = {graph.variables[f"op {name}"]: len(each.strategies) for name, each in graph.space.ops.items()}
+    certificate = Certificate(
+        time,
+        found.bound,
+        Status.OPTIMAL if relative_gap(time, found.bound) <= ROUNDING_GAP else Status.LIMIT,
+        size=math.prod(sizes.values()),
+        effort={"nodes": found.nodes, "entries": found.entries},
+    )
     memory = cost(graph.weights, values), cost(graph.saved, values)
-    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate, pairs)
+    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate, pairs, _copies(graph, values))
+
+
+def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout]:
+    """By variable, the layout of a tensor for a reader."""
+    return {
+        link.variable: graph.layouts[tensor].options[values[link.variable]]
+        for tensor, chain in graph.space.chains.items()
+        for link in chain.links
+        if link.variable
+    }
 
 
 def _paired(

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from halley.execute.arithmetic import index_input
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Partial, Placement, Replicate, Shard
 from halley.ir.workload import FUNCTIONS, Op, OpKind, Workload
@@ -125,7 +124,7 @@ def _by_rows(workload: Workload, op: Op) -> Iterator[AxisStrategy]:
     """Gathers and scatters whose table is split by rows."""
     if len(op.inputs) != 2 or len(op.sequence) != 1 or workload.dims[op.along] < 2:
         return
-    at, row = index_input(workload, op), op.along
+    at, row = workload.index_input(op), op.along
     index, other, result = op.inputs[at], op.inputs[1 - at], op.outputs[0]
     whole, rows = Replicate(), Shard(row)
 
@@ -171,7 +170,7 @@ def _linear(workload: Workload, op: Op) -> tuple[tuple[int, ...], ...]:
         case OpKind.PERMUTE:
             return ((0,),)
         case OpKind.GATHER | OpKind.SCATTER:
-            return ((1 - index_input(workload, op) if len(op.inputs) == 2 else 0,),)
+            return ((1 - workload.index_input(op) if len(op.inputs) == 2 else 0,),)
         case OpKind.FFT:
             return (tuple(range(len(op.inputs))),)
         case OpKind.SCAN if op.monoid == "sum" and FUNCTIONS[op.function].arity == 1:

@@ -147,7 +147,7 @@ def sharding_text(plan: Sharding) -> str:
 def _proof(plan: Sharding) -> str:
     if plan.certificate.gap:
         return f"at most {plan.certificate.gap:.2%} above the optimum"
-    return f"optimal of {plan.certificate.space:.3g} shardings of the ops"
+    return f"optimal of {plan.certificate.size:.3g} shardings of the ops"
 
 
 def _change(move: Redistribution, step: CollectiveStep) -> str:

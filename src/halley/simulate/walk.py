@@ -27,7 +27,7 @@ from halley.simulate.tasks import Path, Tasks
 
 
 @dataclass(slots=True)
-class Phase:
+class PhaseState:
     """State of a phase; values are task numbers. ``start``: after which the phase may begin; ``base``: the same for rounds.
     ``last``: its last block. ``pending``: by tensor, further dependencies of the next block. ``releases``: by Hold and group,
     the tasks that free the buffers of its visits. ``filled``: by Hold, the last fill of its last visit. ``ends``: drains after
@@ -65,11 +65,11 @@ class Walk:
 
     def phase(self, node: Node, scope: SimulationScope, start: int) -> int:
         """Add a node as a phase of its own; the task that ends it."""
-        phase = Phase(start, start, base=start, gate=start)
+        phase = PhaseState(start, start, base=start, gate=start)
         self.node(node, scope, phase)
         return self.tasks.join((phase.last, *phase.pending.values(), *phase.ends), scope.path)
 
-    def begin(self, phase: Phase, scope: SimulationScope) -> int:
+    def begin(self, phase: PhaseState, scope: SimulationScope) -> int:
         """The task after which the next block may begin."""
         start = self.tasks.join((phase.last, *phase.pending.values()), scope.path)
         phase.pending.clear()
@@ -77,7 +77,7 @@ class Walk:
             phase.begun = start
         return start
 
-    def node(self, node: Node, scope: SimulationScope, phase: Phase) -> None:
+    def node(self, node: Node, scope: SimulationScope, phase: PhaseState) -> None:
         match node:
             case Temporal() if node.visible:
                 for index, ranges in visible_tiles(node, scope, self.workload):
@@ -116,7 +116,7 @@ class Walk:
             case _:
                 assert_never(node)
 
-    def prefetching_sequence(self, node: Sequence, scope: SimulationScope, phase: Phase) -> None:
+    def prefetching_sequence(self, node: Sequence, scope: SimulationScope, phase: PhaseState) -> None:
         """Sequential children in the enclosing phase: the fills of a child may start when the child before it has started, and
         its drains overlap the next child. Tensors that an earlier child changes are available after its drains."""
         makers, touched = zip(*map(self.touches, node.children), strict=True)
@@ -144,7 +144,9 @@ class Walk:
             found.append(scope.at(index, np.ascontiguousarray(scope.ranges[:, :, rows]), team=team))
         return found
 
-    def together(self, node: Overlap | Parallel, scopes: list[SimulationScope], scope: SimulationScope, phase: Phase) -> None:
+    def together(
+        self, node: Overlap | Parallel, scopes: list[SimulationScope], scope: SimulationScope, phase: PhaseState
+    ) -> None:
         """Concurrent children; if they hand over, they work on successive rounds."""
         makers = [{name for op in self.ops(child) for name in op.outputs} for child in node.children]
         touched = [{name for op in self.ops(child) for name in (*op.inputs, op.scaled_by)} for child in node.children]
@@ -161,7 +163,7 @@ class Walk:
         phase.last = self.tasks.join(ends, scope.path)
 
     def round(
-        self, children: tuple[Node, ...], scopes: list[SimulationScope], scope: SimulationScope, phase: Phase,
+        self, children: tuple[Node, ...], scopes: list[SimulationScope], scope: SimulationScope, phase: PhaseState,
         makers: list[set[str]], touched: list[set[str]],
     ) -> None:  # fmt: skip
         """Add one round of children that hand over. A child starts after its own previous round, after the children that it reads
@@ -187,7 +189,7 @@ class Walk:
             self.tasks.interleave(range(first, last), range(spans[0], spans[-1]), index)
         phase.last = self.tasks.join(ends, scope.path)
 
-    def copies(self, scope: SimulationScope, phase: Phase, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
+    def copies(self, scope: SimulationScope, phase: PhaseState, makes: set[str], behind: list[set[str]]) -> Iterator[int]:
         """Tasks after which a copy of a carried tensor is free: the last child that reads it has finished the round of the oldest
         copy, and the next round, in which its results are still relative to that copy."""
         for name in makes & set().union(*behind):
@@ -208,7 +210,7 @@ class Walk:
         """The ops that are computed in a tree."""
         return [self.workload.op(node.op) for _, node in walk(tree) if isinstance(node, Compute)]
 
-    def pipeline(self, node: Pipeline, scope: SimulationScope, phase: Phase) -> None:
+    def pipeline(self, node: Pipeline, scope: SimulationScope, phase: PhaseState) -> None:
         """Tile i enters a stage when the stage has finished tile i - 1, and the stage before has finished tile i."""
         last = [self.begin(phase, scope)] * len(node.children)
         stages = self.shares(node, scope)
@@ -223,14 +225,16 @@ class Walk:
 
     # ---- Holds
 
-    def serial(self, node: Hold, visit: Visit, scope: SimulationScope, inside: SimulationScope, phase: Phase) -> None:
+    def serial(self, node: Hold, visit: Visit, scope: SimulationScope, inside: SimulationScope, phase: PhaseState) -> None:
         """One buffer: fills, then the body, then drains."""
         start = self.begin(phase, scope)
         start = self.fills(node, visit, scope, start)
         end = self.phase(node.body, inside, start)
         phase.last = self.drains(node, visit, scope, end)
 
-    def prefetched(self, node: Hold, visit: Visit, scope: SimulationScope, phase_scope: SimulationScope, phase: Phase) -> None:
+    def prefetched(
+        self, node: Hold, visit: Visit, scope: SimulationScope, phase_scope: SimulationScope, phase: PhaseState
+    ) -> None:
         """Several buffers: fills of a visit wait for a free buffer, its drains run after the body. In lockstep the buffers swap
         at a barrier: fills also wait for those of the visit before."""
         barrier = phase.gate
@@ -303,7 +307,7 @@ class Walk:
 
     # ---- leaves
 
-    def compute(self, node: Compute, scope: SimulationScope, phase: Phase) -> None:
+    def compute(self, node: Compute, scope: SimulationScope, phase: PhaseState) -> None:
         op = self.workload.op(node.op)
         after = [self.begin(phase, scope)] if phase.begun is None else [phase.last, *phase.pending.values()]
         phase.pending.clear()
@@ -311,7 +315,7 @@ class Walk:
             after = [self.tasks.add(f"rescale {op.outputs[0]}", scope.path, after, scaling)]
         phase.last = self.tasks.add(f"compute {op.name}", scope.path, after, self.computing.requests(node, scope))
 
-    def collective(self, node: Collective, scope: SimulationScope, phase: Phase) -> None:
+    def collective(self, node: Collective, scope: SimulationScope, phase: PhaseState) -> None:
         last = self.begin(phase, scope)
         for requests in self.exchanging.rescale(node, scope):
             last = self.tasks.add(f"rescale {' '.join(node.tensors)}", scope.path, (last,), requests)

@@ -131,7 +131,7 @@ def model_costs(
         raise BadInput(Fault(f"parts of {shape.name}", "a layout in which all parts can meet", "none", "fix fewer splits"))
     if budget and math.fsum(held * each.memory for held, each in zip(_held(parts, budget), found, strict=True)) > budget.capacity:
         found, _ = _within_budget(parts, [part.objective for part in parts], counts, budget, allowed, effort)
-        known.done += found[0].certificate.entries
+        known.done += found[0].certificate.effort["entries"]
     costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
     possible = times[np.isfinite(times).all(axis=1)] * (1 - RELATIVE_TOLERANCE)
     return ModelCosts(
@@ -174,7 +174,7 @@ def least_along(
     except BadInput as error:
         # without a limit, some boundary is always possible
         raise error if most is None else Infeasible(error.faults) from error
-    known.done += found[0].certificate.entries
+    known.done += found[0].certificate.effort["entries"]
     costs = [sharded_costs(part, sharding, budget.in_flight) for part, sharding in zip(parts, found, strict=True)]
     blocks = tuple(zip(costs[1:-1], counts[1:-1], strict=True))
     return bound, ModelCosts(costs[0], blocks, costs[-1], found[0].ends["Y"])

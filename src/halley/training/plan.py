@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from halley.answer import Status, relative_gap
+from halley.answer import Certificate, Status
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.spatial import utilisation
 from halley.ir.hardware import Chip
@@ -56,7 +56,7 @@ class Fixed:
     boundary: Layout | None = None
 
 
-class Tier(NamedTuple):
+class TensorMemory(NamedTuple):
     """A memory for tensors: its ``name``, capacity [B], and bandwidth [B/s] to the kernels."""
 
     name: str
@@ -105,22 +105,22 @@ class TrainingProblem:
         return replace(chip, levels=(replace(first, memories=(chip.memory(name),)), *inner))
 
     @property
-    def memory(self) -> Tier:
+    def memory(self) -> TensorMemory:
         """The memory that holds the tensors."""
         return self._tier(self.home or self.homes[-1])
 
     @property
-    def second(self) -> Tier | None:
+    def second(self) -> TensorMemory | None:
         """The tier to which the optimizer's state may be offloaded: the chip's next memory, or the host's after its last one."""
         place = self.homes.index(self.memory.name) + 1
         if place < len(self.homes):
             return self._tier(self.homes[place])
         host = self.system.host
-        return None if host is None else Tier(HOST, host.capacity, min(host.link.bandwidth, host.bandwidth))
+        return None if host is None else TensorMemory(HOST, host.capacity, min(host.link.bandwidth, host.bandwidth))
 
-    def _tier(self, name: str) -> Tier:
+    def _tier(self, name: str) -> TensorMemory:
         memory = self.system.chip.memory(name)
-        return Tier(name, memory.capacity, memory.read_bandwidth)
+        return TensorMemory(name, memory.capacity, memory.read_bandwidth)
 
     @property
     def tokens(self) -> int:
@@ -297,43 +297,23 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCertificate:
-    """The proof of an answer.
-
-    ``space``: number of options of each choice; ``size``: number of complete plans, counted exactly, each with every sharding
-    of its ops. ``bounded`` plans were bounded, ``evaluated`` ones timed exactly, ``solved`` shardings of whole models found.
-    ``bound`` [s]: a lower bound of all plans under any sharding; ``value`` [s]: of the best plan. ``closed``: how the proof
-    ended; ``left_out``: what was not searched.
-    """
-
-    space: Mapping[str, int]
-    size: int
-    bounded: int
-    evaluated: int
-    solved: int
-    bound: float
-    value: float
-    seconds: float
-    closed: str
-    left_out: tuple[str, ...]
-
-    @property
-    def gap(self) -> float:
-        """value / bound - 1."""
-        return relative_gap(self.value, self.bound)
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The best plan of a problem, its costs, the fastest plans found of other kinds in the order of their times, and the proof.
+    """The best plan of a problem, its costs, the fastest plans found of other kinds in the order of their times, and the proof:
+    no plan takes less than its bound [s], under any sharding.
+
     Other plans may be between these: none that was not timed takes less than ``untimed`` [s]; none that did not fit with the
-    shardings tried takes less than ``unfit`` [s]."""
+    shardings tried takes less than ``unfit`` [s].
+    """
 
     problem: TrainingProblem
     plan: Plan
     cost: PlanCost
     alternatives: tuple[Alternative, ...]
-    certificate: PlanCertificate
-    status: Status
+    certificate: Certificate
     untimed: float
     unfit: float
+
+    @property
+    def status(self) -> Status:
+        """How the search ended."""
+        return self.certificate.status

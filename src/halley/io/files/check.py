@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -40,6 +41,18 @@ def check(model: type[M], data: object, path: KeyPath = (), clock: float | None 
     units that count cycles refer to."""
     try:
         return model.model_validate(data, context={"clock": clock}), []
+    except ValidationError as error:
+        return None, list(_findings(model, error, path))
+
+
+def check_json(model: type[M], data: object, path: KeyPath = ()) -> tuple[M | None, list[Finding]]:
+    """As `check`, for data that was read from JSON: enums are text there, and tuples are lists. Models may have dataclasses as
+    fields.
+
+    Raises BadInput: a value that breaks a rule of such a dataclass.
+    """
+    try:
+        return model.model_validate_json(json.dumps(data)), []
     except ValidationError as error:
         return None, list(_findings(model, error, path))
 

@@ -80,10 +80,10 @@ def read_beside(texts: Iterable[str], fabric: Fabric, startup: float = 0.0) -> B
     background = np.zeros(len(fabric.graph.edges))
     executions: list[Execution] = []
     faults: list[Fault] = []
-    sentences = list(_sentences(texts))
-    if len(sentences) > MOST_JOBS:
-        raise BadInput(Fault("--beside", f"at most {MOST_JOBS} sentences", str(len(sentences))))
-    for number, (where, sentence) in enumerate(sentences, 1):
+    said = list(_sentences(texts))
+    if len(said) > MOST_JOBS:
+        raise BadInput(Fault("--beside", f"at most {MOST_JOBS} sentences", str(len(said))))
+    for number, (where, sentence) in enumerate(said, 1):
         try:
             if match := _LOAD.fullmatch(sentence):
                 background += _load(match, fabric, where)
@@ -94,6 +94,11 @@ def read_beside(texts: Iterable[str], fabric: Fabric, startup: float = 0.0) -> B
     if faults:
         raise BadInput(faults)
     return Beside(tuple(executions), background)
+
+
+def sentences(texts: Iterable[str]) -> tuple[str, ...]:
+    """The sentences, those of files in place of the files' names. Raises BadInput: a file that cannot be read."""
+    return tuple(sentence for _, sentence in _sentences(texts))
 
 
 def _sentences(texts: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,7 @@
-"""What result.json holds. Every number has its unit in the name of its key, or beside it as {value, unit}."""
+"""What a file of an answer to a mapping problem holds, and what answers of all kinds have in common.
+
+Every number has its unit in the name of its key, or beside it as {value, unit}; numbers of plans and networks are in SI units.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,8 @@ from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 from halley.io.files.entries import Text
 from halley.io.files.models import ChipFile, Model
 
-SCHEMA = "halley.result/3"
+SCHEMA = "halley.answer/1"
 """Name and version of the format."""
-
-BEFORE = "halley.result/2"
-"""The version before, which is read as well; another one is refused, never guessed at."""
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -89,7 +89,7 @@ class ClauseModel(Model):
     how: Text = Field(description="among what it is chosen; or which of it is left out")
 
 
-class CertificateModel(Model):
+class SolutionCertificateModel(Model):
     """How good the plan is, and how that is known."""
 
     space: list[ClauseModel] = Field(description="the declared space of mappings")
@@ -115,7 +115,7 @@ class SolutionModel(Model):
     shape: list[str] = Field(description="frame and stages that the search chose, one per group")
     plan: Text = Field(description="the mapping, in the text form of the mapping language")
     estimate: EstimateModel = Field(description="what the plan costs")
-    certificate: CertificateModel = Field(description="how good the plan is at least")
+    certificate: SolutionCertificateModel = Field(description="how good the plan is at least")
 
 
 class PointModel(Model):
@@ -126,6 +126,54 @@ class PointModel(Model):
     plan: Text = Field(description="the mapping, in the text form of the mapping language")
 
 
+class MappingsModel(Model):
+    """The answer to a mapping problem."""
+
+    best: SolutionModel = Field(description="the best plan found")
+    baselines: list[SolutionModel] = Field(description="best plans of restricted spaces")
+    absent: list[Text] = Field(
+        default=[], description="baselines that apply, but have no plan: none fits, or the search was stopped"
+    )
+    front: list[PointModel] = Field(description="empty unless asked for")
+
+
+class OwnMappingModel(Model):
+    """A mapping that the user wrote, with its cost."""
+
+    plan: Text = Field(description="the mapping, in the text form of the mapping language")
+    estimate: EstimateModel = Field(description="what the mapping costs")
+
+
+class OwnQuestionModel(Model):
+    """What a mapping of the user's maps, and to what."""
+
+    workload: WorkloadModel = Field(description="what is mapped")
+    chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
+
+
+class ChoiceModel(Model):
+    """A choice of a space."""
+
+    choice: Text = Field(description="what is chosen")
+    options: Count = Field(description="among how many")
+
+
+class CertificateModel(Model):
+    """How good the answer is, and how that is known (`halley.answer.Certificate`)."""
+
+    value: Amount = Field(description="objective of the answer")
+    bound: Amount = Field(description="nothing in the declared space has a smaller objective")
+    gap: Amount | None = Field(description="value / bound - 1; null without a bound")
+    unit: Literal["s", "J", "J s"] = Field(description="unit of value and bound")
+    status: Literal["optimal", "within", "enumerated", "limit", "interrupted"] = Field(description="how the search ended")
+    space: list[ChoiceModel] = Field(description="the choices of the space")
+    size: Count = Field(description="candidates of the space")
+    left_out: list[Text] = Field(description="what the space lacks")
+    effort: dict[str, Count] = Field(description="how many candidates were bounded, costed and so on")
+    seconds: Amount = Field(description="wall time of the search [s]")
+    closed: str = Field(description="how the proof ended")
+
+
 class ProvenanceModel(Model):
     """What made the file."""
 
@@ -134,15 +182,26 @@ class ProvenanceModel(Model):
     created: Text = Field(description="date and time, UTC, ISO 8601")
 
 
-class ResultFile(Model):
-    """The answer to a problem."""
+class AnswerFile(Model):
+    """What files of all answers have."""
 
-    schema_: Literal["halley.result/3"] = Field(alias="schema", description="name and version of this format")
-    problem: QuestionModel = Field(description="what was asked")
-    best: SolutionModel = Field(description="the best plan found")
-    baselines: list[SolutionModel] = Field(description="best plans of restricted spaces")
-    absent: list[Text] = Field(
-        default=[], description="baselines that apply, but have no plan: none fits, or the search was stopped"
-    )
-    front: list[PointModel] = Field(description="empty unless asked for")
+    schema_: Literal["halley.answer/1"] = Field(alias="schema", description="name and version of this format")
+    kind: Text = Field(description="kind of the answer")
+    certificate: CertificateModel | None = Field(None, description="how good the answer is; null where nothing is proven")
     provenance: ProvenanceModel = Field(description="what made the file")
+
+
+class MappingFile(AnswerFile):
+    """The best mapping of a workload on a chip: what ``halley optimise`` writes."""
+
+    kind: Literal["mapping"] = Field(description="kind of the answer")
+    question: QuestionModel = Field(description="what was asked")
+    answer: MappingsModel = Field(description="the best mapping, and baselines")
+
+
+class EstimateFile(AnswerFile):
+    """The cost of a mapping that the user wrote: what ``halley estimate`` writes."""
+
+    kind: Literal["estimate"] = Field(description="kind of the answer")
+    question: OwnQuestionModel = Field(description="what was asked")
+    answer: OwnMappingModel = Field(description="the mapping and its cost")

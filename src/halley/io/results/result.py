@@ -1,4 +1,4 @@
-"""result.json: a `Result` to text and back.
+"""Answers to mapping problems: a `Result` to text and back.
 
 The plans are what counts: reading a file costs them again, so that what is shown follows from the plan and the chip, never from
 figures that somebody may have edited. `read_record` gives the figures as they stand in the file, for whoever compares.
@@ -6,57 +6,28 @@ figures that somebody may have edited. `read_record` gives the figures as they s
 
 from __future__ import annotations
 
-import json
-import platform
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from halley.answer import Status
-from halley.cost.anatomy import anatomy
-from halley.cost.estimate import Estimate, Resource
+from halley.answer import Certificate, Status
 from halley.cost.evaluate import evaluate
+from halley.cost.figures import UNITS, estimate_document
 from halley.errors import BadInput, Fault, IllegalMapping
 from halley.io.chips.chip import read_chip
 from halley.io.chips.save import chip_document
-from halley.io.files.check import check
 from halley.io.files.save import dumps, write_atomic
-from halley.io.files.text import Document, read_text_bounded
-from halley.io.results.models import BEFORE, SCHEMA, ResultFile, SolutionModel
+from halley.io.files.text import Document
+from halley.io.results.envelope import File, Saved, enveloped, read_saved
+from halley.io.results.models import MappingFile, SolutionModel
+from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Certificate, Clause, Point, Result, Solution
+from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.rewrite import legality
-from halley.version import halley_version
 from halley.workloads import WORKLOADS, build
-
-RESULT_LIMIT = 16 * 2**20
-"""Largest result file that is read [B]."""
-
-UNITS: dict[str, str] = {"time": "s", "energy": "J", "edp": "J s"}
-"""Unit of each objective."""
-
-
-def resource_name(resource: Resource) -> str:
-    """One word or two for a resource, as files and tables have it.
-
-    >>> resource_name(("read", "dram")), resource_name(("axis", "cluster", "x")), resource_name(("engine", "matrix"))
-    ('read dram', 'network cluster.x', 'matrix engine')
-    """
-    match resource:
-        case ("engine", name):
-            return f"{name} engine"
-        case ("port", level, way):
-            return f"{level} port {way}"
-        case ("axis", level, axis):
-            return f"network {level}.{axis}"
-        case _:
-            return " ".join(resource)
-
 
 # --- writing --------------------------------------------------------------------------------------------------------------
 
@@ -67,29 +38,39 @@ def result_document(result: Result) -> dict[str, Any]:
     Raises BadInput: the workload is not what its kind makes of its parameters, so that a file could not name it.
     """
     problem = result.problem
-    _nameable(problem.workload)
-    return {
-        "schema": SCHEMA,
-        "problem": {
-            "workload": {"kind": problem.workload.name, "parameters": dict(problem.workload.parameters)},
-            "chip": chip_document(problem.chip),
-            "objective": problem.objective.value,
-            "gap": problem.gap,
-            "time_limit_s": problem.time_limit,
-            "baselines": problem.baselines if isinstance(problem.baselines, bool) else list(problem.baselines),
-            "front": problem.front,
-            "fixed_variant": problem.fixed_variant,
-        },
+    question = {
+        "workload": workload_document(problem.workload),
+        "chip": chip_document(problem.chip),
+        "objective": problem.objective.value,
+        "gap": problem.gap,
+        "time_limit_s": problem.time_limit,
+        "baselines": problem.baselines if isinstance(problem.baselines, bool) else list(problem.baselines),
+        "front": problem.front,
+        "fixed_variant": problem.fixed_variant,
+    }
+    answer = {
         "best": _solution(result.best),
         "baselines": [_solution(solution) for solution in result.baselines],
         "absent": list(result.absent),
         "front": [{"time_s": p.time, "energy_J": p.energy, "plan": to_text(p.plan)} for p in result.front],
-        "provenance": {
-            "halley": halley_version(),
-            "python": platform.python_version(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        },
     }
+    return enveloped("mapping", question, certificate_of(result.best), answer)
+
+
+def certificate_of(solution: Solution) -> Certificate:
+    """The certificate of a solution, as answers of all kinds have it."""
+    own = solution.certificate
+    return Certificate(
+        own.value,
+        own.bound,
+        solution.status,
+        UNITS[own.objective],
+        size=own.size,
+        left_out=tuple(f"{clause.what}: {clause.how}" for clause in own.left_out),
+        effort={"costed": own.costed, "bounded": own.bounds},
+        seconds=own.seconds,
+        closed=own.closed,
+    )
 
 
 def save_result(result: Result, path: str | Path, force: bool = False) -> None:
@@ -97,11 +78,13 @@ def save_result(result: Result, path: str | Path, force: bool = False) -> None:
     write_atomic(path, dumps(result_document(result)), force)
 
 
-def _nameable(workload: Workload) -> None:
+def workload_document(workload: Workload) -> dict[str, Any]:
+    """The workload by its kind and parameters. Raises BadInput: it is not what its kind makes of these."""
     if workload.name not in WORKLOADS or build(workload.name, workload.parameters) != workload:
         where = f"workload {workload.name}"
         expected = "what a kind of workload makes of its parameters"
         raise BadInput(Fault(where, expected, "one made by hand", "keep the plan with to_text"))
+    return {"kind": workload.name, "parameters": dict(workload.parameters)}
 
 
 def _solution(solution: Solution) -> dict[str, Any]:
@@ -131,37 +114,6 @@ def _solution(solution: Solution) -> dict[str, Any]:
     }
 
 
-def estimate_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
-    """The content of a mapping's estimate: numbers by name, units in the keys."""
-    traffic: dict[str, dict[str, float]] = {}
-    for key, accesses in (("read_B", estimate.reads()), ("write_B", estimate.writes())):
-        for (memory, _, _), amount in accesses.items():
-            entry = traffic.setdefault(memory, {"read_B": 0.0, "write_B": 0.0})
-            entry[key] += float(amount)
-    return {
-        "time_s": float(estimate.time),
-        "energy_J": float(estimate.energy),
-        "energy_by_J": {name: float(value) for name, value in estimate.energy_by.items()},
-        "busy_s": {resource_name(resource): float(value) for resource, value in estimate.busy.items()},
-        "footprint_B": {memory: float(value) for memory, value in estimate.footprint.items()},
-        "traffic": traffic,
-        "anatomy_s": _anatomy_document(tree, estimate),
-    }
-
-
-def _anatomy_document(tree: Node, estimate: Estimate) -> dict[str, Any]:
-    parts = anatomy(tree, estimate).total
-    return {
-        "compute": {resource_name(resource): time for resource, time in parts.compute.items()},
-        "ramps": parts.ramps,
-        "serial": parts.serial,
-        "stages": parts.stages,
-        "latency": parts.latency,
-        "bandwidth": {resource_name(resource): time for resource, time in parts.bandwidth.items()},
-        "collective": {resource_name(resource): time for resource, time in parts.collective.items()},
-    }
-
-
 # --- reading --------------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +123,7 @@ class Record:
 
     name: str
     problem: Problem
-    content: ResultFile
+    content: MappingFile
 
     def workload(self, solution: SolutionModel) -> Workload:
         """The variant that the solution maps."""
@@ -190,22 +142,15 @@ def read_record(path: str | Path) -> Record:
     Raises BadInput: no such file, too large, not JSON, not a result of Halley's, one of another version, or one with keys
     missing, unknown or of the wrong kind (each is named).
     """
-    name = str(path)
-    data = _json(read_text_bounded(path, RESULT_LIMIT), name)
-    found = data.get("schema") if isinstance(data, dict) else None
-    if isinstance(data, dict) and found == BEFORE:
-        data = _from_before(data)
-    elif found != SCHEMA:
-        foreign = not isinstance(found, str) or not found.startswith("halley.result/")
-        got = "a file that is none" if foreign else f"the version {found!r}"
-        remedy = "write one with 'halley optimise ... -o FILE'" if foreign else "solve the problem again with this Halley"
-        raise BadInput(Fault(name, f"a result file of Halley's ({SCHEMA})", got, remedy))
-    document = Document(name, data, {(): 1})
-    content, findings = check(ResultFile, data)
-    chip, inner = read_chip(document, ("problem", "chip"))
-    if content is None or chip is None or findings or inner:
-        raise BadInput([Fault(_place(name, f.path), f.expected, f.got, f.remedy) for f in (*findings, *inner)])
-    question = content.problem
+    return record_of(read_saved(path))
+
+
+def record_of(saved: Saved) -> Record:
+    """The result in a file of an answer. Raises BadInput as `read_record`."""
+    if saved.kind != "mapping":
+        raise BadInput(Fault(saved.name, "the answer to a mapping problem", f"a {saved.kind}", "read it with halley.load"))
+    content, chip = with_chip(saved, MappingFile)
+    question = content.question
     problem = Problem(
         build(question.workload.kind, question.workload.parameters),
         chip,
@@ -216,7 +161,16 @@ def read_record(path: str | Path) -> Record:
         front=question.front,
         fixed_variant=question.fixed_variant,
     )
-    return Record(name, problem, content)
+    return Record(saved.name, problem, content)
+
+
+def with_chip(saved: Saved, model: type[File]) -> tuple[File, Chip]:
+    """A file and the chip of its question. Raises BadInput: every fault of both."""
+    chip, findings = read_chip(Document(saved.name, saved.content, {(): 1}), ("question", "chip"))
+    file = saved.checked(model, findings)
+    if chip is None:
+        raise BadInput(Fault(f"{saved.name}: question.chip", "a chip", "none"))
+    return file, chip
 
 
 def load_result(path: str | Path) -> Result:
@@ -224,10 +178,14 @@ def load_result(path: str | Path) -> Result:
 
     Raises BadInput as `read_record` does; IllegalMapping: a plan that breaks a rule.
     """
-    record = read_record(path)
-    solutions = [_rebuilt(record, model) for model in (record.content.best, *record.content.baselines)]
-    front = tuple(Point(p.time_s, p.energy_J, parse(p.plan, f"{record.name}: front")) for p in record.content.front)
-    return Result(record.problem, solutions[0], tuple(solutions[1:]), front, tuple(record.content.absent))
+    return result_of(read_record(path))
+
+
+def result_of(record: Record) -> Result:
+    """The result of a record, its plans costed again. Raises as `load_result`."""
+    solutions = [_rebuilt(record, model) for model in (record.content.answer.best, *record.content.answer.baselines)]
+    front = tuple(Point(p.time_s, p.energy_J, parse(p.plan, f"{record.name}: front")) for p in record.content.answer.front)
+    return Result(record.problem, solutions[0], tuple(solutions[1:]), front, tuple(record.content.answer.absent))
 
 
 def _rebuilt(record: Record, model: SolutionModel) -> Solution:
@@ -235,7 +193,7 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
     if faults := legality.faults(plan, workload, chip):
         raise IllegalMapping([Fault(f"{record.name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
     c = model.certificate
-    certificate = Certificate(
+    certificate = MappingCertificate(
         tuple(Clause(clause.what, clause.how) for clause in c.space),
         tuple(Clause(clause.what, clause.how) for clause in c.left_out),
         c.mappings,
@@ -258,48 +216,3 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
         tuple(model.shape),
         model.variant,
     )
-
-
-def _from_before(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A file of the version before as one of this version. What was searched was a single text there, what was not a list of
-    texts without names. What has neither form stays as it is: the check names it."""
-
-    def listed(solution: object) -> object:
-        match solution:
-            case {"certificate": {"space": str(space), "left_out": [*texts], **rest}, **others}:
-                left_out = [{"what": "left out", "how": text} for text in texts]
-                return {**others, "certificate": {**rest, "space": [{"what": "space", "how": space}], "left_out": left_out}}
-        return solution
-
-    baselines = data.get("baselines")
-    own = {"baselines": [listed(item) for item in baselines]} if isinstance(baselines, list) else {}
-    return {**data, **own, "best": listed(data.get("best")), "schema": SCHEMA}
-
-
-def _place(name: str, path: tuple[str | int, ...]) -> str:
-    return f"{name}: {'.'.join(map(str, path))}" if path else name
-
-
-def _json(text: str, name: str) -> object:
-    """JSON without the extensions of Python's reader: no NaN, no key twice."""
-
-    def refuse(word: str) -> object:
-        raise BadInput(Fault(name, "finite numbers", word))
-
-    def once(pairs: list[tuple[str, object]]) -> Mapping[str, object]:
-        found: dict[str, object] = {}
-        for key, value in pairs:
-            if key in found:
-                raise BadInput(Fault(name, "each key once", f"{key!r} twice"))
-            found[key] = value
-        return found
-
-    try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=once)
-    except RecursionError:
-        raise BadInput(Fault(name, "a result file", "JSON that is nested too deep")) from None
-    except json.JSONDecodeError as error:
-        got, remedy = f"text that is none ({error.msg.lower()})", f"look at column {error.colno}"
-        raise BadInput(Fault(f"{name}:{error.lineno}", "JSON", got, remedy)) from None
-    except ValueError as error:  # a number with thousands of digits
-        raise BadInput(Fault(name, "JSON", str(error).splitlines()[0])) from None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.ir.mapping import CollectiveKind
-from halley.network.fit.overlay import FAMILIES, Choice, Demand, Family, Fit, Overlay, Protocol, Series, demand
+from halley.network.fit.overlay import FAMILIES, Choice, Family, Fit, Overlay, Protocol, RankDemand, Series, demand
 from halley.network.fit.regression import Array, robust_fit
 from halley.units import UNLIMITED
 
@@ -171,7 +171,7 @@ def _rows(key: Key, group: Sequence[Measurement]) -> _Rows:
     sizes."""
     sizes = np.array([float(row.size) for row in group])
     times = np.minimum.accumulate(np.array([row.time for row in group])[::-1])[::-1]
-    asked: Demand = demand(*key, sizes)
+    asked: RankDemand = demand(*key, sizes)
     ones = np.ones(len(sizes))
     return _Rows(key, sizes, times, np.stack([ones, asked.steps * ones, asked.sent, asked.own], axis=1))
 

@@ -46,7 +46,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class RankDemand:
     """What a collective asks of each rank: steps, bytes that it sends, bytes of its own share that it copies."""
 
     steps: int
@@ -54,15 +54,15 @@ class Demand:
     own: Number
 
 
-def demand(kind: CollectiveKind, ranks: int, size: Number) -> Demand:
+def demand(kind: CollectiveKind, ranks: int, size: Number) -> RankDemand:
     """The demand of a collective of ``size`` bytes (number or array); sizes by the convention of `halley.formulas.collectives`.
 
     >>> demand(CollectiveKind.ALL_REDUCE, 4, 240)
-    Demand(steps=6, sent=360.0, own=60.0)
+    RankDemand(steps=6, sent=360.0, own=60.0)
     """
     match kind:
         case CollectiveKind.ALL_REDUCE:
-            return Demand(2 * (ranks - 1), sent_bytes(2, ranks, size), size / ranks)
+            return RankDemand(2 * (ranks - 1), sent_bytes(2, ranks, size), size / ranks)
         case (
             CollectiveKind.ALL_GATHER
             | CollectiveKind.REDUCE_SCATTER
@@ -70,11 +70,11 @@ def demand(kind: CollectiveKind, ranks: int, size: Number) -> Demand:
             | CollectiveKind.GATHER
             | CollectiveKind.SCATTER
         ):
-            return Demand(ranks - 1, sent_bytes(1, ranks, size), size / ranks)
+            return RankDemand(ranks - 1, sent_bytes(1, ranks, size), size / ranks)
         case CollectiveKind.BROADCAST | CollectiveKind.REDUCE:
-            return Demand(ranks - 1, size, 0 * size)
+            return RankDemand(ranks - 1, size, 0 * size)
         case CollectiveKind.SHIFT:
-            return Demand(1, size, 0 * size)
+            return RankDemand(1, size, 0 * size)
         case _:
             assert_never(kind)
 
@@ -89,7 +89,7 @@ class Protocol:
     bandwidth: float
     copy_rate: float
 
-    def time(self, asked: Demand) -> Number:
+    def time(self, asked: RankDemand) -> Number:
         """[s], for numbers and arrays."""
         sending, copying = busy_time(asked.sent, self.bandwidth), busy_time(asked.own, self.copy_rate)
         return protocol_time(self.startup, asked.steps, self.latency, sending, copying)
@@ -145,7 +145,7 @@ class Fit:
         chosen = np.array([choice.protocol for choice in found.choices])[np.searchsorted(bounds, size, side="right") - 1]
         return np.choose(chosen, [protocol.time(asked) for protocol in self.protocols])
 
-    def _unmeasured(self, asked: Demand, share: Number) -> Number:
+    def _unmeasured(self, asked: RankDemand, share: Number) -> Number:
         """The fastest of the protocols that some series uses for shares (bytes over ranks) of that size."""
         fastest: Number = math.inf
         for protocol, (least, most) in zip(self.protocols, self._shares(), strict=True):

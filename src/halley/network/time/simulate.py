@@ -31,7 +31,7 @@ _K = CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """``held``: what every rank has in the end; ``time`` [s]; ``link_bytes`` by edge and ``step_times`` [s] by step, exact."""
 
     held: Held
@@ -41,7 +41,7 @@ class Run:
     """Bytes on the slowest link of each step, summed."""
 
 
-def simulate(graph: Graph, table: Steps, held: Held, combine: Combine = np.add, startup: float = 0.0) -> Run:
+def simulate(graph: Graph, table: Steps, held: Held, combine: Combine = np.add, startup: float = 0.0) -> SimulatedRun:
     """Run a table from what the ranks hold (`deal`); ``combine`` is the monoid, ``startup`` [s] comes before every step.
 
     >>> from halley.ir.hardware import Axis, Link, Topology
@@ -81,7 +81,7 @@ def simulate(graph: Graph, table: Steps, held: Held, combine: Combine = np.add, 
             time, busiest = time + seconds, busiest + most
         for edge, load in loads.items():
             crossed[edge] += load
-    return Run(now, time, tuple(crossed[edge] for edge in range(len(graph.edges))), busiest)
+    return SimulatedRun(now, time, tuple(crossed[edge] for edge in range(len(graph.edges))), busiest)
 
 
 def _longest_posting(graph: Graph, step: Sequence[Transfer]) -> float:

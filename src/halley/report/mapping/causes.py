@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halley.cost.anatomy import TimeBreakdown, anatomy
 from halley.cost.estimate import Estimate
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.ir.mapping import Node
 from halley.report.table import percent
 

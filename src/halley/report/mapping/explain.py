@@ -12,12 +12,12 @@ from typing import Any
 
 from halley.cost.estimate import Estimate
 from halley.cost.events import PIPELINE, Access, Event, LinkTraffic, PortTraffic, Work
+from halley.cost.figures import resource_name
 from halley.cost.resources import energy_of
 from halley.formulas.collectives import collective_time
 from halley.formulas.energy import action_energy
 from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
 from halley.formulas.timing import busy_time, phase_time, pipeline_time, total
-from halley.io.results.result import resource_name
 from halley.ir.array import side_text
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Hold, Overlap, Parallel, Pipeline, Sequence

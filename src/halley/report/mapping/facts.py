@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from halley.answer import Status
 from halley.cost.estimate import Estimate
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, walk
 from halley.ir.workload import Workload
 from halley.mapping.problem import Objective
-from halley.mapping.result import Certificate, Point, Result, Solution
+from halley.mapping.result import MappingCertificate, Point, Result, Solution
 from halley.report.mapping.causes import causes
 from halley.report.mapping.tree import lines
 from halley.report.table import Table, percent, ratio
@@ -114,7 +114,7 @@ def objective_text(objective: str, value: float) -> str:
             return f"{value:.4g} J s"
 
 
-def verdict(certificate: Certificate, status: Status) -> str:
+def verdict(certificate: MappingCertificate, status: Status) -> str:
     """The certificate in one sentence."""
     bound = objective_text(certificate.objective, certificate.bound)
     size = f"{certificate.size:,} mappings" if certificate.size < 10**15 else f"{certificate.size:.2e} mappings"
@@ -127,7 +127,7 @@ def verdict(certificate: Certificate, status: Status) -> str:
     return f"not proven optimal: {sentence}; this one has {value} (gap {gap}); {certificate.closed}"
 
 
-def certificate_tables(certificate: Certificate, status: Status) -> tuple[Table, ...]:
+def certificate_tables(certificate: MappingCertificate, status: Status) -> tuple[Table, ...]:
     """The certificate: verdict and effort, the space, what the space leaves out."""
     effort = f"{certificate.costed:,} mappings costed, {certificate.bounds:,} bounds, {certificate.seconds:.1f} s"
     rows = (
@@ -158,7 +158,7 @@ def comparison_table(plans: Sequence[tuple[str, Chip, Solution]], absent: Sequen
             format_bytes(outer_traffic(chip, solution.estimate)),
             ratio(reference / float(solution.estimate.time)),
             ", ".join(collective_kinds(solution.plan)) or "none",
-            "optimal" if solution.status is Status.OPTIMAL else f"gap {100 * solution.certificate.gap:.1f} %",
+            _proof(solution),
         )
         for name, chip, solution in plans
     )
@@ -166,6 +166,12 @@ def comparison_table(plans: Sequence[tuple[str, Chip, Solution]], absent: Sequen
     outer = " / ".join(dict.fromkeys(outer_name(chip) for _, chip, _ in plans))
     head = ("plan", "time", "energy", outer, "speed-up", "collectives", "proof")
     return Table("Comparison", head, rows, RIGHT, frozenset({len(rows) - 1}), frozenset({6}))
+
+
+def _proof(solution: Solution) -> str:
+    if solution.status is Status.OPTIMAL:
+        return "optimal"
+    return f"gap {100 * solution.certificate.gap:.1f} %" if solution.certificate.bound > 0 else "not searched"
 
 
 def front_table(front: Sequence[Point]) -> Table:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from halley.cost.estimate import Estimate
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.mapping.result import Result, Solution
 from halley.report.mapping.facts import energy_table, plan_text, problem_text, result_tables, verdict
 from halley.report.markup import el, html_text

@@ -7,7 +7,8 @@ from xml.etree.ElementTree import Element
 
 from halley.answer import Status
 from halley.cost.events import Path
-from halley.io.results.result import resource_name, result_document
+from halley.cost.figures import resource_name
+from halley.io.results.result import result_document
 from halley.ir.mapping import Node, walk
 from halley.mapping.result import Result, Solution
 from halley.report import document

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.events import Work
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.ir.hardware import Axis, Chip
 from halley.network.graph.topologies import build
 from halley.report.mapping.activity import activity, resources

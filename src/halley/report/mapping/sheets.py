@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator
 
+from halley.cost.figures import resource_name
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.results.result import resource_name
 from halley.mapping.result import Result
 from halley.report.mapping.activity import totals
 from halley.report.mapping.causes import causes
 from halley.report.mapping.facts import outer_traffic
 from halley.report.mapping.figures import accesses, plans
 from halley.report.mapping.tree import lines, path_name
-
-Cell = str | float | int
-Row = tuple[Cell, ...]
+from halley.report.rows import Row, csv_text
 
 
 def nodes(result: Result) -> Iterator[Row]:
@@ -98,12 +94,4 @@ def sheet(result: Result, name: str) -> str:
     """
     if name not in SHEETS:
         raise BadInput(Fault("TABLE", ", ".join(SHEETS), repr(name), did_you_mean(name, SHEETS)))
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows(tuple(map(_cell, row)) for row in SHEETS[name](result))
-    return stream.getvalue()
-
-
-def _cell(value: Cell) -> Cell:
-    """A name that a spreadsheet would take for a formula gets an apostrophe in front, which makes it text."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return csv_text(SHEETS[name](result))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.events import Access, Event, Path, PortTraffic
-from halley.io.results.result import resource_name
+from halley.cost.figures import resource_name
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.report.mapping.activity import activity, event_name, node_name, resources

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from halley.cost.figures import resource_name
 from halley.errors import BadInput
-from halley.io.results.result import resource_name
 from halley.ir.workload import Workload
 from halley.mapping.result import Result
 from halley.report.mapping.activity import resources

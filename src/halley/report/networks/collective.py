@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from halley.io.networks.collectives import CollectiveAnswer, SingleCollective
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.tables import KINDS
 from halley.network.bounds.flow import Flow
 from halley.network.bounds.reasons import ranks_of
 from halley.network.graph.fabric import Fabric
 from halley.network.graph.graph import Graph
-from halley.network.graph.groups import Group
 from halley.network.graph.measures import power, price
 from halley.network.time.choice import busiest_time, bytes_sent, loss
 from halley.network.time.collective import CONVENTIONS, CollectiveCost, not_tried
 from halley.network.time.contention import Contention
+from halley.report.networks.sweep import sweep_document, sweep_table
 from halley.report.table import Table, gap_text, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
 
@@ -25,20 +25,6 @@ SHOWN = 8
 """Candidates that a table shows unless all are asked for."""
 LINKS = 3
 """Shared links that are named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One collective on some ranks of a network: its cost, every candidate with it, fastest first; ``software``: what a library
-    takes [s], with its name; ``optimum``: the best routing of all its bytes, if it was asked for."""
-
-    fabric: Fabric
-    team: Group
-    startup: float
-    cost: CollectiveCost
-    candidates: tuple[CollectiveCost, ...]
-    software: tuple[str, float] | None = None
-    optimum: Flow | None = None
 
 
 def end_words(graph: Graph, vertex: int, ranks: Sequence[int] | None = None) -> str:
@@ -56,7 +42,7 @@ def link_words(graph: Graph, ends: tuple[int, int], axes: Sequence[Any], ranks: 
     return f"{source} to {target} ({axis}{format_rate(edge.link.bandwidth)})"
 
 
-def limiting_words(answer: Answer) -> str:
+def limiting_words(answer: SingleCollective) -> str:
     """The link that works longest."""
     cost, team = answer.cost, answer.team
     if cost.limiting is None:
@@ -64,7 +50,7 @@ def limiting_words(answer: Answer) -> str:
     return link_words(team.graph, cost.limiting, team.axes or (), team.ranks)
 
 
-def facts(answer: Answer) -> dict[str, str]:
+def facts(answer: SingleCollective) -> dict[str, str]:
     """What there is to say of the chosen schedule, in words."""
     cost, team, fabric = answer.cost, answer.team, answer.fabric
     delay, money = cost.waiting, price(fabric.graph)
@@ -96,7 +82,7 @@ def facts(answer: Answer) -> dict[str, str]:
     return found
 
 
-def _not_tried(answer: Answer) -> dict[str, str]:
+def _not_tried(answer: SingleCollective) -> dict[str, str]:
     """Algorithms that are no candidates here, by what they need."""
     needing: dict[str, list[str]] = {}
     for name, needed in not_tried(answer.cost.kind, answer.team).items():
@@ -128,7 +114,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def answer_tables(answer: Answer, everything: bool = False) -> list[Table]:
+def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Table]:
     """The chosen schedule, and the others with why they lose."""
     cost, team = answer.cost, answer.team
     size = f" of {format_bytes(cost.size)}" if cost.size else ""
@@ -147,12 +133,12 @@ def answer_tables(answer: Answer, everything: bool = False) -> list[Table]:
     return tables
 
 
-def _row(cost: CollectiveCost, answer: Answer) -> tuple[str, ...]:
+def _row(cost: CollectiveCost, answer: SingleCollective) -> tuple[str, ...]:
     sent = format_bytes(bytes_sent(cost, answer.team))
     return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, gap_text(cost.gap), why_it_loses(cost, answer))
 
 
-def why_it_loses(cost: CollectiveCost, answer: Answer) -> str:
+def why_it_loses(cost: CollectiveCost, answer: SingleCollective) -> str:
     """What a candidate spends more than the fastest, largest part first; what it saves last."""
     fastest = answer.candidates[0]
     if cost is fastest:
@@ -171,7 +157,7 @@ def why_it_loses(cost: CollectiveCost, answer: Answer) -> str:
     return "; ".join(said) or "more bytes times links" * (cost.byte_hops > fastest.byte_hops) or "as fast"
 
 
-def answer_document(answer: Answer) -> dict[str, Any]:
+def answer_document(answer: SingleCollective) -> dict[str, Any]:
     """The answer as plain data; SI units."""
     cost, team, fabric = answer.cost, answer.team, answer.fabric
     parts = [{"name": part.name, "value": part.value, "why": part.why} for part in cost.bound.parts]
@@ -197,7 +183,27 @@ def answer_document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _cost_document(cost: CollectiveCost, answer: Answer) -> dict[str, Any]:
+def collective_document(answer: CollectiveAnswer) -> dict[str, Any]:
+    """All that an answer says, as plain data."""
+    document = {} if answer.single is None else answer_document(answer.single)
+    if answer.contention is not None:
+        document["beside"] = contention_document(answer.contention, answer.question.fabric)
+    if answer.sweep is not None:
+        document["sweep"] = sweep_document(answer.sweep, answer.swept_software)
+    return document
+
+
+def collective_tables(answer: CollectiveAnswer, everything: bool = False) -> list[Table]:
+    """All that an answer says; ``everything``: every candidate."""
+    tables = [] if answer.single is None else answer_tables(answer.single, everything)
+    if answer.contention is not None:
+        tables += contention_tables(answer.contention, answer.question.fabric)
+    if answer.sweep is not None:
+        tables.append(sweep_table(answer.sweep, answer.title, answer.swept_software))
+    return tables
+
+
+def _cost_document(cost: CollectiveCost, answer: SingleCollective) -> dict[str, Any]:
     return {
         "algorithm": cost.algorithm,
         "source": cost.schedule.source,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from halley.dfmodel.plan import DFModelResult
 from halley.report.mapping.plots import format_operations
@@ -59,36 +58,3 @@ def _others(result: DFModelResult) -> Table:
         rows.append((assignment_text(item.assignment), time, item.reason or ("" if item.exact else "ruled out by its bound")))
     title = f"Assignments of axes, the fastest first ({len(result.candidates)} in all)"
     return Table(title, ("axes", "time", ""), tuple(rows), frozenset({1}), frozenset({0}))
-
-
-def dfmodel_document(result: DFModelResult) -> dict[str, Any]:
-    """The result as plain data; SI units."""
-    return {
-        "schema": "halley.dfmodel-plan/1",
-        "model": result.problem.shape.name,
-        "system": result.problem.system.name,
-        "chips": result.problem.system.chips,
-        "time": result.time,
-        "utilisation": result.utilisation,
-        "work": result.problem.work,
-        "peak": result.problem.peak,
-        "price": result.bill.price,
-        "power": result.bill.power,
-        "axes": assignment_text(result.choice.assignment),
-        "microbatch": result.choice.microbatch,
-        "memory": result.memory,
-        "account": result.account,
-        "partitions": [
-            {"kernels": list(part.names), "tiles": list(part.tiles), "limit": part.bottleneck, "time": part.steady}
-            for part in result.layer.partitions
-        ],
-        "candidates": [
-            {
-                "axes": assignment_text(item.assignment),
-                "time": None if math.isinf(item.time) else item.time,
-                "exact": item.exact,
-                "reason": item.reason,
-            }
-            for item in result.candidates
-        ],
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from halley.graphs.plan import GraphPlan
 from halley.report.mapping.plots import format_operations
@@ -36,9 +35,10 @@ def graph_headline(plan: GraphPlan) -> str:
 
 def graph_verdict(plan: GraphPlan) -> str:
     """What is proven."""
-    if plan.gap <= ROUNDING:
-        return f"optimal: no sharding of the declared space takes less than {format_time(plan.bound)}"
-    return f"no sharding of the declared space takes less than {format_time(plan.bound)}; gap {100 * plan.gap:.3g} %"
+    proof = plan.certificate
+    if proof.gap <= ROUNDING:
+        return f"optimal: no sharding of the declared space takes less than {format_time(proof.bound)}"
+    return f"no sharding of the declared space takes less than {format_time(proof.bound)}; gap {100 * proof.gap:.3g} %"
 
 
 def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
@@ -50,7 +50,7 @@ def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
         _memory(plan),
         *partition_tables(plan.partitions, problem.chip.tiles if plan.partitions else 0),
         *sharding_tables(problem.workload.name, plan.sharding, "the graph", ops),
-        Table("Not searched", ("",), tuple((text,) for text in plan.left_out)),
+        Table("Not searched", ("",), tuple((text,) for text in plan.certificate.left_out)),
     ]
 
 
@@ -97,35 +97,3 @@ def partition_tables(partitions: Sequence[Partition], tiles: int) -> Iterator[Ta
         )
         head = ("kernels side by side", "tiles", "compute", "memory", "network", "limit", "SRAM")
         yield Table("Partitions of a chip, in the order in which they run", head, rows, frozenset({1, 2, 3, 4, 6}))
-
-
-def graph_document(plan: GraphPlan) -> dict[str, Any]:
-    """The plan as plain data; SI units."""
-    sharding = plan.sharding
-    return {
-        "schema": "halley.graph-plan/1",
-        "workload": plan.problem.workload.name,
-        "system": plan.problem.system.name,
-        "chips": plan.problem.system.chips,
-        "time": plan.time,
-        "bound": plan.bound,
-        "gap": plan.gap,
-        "work": plan.problem.work,
-        "peak": plan.problem.peak,
-        "utilisation": plan.utilisation,
-        "price": plan.bill.price,
-        "power": plan.bill.power,
-        "axes": assignment_text(plan.assignment),
-        "account": dict(plan.account),
-        "memory": {"inputs": plan.memory.inputs, "outputs": plan.memory.outputs, "working": plan.memory.working},
-        "ops": [{"op": item.op, "ways": [way.name for way in item.strategy], "time": item.time} for item in sharding.ops],
-        "collectives": [
-            {"kind": str(step.kind), "tensor": move.tensor, "axes": list(step.axes), "bytes": step.bytes, "time": step.time}
-            for move, step in sharding.steps
-        ],
-        "partitions": [
-            {"kernels": list(part.names), "tiles": list(part.tiles), "limit": part.bottleneck, "time": part.steady}
-            for part in plan.partitions
-        ],
-        "left_out": list(plan.left_out),
-    }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
 from halley.answer import Status
-from halley.io.results.plan import plan_document
+from halley.io.results.training import plan_document
 from halley.report.document import document
 from halley.report.mapping.html import table
 from halley.report.markup import el

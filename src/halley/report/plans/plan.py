@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from halley.answer import Status
+from halley.answer import Certificate, Status
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
@@ -17,7 +17,7 @@ from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.text import joined
-from halley.training.plan import Plan, PlanCertificate, PlanCost, TrainingResult
+from halley.training.plan import Plan, PlanCost, TrainingResult
 from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
@@ -62,7 +62,7 @@ def headline(result: TrainingResult) -> str:
     )
 
 
-def verdict(certificate: PlanCertificate, status: Status) -> str:
+def verdict(certificate: Certificate, status: Status) -> str:
     """What is proven.
 
     ``optimal: nothing in the declared space is better (3.1e+05 plans; bound 12.3 s, gap 0 %)``
@@ -219,17 +219,18 @@ def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
             yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, DIMS)
 
 
-def certificate_table(certificate: PlanCertificate) -> Table:
+def certificate_table(certificate: Certificate) -> Table:
     """What was searched, how, and what is proven."""
     space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
-    effort = (
-        f"{certificate.bounded:,} plans bounded, {certificate.evaluated:,} timed exactly, "
-        f"{certificate.solved:,} shardings of the whole model, in {certificate.seconds:.2f} s"
+    effort = certificate.effort
+    words = (
+        f"{effort['bounded']:,} plans bounded, {effort['evaluated']:,} timed exactly, "
+        f"{effort['solved']:,} shardings of the whole model, in {certificate.seconds:.2f} s"
     )
     rows = (
         ("space", f"{certificate.size:,} plans, each with every sharding of its ops: {space}"),
         *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
-        ("effort", effort),
+        ("effort", words),
         ("bound", f"{format_time(certificate.bound)}; gap {_percent(certificate.gap, 3)} %"),
         ("closed", certificate.closed),
     )

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from halley.answer import Status
+from halley.answer import Certificate, Status, relative_gap
 from halley.errors import BadInput, Infeasible
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
-from halley.training.plan import PlanCertificate, TrainingProblem, TrainingResult
+from halley.training.plan import TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative, shortage
 from halley.training.search.floors import floors_of
 from halley.training.search.space import LEFT_OUT, LEFT_OUT_MEASURED, LEFT_OUT_MEMORIES, training_space
@@ -174,21 +174,24 @@ def _result(found: TrainingSearch, runs: Sequence[SearchRun], others: int) -> Tr
     plans = [space.plan(each.layout, each.option) for each in ranked]
     cases = [_case(found.floors.communications[space.assignment[each.layout]], each.costs) for each in ranked]
     costs = [plan_cost(problem, plan, case) for plan, case in zip(plans, cases, strict=True)]
-    certificate = PlanCertificate(
+    value, bound = costs[0].time, min(*(proof.least for proof in proofs), ranked[0].time, costs[0].time)
+    certificate = Certificate(
+        value,
+        bound,
+        Status.LIMIT if not closed else Status.OPTIMAL if relative_gap(value, bound) <= OPTIMAL_GAP else Status.WITHIN,
         space={**space.choices, **({"memories": len(runs)} if len(runs) > 1 else {})},
         size=size,
-        bounded=size,
-        evaluated=sum(proof.timed for proof in proofs),
-        solved=sum(proof.solved for proof in proofs),
-        bound=min(*(proof.least for proof in proofs), ranked[0].time, costs[0].time),
-        value=costs[0].time,
+        effort={
+            "bounded": size,
+            "evaluated": sum(proof.timed for proof in proofs),
+            "solved": sum(proof.solved for proof in proofs),
+        },
         seconds=sum(proof.seconds for proof in proofs),
         closed=CLOSED_WORDS if closed else STOPPED_WORDS,
         left_out=tuple(_left_out(problem)),
     )
-    status = Status.LIMIT if not closed else Status.OPTIMAL if certificate.gap <= OPTIMAL_GAP else Status.WITHIN
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
-    return TrainingResult(problem, plans[0], costs[0], rest, certificate, status, found.bound, found.unfit)
+    return TrainingResult(problem, plans[0], costs[0], rest, certificate, found.bound, found.unfit)
 
 
 def _left_out(problem: TrainingProblem) -> Iterator[str]:

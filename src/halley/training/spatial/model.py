@@ -207,7 +207,7 @@ class SpatialModel:
         return self._bounded(best, terms, graphs)
 
     def _all_fused(self, costs: ModelCosts, graphs: Sequence[TrainingGraph], communication: Communication) -> ModelCosts:
-        parts = [self._fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
+        parts = [self.fused(part, graph, communication) for part, graph in zip(costs.parts, graphs, strict=True)]
         return _with_parts(costs, parts)
 
     def _at_multipliers(
@@ -270,11 +270,11 @@ class SpatialModel:
                 continue
             time = cost(tables.time, choice.values)
             sharding = decoded(tables, ConstrainedMinimum(choice.values, time, memory, choice.time, 1, 0))
-            found = self._fused(sharded_costs(solver, sharding, in_flight), solver.graph, communication)
+            found = self.fused(sharded_costs(solver, sharding, in_flight), solver.graph, communication)
             best = found if best is None else min(best, found, key=lambda part: _rank(part.time, part.sharding.memory))
         return best
 
-    def _fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
+    def fused(self, part: PartCosts, graph: TrainingGraph, communication: Communication) -> PartCosts:
         """A part under its sharding, with its kernels in the best partitions."""
         collective, sharding = communication.model, part.sharding
         times = {item.op: item.time for item in sharding.ops}

@@ -1,0 +1,1 @@
+"""Commands that read answers from files."""

@@ -1,0 +1,33 @@
+"""``halley show``: an answer from a file, as tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from halley.answers.load import load
+from halley.cli import options
+from halley.cli.options import AnswerArgument, JsonOption
+from halley.report import terminal
+
+
+def show(
+    file: AnswerArgument,
+    details: Annotated[bool, typer.Option("--details", help="Every op, every candidate.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show an answer again, its figures computed anew.
+
+    Example: halley show result.json
+    """
+    answer = load(file)
+    options.tell(answer.remark)
+    if json:
+        options.print_json(answer.content())  # with the file's own date
+        return
+    console = options.output()
+    for place, line in enumerate(answer.lines()):
+        console.print(Text(line, style="" if place else "bold"))
+    terminal.show(console, answer.tables(details))

@@ -1,0 +1,132 @@
+"""``halley optimise``: the best mapping with its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from halley.cli import options
+from halley.cli.errors import LIMIT
+from halley.cli.files import refuse_existing, save_trace
+from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
+from halley.cli.output import saved_first
+from halley.cli.parameters import refuse_beside, workload_from
+from halley.cli.solve import enough, solve
+from halley.io.chips.load import load_chip, load_problem
+from halley.io.results.result import result_document, save_result
+from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Result
+from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
+from halley.report.terminal import show
+
+DEFAULT_FILE = "result.json"
+
+
+def optimise(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
+    chip: ChipOption = None,
+    objective: ObjectiveOption = None,
+    front: Annotated[bool, typer.Option("--front", help="Also give the time-energy front.")] = False,
+    time_limit: TimeLimitOption = None,
+    gap: Annotated[str | None, typer.Option("--gap", help="Gap that is good enough, e.g. 0.01.", metavar="NUMBER")] = None,
+    baselines: Annotated[bool, typer.Option(help="Search the baselines too.")] = True,
+    baseline: BaselineOption = None,
+    out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
+    force: ForceOption = False,
+    save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
+    trace: TraceOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the best mapping of a workload on a chip, and prove it.
+
+    Example: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
+
+    The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD keeps to one algorithm.
+
+    Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
+    """
+    remarks = options.remarks()
+    asked = options.seconds(time_limit)
+    wanted = options.baselines(baseline, baselines)
+    if Path(workload).suffix in (".yaml", ".yml"):
+        problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
+        good = options.gap(gap, good)
+        problem = replace(problem, gap=good)
+    else:
+        work = workload_from(workload, context.args, options.own_options(context))
+        fixed = any(word.partition("=")[0] == "--variant" for word in context.args)
+        machine = load_chip(options.needed_chip(chip))
+        good = options.gap(gap)
+        problem = Problem(
+            work,
+            machine,
+            options.objective(objective),
+            gap=good,
+            time_limit=asked,
+            baselines=wanted,
+            front=front,
+            fixed_variant=fixed,
+        )
+    for target in filter(None, (out if save else None, trace)):
+        refuse_existing(target, force)
+    result = solve(problem, remarks)
+    with saved_first(lambda: _save(result, out, force) if save else ""):
+        if json:
+            options.print_json(result_document(result))
+        else:
+            report(options.output(), result)
+        if trace is not None:
+            save_trace(result, trace, force)
+    if not enough(result, good):
+        remarks.print(Text(f"halley: {verdict(result.best.certificate, result.best.status)}"))
+        raise typer.Exit(LIMIT)
+
+
+def _from_file(
+    path: str,
+    words: Sequence[str],
+    chip: str | None,
+    objective: str | None,
+    limit: float | None,
+    front: bool,
+    baselines: bool | tuple[str, ...],
+) -> tuple[Problem, float]:
+    """The problem of a file and its gap; options given beside it count more."""
+    refuse_beside(path, words)
+    file = load_problem(path)
+    work = file.built()
+    problem = Problem(
+        work,
+        load_chip(chip) if chip is not None else file.chip,
+        options.objective(objective, Objective(file.objective)),
+        time_limit=limit if limit is not None else file.limits.get("time_limit"),
+        baselines=baselines,
+        front=front,
+        fixed_variant="variant" in file.parameters,
+    )
+    return problem, file.gap
+
+
+def report(console: Console, result: Result) -> None:
+    """The whole result."""
+    problem = result.problem
+    console.print(Text(problem_text(problem.workload, problem.chip, problem.objective), style="bold"))
+    console.print(Text(plan_text(result.best)))
+    console.print(Text(verdict(result.best.certificate, result.best.status)))
+    show(console, result_tables(result))
+
+
+def _save(result: Result, out: str | None, force: bool) -> str:
+    """Write the result; what to say about it."""
+    path = Path(out or DEFAULT_FILE)
+    if out is None and path.exists() and not force:
+        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save is silent"
+    save_result(result, path, force)
+    return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"

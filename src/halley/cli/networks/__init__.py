@@ -1,0 +1,1 @@
+"""Commands about networks, systems and measurements."""

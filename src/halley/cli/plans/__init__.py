@@ -1,0 +1,1 @@
+"""Commands that plan for whole systems."""

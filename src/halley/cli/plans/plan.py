@@ -1,0 +1,132 @@
+"""``halley plan``: the best way to train a model on a system, with its proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from halley.answer import Status
+from halley.cli import options
+from halley.cli.errors import LIMIT
+from halley.cli.files import refuse_existing
+from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
+from halley.cli.output import give
+from halley.cli.plans.fixed import parse_fixed
+from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.cli.solve import searching
+from halley.dfmodel.plan import DFModelProblem, best_training
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.io.networks.fits import load_libraries
+from halley.io.results.dfmodel import dfmodel_document
+from halley.io.results.training import plan_document
+from halley.io.transformers import load_model
+from halley.pipeline.data_parallel import recipe
+from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
+from halley.report.plans.page import plan_page
+from halley.report.plans.plan import headline, plan_tables, verdict
+from halley.report.plans.words import plan_words
+from halley.sharding.axes import Role
+from halley.training.plan import Fixed, TrainingProblem
+from halley.training.search.search import best_training_plan
+
+VIEWS = ("halley", "dfmodel")
+SPATIAL_LIMIT = 60.0
+"""Time after which a plan of spatial chips is given with its gap, if the user names no time [s]."""
+
+RECIPE = "mixed-adam-fp32-gradients"
+
+
+def plan(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a shipped model, or a path to a model file.")],
+    system: SystemOption = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="Sequences of an iteration.", metavar="NUMBER")] = None,
+    sequence: Annotated[
+        str | None, typer.Option("--sequence", help="Tokens of a sequence, if not as it was trained.", metavar="NUMBER")
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help="Plan an iteration of training (the only kind of plan so far).")] = True,
+    fix: Annotated[
+        str | None, typer.Option("--fix", help="What is decided, e.g. tp=8,pp=8,zero=1 or node=dp:16+pp:8.", metavar="WORDS")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Give each axis of the network to one kind of parallelism.")] = False,
+    view: Annotated[
+        str, typer.Option("--view", help="halley, or dfmodel: that paper's assumptions and space.", metavar="WORD")
+    ] = "halley",
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="With --view dfmodel: chips run kernels side by side that stream.")
+    ] = False,
+    optimizer: Annotated[
+        str | None,
+        typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
+    ] = None,
+    efficiency: EfficiencyOption = None,
+    time_limit: TimeLimitOption = None,
+    ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split, backward too.")] = False,
+    out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
+    page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
+    json: JsonOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Find the fastest way to train a model on a system, and prove it: axes, sharding, pipeline, microbatches, memory.
+
+    Example: halley plan gpt3-1t --train --system '1024 x h100, nvlink 8, ib' --batch 2048
+
+    Exit codes: 0 proven, 1 bad input, 2 nothing fits, 3 limit before the proof, 130 interrupted before any answer.
+    """
+    limit = options.seconds(time_limit)
+    if view not in VIEWS:
+        raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
+    foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
+    _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
+    found = system_of(system)
+    shape = load_model(model)
+    for target in filter(None, (out, page)):
+        refuse_existing(target, force)
+    fixed = parse_fixed(fix, [axis.name for axis in found.axes])
+    sizes = options.whole_number("--batch", batch), options.whole_number("--sequence", sequence, shape.sequence)
+    if view == "dfmodel":
+        _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
+        return
+    problem = TrainingProblem(
+        shape, found, *sizes, efficiency_of(found, efficiency), load_libraries(found), recipe(optimizer or RECIPE), fixed, whole
+    )
+    remarks = options.remarks()
+    if found.chip.streams and limit is None:
+        limit = SPATIAL_LIMIT
+        words = f"kernels of {found.chip.name} run side by side: the best plan after {limit:.0f} s is given with its gap"
+        remarks.print(Text(f"{words}; --time-limit sets another time"))
+    if math.gcd(problem.batch, found.chips) == 1 < found.chips:
+        remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
+    with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
+        result = best_training_plan(problem, bar, limit)
+    document, said = plan_document(result), verdict(result.certificate, result.status)
+    lines = headline(result), plan_words(result.plan, result.cost), said
+    give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
+    if result.status is Status.LIMIT:
+        remarks.print(Text(f"halley: {said}"))
+        raise typer.Exit(LIMIT)
+
+
+def _refuse(view: str, given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that are not of this view."""
+    other = "the default view" if view == "dfmodel" else "--view dfmodel"
+    if faults := [Fault(option, other, f"--view {view}", "leave it out") for option, value in given.items() if value]:
+        raise BadInput(faults)
+
+
+def _degrees(fixed: Fixed) -> dict[Role, int]:
+    """What DFModel's space can fix. Raises BadInput: something else is."""
+    if fixed != Fixed(data=fixed.data, stages=fixed.stages, model=fixed.model):
+        raise BadInput(Fault("--fix", "dp, pp and tp with --view dfmodel, whose space has no other choice", "others"))
+    given = {Role.DATA: fixed.data, Role.PIPELINE: fixed.stages, Role.MODEL: fixed.model}
+    return {role: ranks for role, ranks in given.items() if ranks is not None}
+
+
+def _dfmodel(problem: DFModelProblem, json: bool, out: str | None, force: bool) -> None:
+    """The plan in DFModel's view."""
+    result = best_training(problem)
+    lines = dfmodel_headline(result), dfmodel_verdict(result)
+    give(lines, dfmodel_tables(result), dfmodel_document(result), json, out, force)

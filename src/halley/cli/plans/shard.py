@@ -1,0 +1,67 @@
+"""``halley shard``: any graph on a whole system, every op sharded over its axes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from halley.cli import options
+from halley.cli.files import refuse_existing
+from halley.cli.options import ForceOption, JsonOption
+from halley.cli.output import give
+from halley.cli.parameters import refuse_beside, workload_from
+from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.graphs.plan import GraphProblem, plan_graph
+from halley.io.chips.load import load_problem
+from halley.io.results.graphs import graph_document
+from halley.kernels.machine import PEAK
+from halley.report.plans.graph import graph_headline, graph_tables, graph_verdict
+
+
+def shard(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
+    system: SystemOption = None,
+    layers: Annotated[
+        str | None, typer.Option("--layers", help="The graph is one of so many equal layers.", metavar="NUMBER")
+    ] = None,
+    microbatches: Annotated[
+        str | None, typer.Option("--microbatches", help="So many inputs follow each other.", metavar="NUMBER")
+    ] = None,
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="DFModel's view: compute, memory and network overlap, at full rates.")
+    ] = False,
+    fused: Annotated[bool, typer.Option("--fused", help="With --overlap: chips run kernels side by side.")] = False,
+    efficiency: EfficiencyOption = None,
+    ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split.")] = False,
+    out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
+    json: JsonOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Shard any graph over all chips of a system: each op on any dim along each axis, as fast as can be, with a bound.
+
+    Example: halley shard gemm --m 65536 --n 8192 --k 8192 --system '16 x h100, nvlink 8, ib'
+
+    The workload's parameters follow it as options; 'halley workloads KIND' lists them.
+    """
+    if workload.endswith((".yaml", ".yml")):
+        refuse_beside(workload, context.args)
+        file = load_problem(workload)
+        work = file.built()
+    else:
+        work = workload_from(workload, context.args, options.own_options(context))
+    found = system_of(system)
+    problem = GraphProblem(
+        work,
+        found,
+        options.whole_number("--layers", layers, 1),
+        options.whole_number("--microbatches", microbatches, 1),
+        overlap=overlap,
+        fused=fused,
+        efficiency=PEAK if overlap else efficiency_of(found, efficiency),
+    )
+    if out:
+        refuse_existing(out, force)
+    plan = plan_graph(problem)
+    give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), graph_document(plan), json, out, force)

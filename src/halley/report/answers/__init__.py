@@ -1,0 +1,1 @@
+"""Tables and pages that answers of several kinds share."""

@@ -1,0 +1,52 @@
+"""The page of an answer that has no page of its own: its verdict, its pictures, and all of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from halley.report.document import document
+from halley.report.draw import Bar, Part, colours, stacked
+from halley.report.mapping.html import table
+from halley.report.markup import el
+from halley.report.table import Table, percent
+from halley.units import format_time
+
+
+def simple_page(
+    kicker: str,
+    lines: Sequence[str],
+    pictures: Sequence[Element],
+    tables: Sequence[Table],
+    data: Mapping[str, Any],
+    proven: bool,
+) -> str:
+    """The page as HTML. ``lines``: the headline, and what is proven; ``data``: the file of the answer, for the page to hold."""
+    first, *others = lines
+    header = [el("p", kicker, class_="kicker"), el("h1", first)]
+    header += [el("div", el("strong", line), class_="verdict" if proven else "verdict open") for line in others]
+    sections = []
+    if pictures:
+        shown = [el("figure", picture) for picture in pictures]
+        sections.append(el("section", el("h2", "Pictures"), *shown, id="pictures"))
+    sections.append(el("section", el("h2", "In numbers"), *(table(item) for item in tables), id="numbers"))
+    made = data["provenance"]
+    footer = f"Halley {made['halley']}, Python {made['python']}; made {made['created']}."
+    return document(first, header, sections, data, "answer.json", footer)
+
+
+def account_bars(title: str, bars: Mapping[str, Mapping[str, float]], names: Mapping[str, str], strong: str = "") -> Element:
+    """Times [s] by what they go to, one bar each; ``names`` of the parts; ``strong``: the bar that stands out."""
+    used = list(dict.fromkeys(key for parts in bars.values() for key in parts))
+    fills = colours([names.get(key, key) for key in used])
+    made = []
+    for name, parts in bars.items():
+        whole = sum(parts.values())
+        shown = tuple(
+            Part(names.get(key, key), time, f"{names.get(key, key)}: {format_time(time)}, {percent(time, whole)}")
+            for key, time in parts.items()
+            if time > 0
+        )
+        made.append(Bar(name, shown, format_time(whole), name == strong))
+    return stacked(title, made, fills, format_time)

@@ -1,0 +1,88 @@
+"""Verification of shardings: at a reduced size, on a mesh of two ranks per axis, ranks that see only their own shares compute
+what the graph does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from halley.errors import HalleyError
+from halley.execute.interpreter import random_inputs
+from halley.graphs.plan import GraphPlan, plan_graph
+from halley.ir.masks import with_extents
+from halley.ir.workload import Workload
+from halley.sharding.layouts import MeshAxis
+from halley.sharding.solution import Sharding
+from halley.units import format_bytes, format_time
+from halley.verify.findings import TOLERANCE, Finding, certificate_finding
+from halley.verify.meshes import MeshRun, WrongShare, whole_graph
+
+EXTENT = 4
+"""Extents are halved until they are no larger."""
+
+POINTS = 1 << 18
+"""Most points of an op that is executed."""
+
+CLOSED = 1e-6
+"""Relative gap at which a search says optimal."""
+
+
+def sharding_finding(name: str, sharding: Sharding) -> Finding:
+    """The sharding executed: every output, put together from the ranks' shares, is that of the graph on one rank."""
+    what, problem = "execution", sharding.problem
+    if not problem.mesh:
+        return Finding(name, what, True, "one rank: nothing is split")
+    mesh = tuple(MeshAxis(axis.name, 2) for axis in problem.mesh)
+    try:
+        small = _small(problem.workload)
+        if any(math.prod(small.dims[dim] for dim in op.dims) > POINTS for op in small.ops):
+            return Finding(name, what, None, "too large to execute, even at a reduced size")
+        given = random_inputs(small, seed=0)
+    except HalleyError as error:
+        return Finding(name, what, None, f"no graph when its extents are cut: {error.faults[0]}")
+    reduced = replace(sharding, problem=replace(problem, workload=small, mesh=mesh, splits={}))
+    size = f"{' '.join(f'{dim}={extent}' for dim, extent in small.dims.items())} on {' x '.join('2' for _ in mesh)} ranks"
+    with np.errstate(all="ignore"):
+        wanted = whole_graph(small, given)
+        try:
+            found = MeshRun(reduced, given).run()
+        except WrongShare as error:
+            return Finding(name, what, False, f"at {size}: {error}")
+    wrong = [
+        tensor for tensor, array in found.items() if not np.allclose(array, wanted[tensor], rtol=1e-6, atol=1e-9, equal_nan=True)
+    ]
+    detail = f"{', '.join(wrong)} differs from the graph on one rank at {size}" if wrong else f"outputs equal at {size}"
+    return Finding(name, what, not wrong, detail)
+
+
+def _small(work: Workload) -> Workload:
+    """The graph with every extent divided by the same power of two, rounded up, until it is small."""
+    dims = {}
+    for dim, size in work.dims.items():
+        factor = 1
+        while -(-size // factor) > EXTENT:
+            factor *= 2
+        dims[dim] = -(-size // factor)
+    return with_extents(work, dims)
+
+
+def graph_plan_findings(plan: GraphPlan, search: bool = True) -> Iterator[Finding]:
+    """A graph on a system: what a chip holds fits, the certificate is in order, ranks compute the right thing, and a search finds
+    nothing better."""
+    name, capacity = plan.problem.workload.name, plan.problem.capacity
+    fits = plan.memory.total <= capacity
+    yield Finding(name, "plan fits", fits, f"{format_bytes(plan.memory.total)} of {format_bytes(capacity)} on a chip")
+    account = math.fsum(plan.account.values())
+    yield Finding(name, "account", abs(account - plan.time) <= TOLERANCE * plan.time, f"parts add up to {format_time(account)}")
+    yield certificate_finding(name, plan.certificate, plan.time, CLOSED)
+    yield sharding_finding(name, plan.sharding)
+    if search:
+        again = plan_graph(plan.problem)
+        worse = plan.certificate.bound > again.time * (1 + CLOSED) or again.certificate.bound > plan.time * (1 + CLOSED)
+        detail = f"{format_time(again.time)} found anew, bound {format_time(again.certificate.bound)}"
+        proven = again.certificate.gap <= CLOSED or plan.time <= again.time * (1 + CLOSED)
+        slower = plan.certificate.gap <= CLOSED and plan.time > again.time * (1 + CLOSED)
+        yield Finding(name, "search again", False if worse or slower else True if proven else None, detail)

@@ -1,0 +1,82 @@
+"""Verification of plans of training: laws, memory, certificate, shardings executed, and a search for better ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from halley.answer import Status
+from halley.dfmodel.plan import DFModelResult, best_training
+from halley.errors import Infeasible
+from halley.sharding.axes import assignment_text
+from halley.training.plan import TrainingResult
+from halley.training.search.decided import memory_faults, plan_faults
+from halley.training.search.search import OPTIMAL_GAP, best_training_plan
+from halley.units import format_bytes, format_time
+from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding
+from halley.verify.sharding import sharding_finding
+
+BEST = "best"
+"""What the best plan is called."""
+
+
+def training_findings(
+    result: TrainingResult, limit: float = 60.0, search: bool = True, progress: Progress | None = None
+) -> Iterator[Finding]:
+    """A plan of training: its numbers go together, every stage fits, the parts of the time add up to it, no alternative is
+    faster, the certificate is in order, sharded ops compute the right thing, and a search of ``limit`` [s] finds nothing better.
+    """
+    problem, plan, cost = result.problem, result.plan, result.cost
+    faults = plan_faults(problem, plan)
+    text = assignment_text(plan.assignment)
+    yield Finding(BEST, "laws", not faults, str(faults[0]) if faults else f"batch, layers and axes are all distributed: {text}")
+    overfull = memory_faults(problem, plan, cost)
+    held = max(sum(stage.values()) for stage in cost.memory)
+    fits = f"{format_bytes(held)} of {format_bytes(cost.capacity)} on the fullest chip"
+    yield Finding(BEST, "memory", not overfull, str(overfull[0]) if overfull else fits)
+    parts = math.fsum(cost.account.values())
+    yield Finding(BEST, "account", abs(parts - cost.time) <= TOLERANCE * cost.time, f"parts add up to {format_time(parts)}")
+    faster = [other for other in result.alternatives if other.cost.time < cost.time * (1 - TOLERANCE)]
+    detail = f"one takes {format_time(faster[0].cost.time)}" if faster else f"none of {len(result.alternatives)} is faster"
+    yield Finding("alternatives", "times", not faster, detail)
+    yield certificate_finding(BEST, result.certificate, cost.time, OPTIMAL_GAP)
+    for part in cost.parts.parts:
+        yield sharding_finding(part.sharding.problem.workload.name, part.sharding)
+    if search:
+        yield _searched(result, limit, progress)
+
+
+def _searched(result: TrainingResult, limit: float, progress: Progress | None) -> Finding:
+    """Nothing better exists, and the bound is confirmed if there is time."""
+    what, time, bound = "search again", result.cost.time, result.certificate.bound
+    try:
+        again = best_training_plan(result.problem, progress, limit, others=0)
+    except Infeasible:
+        return Finding(BEST, what, None, f"no plan found within {limit:g} s; raise --time-limit")
+    found = f"{format_time(again.cost.time)} found anew, bound {format_time(again.certificate.bound)}"
+    if again.certificate.bound > time * (1 + OPTIMAL_GAP):
+        return Finding(BEST, what, False, f"{found}; yet the file has {format_time(time)}")
+    if bound > again.cost.time * (1 + OPTIMAL_GAP):
+        return Finding(BEST, what, False, f"{found}, below the file's bound of {format_time(bound)}")
+    if again.status is Status.OPTIMAL:
+        return Finding(BEST, what, True, f"{found}, proven")
+    if again.status is Status.WITHIN and bound <= again.certificate.bound * (1 + OPTIMAL_GAP):
+        return Finding(BEST, what, True, f"{found}, which is where the search ends")
+    return Finding(BEST, what, None, f"{found}, not proven within {limit:g} s; raise --time-limit")
+
+
+def dfmodel_findings(result: DFModelResult, search: bool = True) -> Iterator[Finding]:
+    """A plan in the view of DFModel: memory, the parts of its time, no candidate faster, and a search finds nothing better."""
+    problem = result.problem
+    fits = result.memory <= problem.chip.dram
+    yield Finding(BEST, "memory", fits, f"{format_bytes(result.memory)} of {format_bytes(problem.chip.dram)} on a chip")
+    parts = math.fsum(result.account.values())
+    yield Finding(BEST, "account", abs(parts - result.time) <= TOLERANCE * result.time, f"parts add up to {format_time(parts)}")
+    first = min((item for item in result.candidates), key=lambda item: item.time, default=None)
+    own = [item for item in result.candidates if item.assignment == result.choice.assignment]
+    right = first is not None and first.time >= result.time * (1 - TOLERANCE) and bool(own)
+    yield Finding("candidates", "times", right, f"none of {len(result.candidates)} is faster" if right else "one is faster")
+    if search:
+        again = best_training(problem)
+        same = abs(again.time - result.time) <= OPTIMAL_GAP * result.time and again.choices == result.choices
+        yield Finding(BEST, "search again", same, f"{format_time(again.time)} is the optimum of {again.choices:,} choices")
