@@ -34,15 +34,15 @@ from halley.network.graph.lanes import Crossed, Lane, lanes
 from halley.network.graph.products import product as network
 from halley.network.graph.topologies import build
 from halley.network.time.collective import Collective, bound_of, team_of
-from halley.network.time.contention import Execution, Stage, collective_execution, concurrent, message
+from halley.network.time.contention import concurrent, message
 from halley.network.time.evaluate import evaluate
 from halley.network.time.lines import TABLED, Dimension, line_of, lines, outdone
 from halley.network.time.phased import collective_time, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules
 from halley.network.time.simulate import Held, deal, simulate
-from halley.network.time.traffic import lines_of
 from halley.sharding.axes import Role, SubAxis, assignments, degree
 from halley.sharding.communication import Communication, Interconnect
+from halley.verify.collective import slot_executions
 
 K, T = CollectiveKind, Topology
 KINDS = (K.ALL_REDUCE, K.ALL_GATHER, K.REDUCE_SCATTER, K.ALL_TO_ALL)
@@ -284,34 +284,9 @@ def test_pieces_are_through_with_each_slot_on_the_real_network(name: str, kind: 
         starts = [0.0, *np.cumsum(way.slots(size)).tolist()]
         assert starts[-1] == pytest.approx(way.time(size), rel=1e-12)
         for slot in draw.sample(list(enumerate(plan.slots)), min(3, len(starts) - 1)):
-            running = executions(plan, graph, slot[1], size)
+            running = slot_executions(plan, graph, [phase for _, phase in slot[1]], size)
             end = concurrent(running, graph).end
             assert end <= (starts[slot[0] + 1] - starts[slot[0]]) * (1 + 1e-9), plan.name
-
-
-def executions(plan: Phased, graph: Graph, slot: Sequence[tuple[int, int]], size: float) -> list[Execution]:
-    """The phases of a slot; those of one step on one dimension as one step."""
-    found: list[Execution] = []
-    steps: dict[int, list[Execution]] = {}
-    for piece, phase in slot:
-        for number, part in enumerate(plan.parts):
-            run = part.runs[phase]
-            payload = size * float(part.share) / (run.phase.divisor(plan.shape) * plan.pieces)
-            groups = list(lines_of(plan.shape, run.phase))
-            line = run.phase.dimension in plan.lines
-            schedule = Schedule(run.algorithm, run.pieces)
-            made = collective_execution(f"{piece} {phase} {number}", graph, run.phase.kind, groups, schedule, payload, line=line)
-            if len(made.stages) == 1:
-                steps.setdefault(run.phase.dimension, []).append(made)
-            else:
-                found.append(made)
-    for dimension, together in steps.items():
-        edges = np.concatenate([item.stages[0].edges for item in together])
-        loads = np.bincount(edges, np.concatenate([item.stages[0].loads for item in together]), len(graph.edges))
-        used = np.flatnonzero(loads)
-        delay = max(item.stages[0].delay for item in together)
-        found.append(Execution(f"dimension {dimension}", (Stage(delay, used, loads[used]),)))
-    return found
 
 
 SYSTEMS = {

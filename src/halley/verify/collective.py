@@ -1,21 +1,27 @@
-"""Verification of collectives: the table of steps runs on arrays and does what the collective is defined to do, and the step
-simulation takes the time that the schedule is said to take."""
+"""Verification of collectives: the table of steps runs on arrays and does what the collective is defined to do, and a simulation
+takes the time that the schedule is said to take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import HalleyError
+from halley.errors import BadInput, HalleyError
 from halley.ir.mapping import CollectiveKind
+from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import Kind, Pattern
+from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
-from halley.network.time.collective import Collective, CollectiveCost
-from halley.network.time.schedules import is_line
-from halley.network.time.simulate import Held, deal, simulate
+from halley.network.time.collective import Collective, CollectiveCost, slot_times
+from halley.network.time.contention import Execution, Stage, collective_execution, concurrent
+from halley.network.time.schedules import Schedule, is_line
+from halley.network.time.simulate import Held, SimulatedRun, deal, simulate
+from halley.network.time.traffic import lines_of
 from halley.units import format_time
 from halley.verify.findings import Finding, close
 
@@ -29,35 +35,115 @@ _K = CollectiveKind
 
 def collective_findings(cost: CollectiveCost, team: Group, startup: float = 0.0) -> Iterator[Finding]:
     """The schedule of a cost, run on arrays: the outcome of the collective's definition, and the time and the bytes on each link
-    of the cost model, both at a size of a few bytes for each chunk. ``startup`` [s] comes before every step."""
+    of the cost model, both at a size of a few bytes for each chunk. ``startup`` [s] comes before every step.
+
+    A schedule over several dimensions whose pieces or orders overlap has no table that shows its time: there a fluid simulation
+    of each slot on all links tests that its phases end in time (`slot_finding`).
+    """
     name, kind, graph = cost.algorithm, cost.kind, team.graph
     yield Finding(name, "bound", cost.time >= cost.bound.value * (1 - 1e-9), f"{format_time(cost.time)}, {cost.bound.why}")
-    ranks, table = graph.ranks, cost.schedule.steps(kind, graph.ranks, is_line(team))
+    ranks, plan = graph.ranks, cost.schedule.algorithm
     if ranks < 2:
         yield Finding(name, "execution", True, "one rank: nothing moves")
         return
-    transfers = sum(len(step) for step in table)
-    if transfers > MOST_TRANSFERS:
-        yield Finding(name, "execution", None, f"{transfers:,} transfers; at most {MOST_TRANSFERS:,} are run")
-        return
-    chunks = cost.schedule.chunks(kind, ranks)
-    size = 2 * chunks // ranks if kind is _K.ALL_TO_ALL else 2 * chunks
-    given = [np.random.default_rng(rank).integers(0, 1000, size) for rank in range(ranks)]
-    try:
-        run = simulate(graph, table, deal(kind, given, chunks), startup=startup)
-    except HalleyError as error:
-        yield Finding(name, "execution", False, str(error.faults[0]))
-        return
-    wrong = [rank for rank, right in enumerate(outcomes(kind, given, run.held, chunks)) if not right]
-    detail = f"ranks {wrong[:3]} end with other values" if wrong else f"{ranks} ranks end with what NumPy gives, {chunks} chunks"
-    yield Finding(name, "execution", not wrong, detail)
+    run = _executed(cost, team, startup)
+    if isinstance(run, Finding):
+        yield run
+    else:
+        wrong = [rank for rank, right in enumerate(outcomes(kind, run.given, run.simulated.held, run.chunks)) if not right]
+        right = f"{ranks} ranks end with what NumPy gives, {run.chunks} chunks"
+        yield Finding(name, "execution", not wrong, f"ranks {wrong[:3]} end with other values" if wrong else right)
     if kind is Pattern.BARRIER:
         return
-    # sizes of a cost count what `halley.network.time.collective.CONVENTIONS` says; a vector of a rank is all of them here
-    costed = Collective(kind, cost.schedule, team, size, startup).cost()
-    same = close(costed.time, run.time) and np.allclose(costed.link_bytes, [float(load) for load in run.link_bytes], rtol=1e-12)
-    detail = f"{format_time(run.time)} simulated, {format_time(costed.time)} by the cost model, at {size} B"
-    yield Finding(name, "step simulation", same, detail)
+    if isinstance(plan, Phased) and (plan.pieces > 1 or len(plan.parts) > 1):
+        yield slot_finding(cost, plan, team, startup)
+    elif not isinstance(run, Finding):
+        # sizes of a cost count what `halley.network.time.collective.CONVENTIONS` says; a vector of a rank is all of them here
+        size = len(run.given[0])
+        costed = Collective(kind, cost.schedule, team, size, startup).cost()
+        loads = [float(load) for load in run.simulated.link_bytes]
+        same = close(costed.time, run.simulated.time) and np.allclose(costed.link_bytes, loads, rtol=1e-12)
+        detail = f"{format_time(run.simulated.time)} simulated, {format_time(costed.time)} by the cost model, at {size} B"
+        yield Finding(name, "step simulation", same, detail)
+
+
+class _Executed(NamedTuple):
+    """A run of a table: one vector a rank, and into how many chunks each was cut."""
+
+    given: list[Array]
+    chunks: int
+    simulated: SimulatedRun
+
+
+def _executed(cost: CollectiveCost, team: Group, startup: float) -> _Executed | Finding:
+    """The table on arrays; the finding that says why not."""
+    name, kind, what = cost.algorithm, cost.kind, "execution"
+    ranks = team.graph.ranks
+    try:
+        table = cost.schedule.steps(kind, ranks, is_line(team))
+    except BadInput as error:
+        return Finding(name, what, None, f"no table of steps: {error.faults[0]}")
+    transfers = sum(len(step) for step in table)
+    if transfers > MOST_TRANSFERS:
+        return Finding(name, what, None, f"{transfers:,} transfers; at most {MOST_TRANSFERS:,} are run")
+    chunks = cost.schedule.chunks(kind, ranks)
+    size = 2 * chunks // ranks if kind is _K.ALL_TO_ALL else 2 * chunks
+    given: list[Array] = [np.random.default_rng(rank).integers(0, 1000, size) for rank in range(ranks)]
+    try:
+        return _Executed(given, chunks, simulate(team.graph, table, deal(kind, given, chunks), startup=startup))
+    except HalleyError as error:
+        return Finding(name, what, False, str(error.faults[0]))
+
+
+def slot_finding(cost: CollectiveCost, plan: Phased, team: Group, startup: float = 0.0) -> Finding:
+    """Each slot simulated as a fluid on all links: its phases end within the time of the slot, and all slots together put the
+    bytes of the cost on every link. ``startup`` [s] comes before every step."""
+    what, graph, size = "slot simulation", team.graph, cost.size
+    given = slot_times(team, cost.schedule, size, startup)
+    late, loads = list[str](), np.zeros(len(graph.edges))
+    slots = Counter(tuple(phase for _, phase in slot) for slot in plan.slots)
+    spans = dict(zip((tuple(phase for _, phase in slot) for slot in plan.slots), given, strict=True))
+    for slot, times in slots.items():
+        running = slot_executions(plan, graph, slot, size, startup)
+        loads += times * np.sum([item.loads(graph) for item in running], axis=0)
+        end = concurrent(running, graph).end
+        if end > spans[slot] * (1 + 1e-9):
+            late.append(f"phases {slot} take {format_time(end)} instead of {format_time(spans[slot])}")
+    if late:
+        return Finding(cost.algorithm, what, False, late[0])
+    if not close(sum(given), cost.time):
+        detail = f"slots take {format_time(sum(given))}, the collective {format_time(cost.time)}"
+        return Finding(cost.algorithm, what, False, detail)
+    if not np.allclose(loads, cost.link_bytes, rtol=1e-9, atol=1e-9 * size):
+        return Finding(cost.algorithm, what, False, "other bytes on the links than the cost model has")
+    detail = f"{len(given)} slots, {len(slots)} of them different, end within {format_time(cost.time)}"
+    return Finding(cost.algorithm, what, True, detail)
+
+
+def slot_executions(plan: Phased, graph: Graph, phases: Iterable[int], size: float, startup: float = 0.0) -> list[Execution]:
+    """The phases of a slot, of all parts, on all their lines at once; those of one step on one dimension as one step. ``size``
+    [B] of the whole collective; ``startup`` [s] comes before every step."""
+    found: list[Execution] = []
+    steps: dict[int, list[Stage]] = {}
+    for phase, (number, part) in product(phases, enumerate(plan.parts)):
+        run = part.runs[phase]
+        dimension, kind = run.phase.dimension, run.phase.kind
+        payload = size * float(part.share) / (run.phase.divisor(plan.shape) * plan.pieces)
+        lines, schedule = list(lines_of(plan.shape, run.phase)), Schedule(run.algorithm, run.pieces)
+        name, line = f"phase {phase} of part {number}", dimension in plan.lines
+        made = collective_execution(name, graph, kind, lines, schedule, payload, startup=startup, line=line)
+        if len(made.stages) == 1:
+            steps.setdefault(dimension, []).append(made.stages[0])
+        else:
+            found.append(made)
+    for dimension, together in steps.items():
+        edges = np.concatenate([stage.edges for stage in together])
+        loads = np.zeros(len(graph.edges))
+        np.add.at(loads, edges, np.concatenate([stage.loads for stage in together]))
+        used = np.flatnonzero(loads)
+        delay = max(stage.delay for stage in together)
+        found.append(Execution(f"dimension {dimension}", (Stage(delay, used, loads[used]),)))
+    return found
 
 
 def outcomes(kind: Kind, given: Sequence[Array], held: Held, chunks: int) -> list[bool]:
