@@ -85,7 +85,7 @@ def test_part_of_a_ring_is_a_line() -> None:
     axis = chip.axes[0][1]
     assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, 1).axes == hierarchy(narrower(chip, axis.name, 1)).axes
     assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, axis.size) == hierarchy(chip)
-    assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, 1).axes[0].topology is Topology.LINE
+    assert hierarchy(chip).narrowed(chip.axes[0][0], axis.name, 1).axes[0].axis.topology is Topology.LINE
 
 
 def test_clusters_of_their_own_share_only_what_lies_further_out() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.cli.running import halley
 
-from halley import Problem, build, load_chip, optimise
+from halley import Problem, build, load_chip, optimise, to_text
+from halley import load as load_answer
 from halley.cli.main import COMMANDS
 from halley.report.mapping.facts import result_tables
 
@@ -105,3 +106,23 @@ def test_the_first_page_compares_the_plans_that_one_gets() -> None:
     problem = Problem(build("gemm-layernorm", {"m": 512, "n": 1024, "k": 1024}), load_chip("cloud"))
     table = next(table for table in result_tables(optimise(problem)) if {"plan", "speed-up"} <= set(table.head))
     assert rows == [list(row[: len(rows[0])]) for row in (table.head, *table.rows)]
+
+
+def test_the_first_page_on_a_chip_of_ones_own(empty_folder: Path) -> None:
+    """Its commands run as written, with the chip of the reference page and a mapping without double buffers."""
+    page = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    section = page.partition("## Your own chip")[2].partition("## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 3
+    chip = next(text for language, text in blocks("reference/files.md") if language == "yaml" and "levels:" in text)
+    (empty_folder / "my-chip.yaml").write_text(chip)
+    for line in lines:
+        sign, program, *words = shlex.split(line, comments=True)
+        assert (sign, program) == ("$", "halley")
+        outcome = halley(*words)
+        assert outcome.code == 0, f"{line}\n{outcome.err}"
+        if "optimise" in words:
+            best = load_answer("best.json").value.best
+            (empty_folder / "mine.txt").write_text(to_text(best.plan).replace(" x2:", ":"))
+        if "compare" in words:
+            assert "fills and drains of single buffers" in " ".join(outcome.out.split())

@@ -132,9 +132,7 @@ def test_compare_two_files(empty_folder: Path) -> None:
     assert {"memory": "dram", "tensor": "S", "before_B": S_AT_DRAM, "after_B": 0.0} in found["traffic"]
 
 
-@pytest.mark.parametrize(
-    "words", [["a.json", "b.json", "c.json"], ["a.json", "--chip", "edge"], ["a.json", "--baseline", "all"]]
-)
+@pytest.mark.parametrize("words", [["a.json", "b.json", "c.json"], ["a.json", "--chip", "edge"], ["a.json", "--baseline", "all"]])
 def test_compare_refuses_what_no_file_needs(words: list[str]) -> None:
     outcome = halley("compare", *words)
     assert outcome.code == 1

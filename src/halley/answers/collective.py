@@ -153,7 +153,7 @@ class CollectivesAnswer(Answer[CollectiveAnswer]):
         first, second = self._single(), other._single()
         decided = [_decisions(answer, single) for answer, single in ((self.value, first), (other.value, second))]
         parts = [_parts(single.cost, single) for single in (first, second)]
-        tables = (decisions_table(names, decided[0], decided[1]), parts_table(names, parts[0], parts[1], PARTS, format_time))
+        tables = (parts_table(names, parts[0], parts[1], PARTS, format_time), decisions_table(names, decided[0], decided[1]))
         made = {"answers": [self.content(), other.content()], "decisions": decisions_document(decided[0], decided[1])}
         return Comparison(tables, {"schema": COMPARISON, **made, "reasons": [parts_document(names, parts[0], parts[1])]})
 

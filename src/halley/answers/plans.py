@@ -49,7 +49,7 @@ def _compared(
     more: tuple[Table, ...] = (),
 ) -> Comparison:
     """Two plans: what they decide otherwise, and the parts of the time that make the difference."""
-    tables = (decisions_table(names, *decided), parts_table(names, *accounts, words, format_time), *more)
+    tables = (parts_table(names, *accounts, words, format_time), *more, decisions_table(names, *decided))
     made = {"answers": [answer.content() for answer in answers], "decisions": decisions_document(*decided)}
     return Comparison(tables, {"schema": COMPARISON, **made, "reasons": [parts_document(names, *accounts)]})
 

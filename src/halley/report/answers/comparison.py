@@ -15,12 +15,31 @@ Decisions = Mapping[str, str]
 """What is decided, in words."""
 
 
+NAMED_OPS = 3
+"""Ops that a row names of those that are decided in the same way."""
+
+
 def decisions_table(names: Sequence[str], first: Decisions, second: Decisions) -> Table:
-    """The decisions that differ, one a row."""
-    keys = [key for key in dict.fromkeys((*first, *second)) if first.get(key, "-") != second.get(key, "-")]
-    rows = tuple((key, first.get(key, "-"), second.get(key, "-")) for key in keys)
-    rows = rows or (("", "the same", "the same"),)
-    return Table("What is decided otherwise", ("", *names), rows)
+    """The decisions that differ, one a row; ops of one part that differ in the same way share a row."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for key in dict.fromkeys((*first, *second)):
+        before, after = first.get(key, "-"), second.get(key, "-")
+        if before != after:
+            part, op, name = key.rpartition("op ")
+            grouped.setdefault((part if op else key, before, after), []).append(name if op else "")
+    rows = tuple((part + _ops(ops), before, after) for (part, before, after), ops in grouped.items())
+    return Table("Decisions that differ", ("", *names), rows or (("", "the same", "the same"),))
+
+
+def _ops(names: Sequence[str]) -> str:
+    """The ops of a row.
+
+    >>> _ops(["scores"]), _ops(["a", "b", "c", "d", "e"]), _ops([""])
+    ('op scores', '5 ops: a, b, c, ...', '')
+    """
+    if len(names) == 1:
+        return f"op {names[0]}" if names[0] else ""
+    return f"{len(names)} ops: {', '.join(names[:NAMED_OPS])}" + (", ..." if len(names) > NAMED_OPS else "")
 
 
 def parts_table(
