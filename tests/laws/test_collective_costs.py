@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
+from random import Random
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
-from halley.network.algorithms.hierarchical import Part, Phased, Run, phases
+from halley.network.algorithms.hierarchical import SERVED, Part, Phased, Run, phases
 from halley.network.algorithms.tables import KINDS, Kind, Pattern
 from halley.network.graph.groups import Group
 from halley.network.time.choice import chosen
@@ -66,6 +67,28 @@ def test_no_schedule_beats_its_bound_and_the_fastest_comes_first(name: str) -> N
                 assert (cost.link_bytes / team_of(NETWORKS[name]).graph.bandwidths).max(initial=0.0) <= cost.time * (1 + 1e-9)
                 assert Collective(kind, cost.schedule, NETWORKS[name], size, 0.5).cost().time == cost.time
                 assert cost.limiting is None or cost.limiting in team_of(NETWORKS[name]).graph.between
+
+
+@pytest.mark.parametrize("seed", range(18))
+def test_bounds_hold_whichever_dimension_has_the_latency(seed: int) -> None:
+    """Phases on several dimensions at once hide the latency of one behind the transfers of another."""
+    draw = Random(seed)
+    able = draw.random() < 0.3
+    axes = tuple(
+        Axis(
+            name,
+            draw.choice((2, 3, 4)),
+            T.SWITCH if able else draw.choice((T.LINE, T.RING, T.FULL, T.SWITCH)),
+            Link(draw.choice((1.0, 2.0, 9.0)), draw.choice((0.0, 1.0, 50.0)), overhead=draw.choice((0.0, 0.5))),
+            multicast=able,
+            reduction=able,
+        )
+        for name in ("x", "y", "z")[: draw.choice((2, 2, 3))]
+    )
+    startup = draw.choice((0.0, 0.5))
+    for kind in SERVED:
+        for size in (1, 10_000):
+            assert all(cost.gap >= -1e-9 for cost in candidates(kind, axes, size, startup))
 
 
 def test_some_schedule_meets_its_bound() -> None:

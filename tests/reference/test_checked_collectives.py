@@ -19,9 +19,9 @@ K, T = CollectiveKind, Topology
 NETWORKS = {
     "ring": (Axis("x", 6, T.RING, Link(3.0, 7.0)),),
     "line": (Axis("x", 5, T.LINE, Link(3.0, 7.0, overhead=0.5)),),
-    "switches": (Axis("node", 2, T.SWITCH, Link(2.0, 4.0, overhead=0.5)), Axis("gpu", 4, T.SWITCH, Link(9.0, 2.0))),
+    "switches": (Axis("node", 2, T.SWITCH, Link(2.0, 1.0, overhead=0.5)), Axis("gpu", 4, T.SWITCH, Link(9.0, 2.0))),
     "torus": (Axis("x", 3, T.RING, Link(3.0, 7.0)), Axis("y", 4, T.RING, Link(5.0, 2.0))),
-    "line of rings": (Axis("x", 2, T.LINE, Link(9.0)), Axis("y", 2, T.FULL, Link(3.0)), Axis("z", 3, T.RING, Link(1.0, 4.0))),
+    "line of rings": (Axis("x", 2, T.LINE, Link(9.0)), Axis("y", 2, T.FULL, Link(3.0, 2.0)), Axis("z", 3, T.RING, Link(1.0))),
 }
 KINDS: tuple[Kind, ...] = (*K, Pattern.POINT_TO_POINT, Pattern.BARRIER)
 

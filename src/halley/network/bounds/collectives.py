@@ -26,7 +26,10 @@ from halley.network.bounds.shortest import all_distances
 from halley.network.graph.graph import Graph
 from halley.units import format_time
 
-__all__ = ["Bound", "Part", "demand_bound", "lower_bound"]
+__all__ = ["LATENCY", "Bound", "Part", "demand_bound", "lower_bound"]
+
+LATENCY = "latency"
+"""Name of the part that bounds the fixed delays alone."""
 
 _K = CollectiveKind
 _GIVING = (_K.GATHER, _K.ALL_GATHER)
@@ -183,7 +186,7 @@ def _latency(waits: _Waits, starting: float) -> Part:
     far = float(apart[row, target])
     started = f", after {format_time(starting)} of starts" if starting else ""
     why = f"something of rank {sources[row]} has to come to rank {target}, {format_time(far)} away{started}"
-    return Part("latency", far + starting, why)
+    return Part(LATENCY, far + starting, why)
 
 
 def _gathering(task: _Task) -> Iterator[Part]:

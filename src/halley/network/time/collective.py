@@ -3,7 +3,7 @@
 Sizes, S: the vector of one rank (all-reduce, broadcast, reduce, point-to-point), the gathered or unreduced whole (all-gather,
 gather, reduce-scatter, scatter), all that one rank sends, its own block among it (all-to-all), what all ranks hold together
 (shift). A barrier has none. S is a whole number of bytes; it is divided into equal chunks without rounding
-(docs/decisions/0053). Roots are rank 0; a point-to-point message goes from there to the last rank.
+(docs/decisions/0054). Roots are rank 0; a point-to-point message goes from there to the last rank.
 
 Times are those of `halley.network.time.phased`, which plans ask as well. Networks that are no product of axes, and collectives
 that it does not know, take the least of the step tables.
@@ -27,13 +27,15 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import Kind, Pattern
-from halley.network.bounds.collectives import Bound, demand_bound, lower_bound
+from halley.network.bounds.collectives import LATENCY, Bound, Part, demand_bound, lower_bound
 from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
 from halley.network.graph.groups import group as members_of
+from halley.network.graph.lanes import Crossed
+from halley.network.graph.topologies import build
 from halley.network.time.evaluate import evaluate
 from halley.network.time.lines import TABLED, Line, Lines, line_of, lines, outdone
-from halley.network.time.phased import FLAT, Dimensions, Times, Way, dimensions_of, times
+from halley.network.time.phased import FLAT, Dimension, Dimensions, Times, Way, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules, unable
 from halley.network.time.traffic import link_bytes
 
@@ -176,8 +178,31 @@ def bound_of(kind: Kind, team: Group, size: int, startup: float = 0.0) -> Bound:
     if kind is _P.BARRIER:
         # every rank has to hear of every other, as in an all-gather; nothing is transferred
         parts = lower_bound(_K.ALL_GATHER, graph, 1, start_up=startup).parts
-        return Bound(tuple(part for part in parts if part.name == "latency"))
-    return lower_bound(kind, graph, size, shares=[size / graph.ranks] * graph.ranks, start_up=startup, lockstep=True)
+        return Bound(tuple(part for part in parts if part.name == LATENCY))
+    phased = (known := _times(kind, team, startup)) is not None and bool(known.ways)
+    found = lower_bound(kind, graph, size, shares=[size / graph.ranks] * graph.ranks, start_up=startup, lockstep=not phased)
+    return _side_by_side(found, kind, _dimensions(team), startup) if phased else found
+
+
+def _side_by_side(found: Bound, kind: CollectiveKind, dimensions: Dimensions, startup: float) -> Bound:
+    """With the transfers after the least latency of a dimension. Phases side by side hide the latency of one dimension behind the
+    transfers of another, but each dimension takes its own latency and its transfers one after the other: B bytes over links of
+    the bandwidths b_d in the dimensions take T >= (B + sum_d b_d lambda_d) / sum_d b_d >= B / sum_d b_d + min_d lambda_d."""
+    least = min((_latency(kind, item, startup) for item in dimensions), key=lambda part: part.value)
+    longest = max((part for part in found.parts if part.name != LATENCY), key=lambda part: part.value)
+    steps = Part("steps", least.value + longest.value, f"latency of one dimension ({least.why}), then transfer ({longest.why})")
+    return Bound(tuple(sorted((*found.parts, steps), key=lambda part: -part.value)))
+
+
+@lru_cache(maxsize=4096)
+def _latency(kind: CollectiveKind, dimension: Dimension, startup: float) -> Part:
+    """The least latency of a collective along one dimension."""
+    axis, lane = dimension.axis, dimension.lane
+    groups = lane.groups if isinstance(lane, Crossed) else (tuple(range(lane.size)),)
+    graph = build(lane if isinstance(lane, Axis) else axis)
+    shares = [1.0] * lane.size
+    bounds = [lower_bound(kind, graph, lane.size, own, shares=shares, start_up=startup) for own in groups]
+    return min((part for bound in bounds for part in bound.parts if part.name == LATENCY), key=lambda part: part.value)
 
 
 def _cost(kind: Kind, team: Group, schedule: Schedule, size: int, startup: float, bound: Bound) -> CollectiveCost:

@@ -1,6 +1,6 @@
 """Times of algorithms on one lane: a fixed time and a time per byte each, for payloads that are divided without rounding.
 
-Chunks are equal and need not be whole bytes, so the time of a step table is linear in the payload (docs/decisions/0053). It
+Chunks are equal and need not be whole bytes, so the time of a step table is linear in the payload (docs/decisions/0054). It
 comes from a closed form (`halley.network.time.forms`) or from the table counted on the graph. A collective takes the least of
 these lines, or what a communication library was measured to take, never below them.
 """
