@@ -18,7 +18,7 @@ from halley.training.part_costs import training_graphs
 from halley.rewrite.recompute import Recompute
 for choice in Recompute:
     for graph in training_graphs(load_model("gpt3-6.7b"), 1, 256, choice, False):
-        print(*graph.workload.tensors, *graph.workload.ops, graph.alike, graph.shares)
+        print(*graph.workload.tensors, *graph.workload.ops, graph.same_split, graph.contributions)
 """
 
 
