@@ -409,3 +409,20 @@ def test_a_large_axis_without_closed_forms_says_what_to_do() -> None:
     lane: Lane = Crossed(Axis("x", 1024, T.FAT_TREE, LINK, (32, 32)), 1024, 1)
     with pytest.raises(BadInput, match="describe it as several axes"):
         collective_time(K.ALL_REDUCE, (Dimension(lane),))
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72-pod"])
+@pytest.mark.parametrize("kind", [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER])
+def test_measured_times_that_fall_leave_a_way(name: str, kind: CollectiveKind) -> None:
+    """A library takes less time for some larger payload: every payload still has a way, and one of the fastest at an end of its
+    interval."""
+    system = load_system(name)
+    connected = Interconnect(system, load_libraries(system))
+    parts = SubAxis("rack", Role.DATA, 8, 1), SubAxis("gpu", Role.DATA, 24, 3)
+    found = times(kind, tuple(item for part in parts for item in connected.dimensions(part)))
+    payloads = np.unique(np.concatenate([np.geomspace(1.0, 1e12, 20_000), [61_452_800.0]]))
+    shortest = np.min([way.time(payloads) for way in found.ways], axis=0)
+    mine = np.array([found.time(float(payload)) for payload in payloads])
+    assert np.isfinite(mine).all()
+    assert (mine >= shortest * (1 - 1e-12)).all()
+    assert (mine <= shortest * 1.5).all()

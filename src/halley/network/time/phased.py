@@ -167,9 +167,11 @@ class Times:
     def _by_interval(self) -> list[list[Way]]:
         """For payloads between two of `GRID`: times grow with the payload, so a way that takes longer for the lower end than the
         fastest one for the upper end is never the fastest between them. Measured times may fall where a library changes
-        protocols; there this is a choice of ways."""
+        protocols; there the ways are those that are no slower at one end than the fastest at the slower end."""
         table = np.stack([np.broadcast_to(way.time(GRID), GRID.shape) for way in self.ways])
-        close = table[:, :-1] <= table[:, 1:].min(axis=0)
+        lower, upper = table[:, :-1], table[:, 1:]
+        limit = np.maximum(lower.min(axis=0), upper.min(axis=0))
+        close = (lower <= limit) | (upper <= limit)
         return [[way for way, near in zip(self.ways, column, strict=True) if near] for column in close.T.tolist()]
 
 
