@@ -270,19 +270,18 @@ class _Contraction:
         """What the stage has of each dim, but for its own loops."""
         return member_ranges(self.hierarchy, self.inner_split, self.ranges(tiles), tiles)
 
+    def before(self, tier: int, tiles: Tiles) -> dict[str, Number]:
+        """What the axes of a tier split of each dim: a tile of the loops further out, of a member's part of it."""
+        found = dict(self.ranges(tiles))
+        for at, dims in enumerate(self.outside[:tier]):
+            found = member_ranges(self.hierarchy, self.inner_split, found, tiles, at)
+            for dim in dims:  # one that lies whole on the array beside another has no loops
+                found[dim] = minimum(found[dim], tiles.get(self.slot(dim, at), found[dim]))
+        return found
+
     def within(self, tier: int) -> Callable[[Tiles], Ranges]:
-        """What the loops of a tier have of each dim: a tile of those further out, a member's part of it."""
-
-        def inside(tiles: Tiles) -> Ranges:
-            found = dict(self.ranges(tiles))
-            for at in range(tier + 1):
-                # a dim that lies whole on the array beside another has no loops
-                for dim in self.outside[at - 1] if at else ():
-                    found[dim] = minimum(found[dim], tiles.get(self.slot(dim, at - 1), found[dim]))
-                found = member_ranges(self.hierarchy, self.inner_split, found, tiles, at)
-            return found
-
-        return inside
+        """What the loops of a tier have of each dim."""
+        return lambda tiles: member_ranges(self.hierarchy, self.inner_split, self.before(tier, tiles), tiles, tier)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -312,16 +311,9 @@ class _Form:
                 for dim in reversed(roles(of.workload, of.op).batch):
                     node = Temporal(dim, 1, node)
             if of.inner_split is not None:
-                node = spread(of.hierarchy, of.inner_split, self._before(tier, tiles), node, tiles, tier)
+                node = spread(of.hierarchy, of.inner_split, of.before(tier, tiles), node, tiles, tier)
         assert node is not None
         return Steps((node, *self.after)) if of.resident and self.after else node
-
-    def _before(self, tier: int, tiles: Tiles) -> Ranges:
-        """What the axes of a tier split: the tiles of the loops around."""
-        found = dict(self.of.within(tier - 1)(tiles)) if tier else dict(self.of.ranges(tiles))
-        for dim in self.orders[tier - 1] if tier else ():
-            found[dim] = minimum(found[dim], tiles[self.of.slot(dim, tier - 1)])
-        return found
 
     def _placed(self, tensor: str, memory: str, tiles: Tiles) -> Placed:
         own = tensor == self.of.op.outputs[0] and memory == self.of.hierarchy.output
@@ -397,8 +389,8 @@ def gemm_skeletons(
     for all columns. Where it is not, columns inside revisit.
     """
     role, inner = roles(workload, op), len(hierarchy.tiers) - 1
-    middle = [loop_orders(role)] * max(inner - 1, 0) if outer_orders != (NO_LOOPS,) else [(NO_LOOPS,)] * max(inner - 1, 0)
-    outside = [tuple(outer_orders), *middle][:inner]
+    middle = (NO_LOOPS,) if tuple(outer_orders) == (NO_LOOPS,) else loop_orders(role)
+    outside = [tuple(outer_orders), *[middle] * (inner - 1)][:inner]
     dims_outside = tuple(tuple(dict.fromkeys(dim for loops, _ in orders for dim in loops)) for orders in outside)
     of = _Contraction(workload, hierarchy, op, prefix, ranges, resident, inner_split, dims_outside)
     found: list[Skeleton] = []

@@ -98,7 +98,7 @@ class _Attention:
             node = handover.carried(state, Steps((Temporal(key, tiles[tile.name], inner, visible), nodes[3])), cut)
             if outermost:
                 node = Hold(outermost, ((scores.inputs[0],),), node, tiles[queries.name])
-            if visible:  # rows dealt out in turn: those of a member are as far down as those of another
+            if visible:  # rows distributed cyclically: each member has as many of the later ones as any other
                 node = self._in_turn(split, tiles[rows.name], node)
                 return spread(hierarchy, self._others(split), group.workload.dims, group.one_by_one(node))
             node = group.one_by_one(Temporal(group.row, tiles[rows.name], node))

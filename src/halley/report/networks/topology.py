@@ -97,7 +97,7 @@ def _sources(fabric: Fabric) -> Iterator[Table]:
 def topology_figure(fabric: Fabric) -> Element:
     """The network as a picture: ranks as circles, switches as squares, a colour for the links of each axis.
 
-    Raises BadInput: too many links to be told apart.
+    Raises BadInput: more links than a picture can show.
     """
     graph = fabric.graph
     if len(graph.edges) > DRAWN:
