@@ -19,10 +19,10 @@ from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import OpKind, Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
-from halley.mapping.bounds.incumbents import Frontier, Values
+from halley.mapping.bounds.incumbents import SAME, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import LEFT_OUT, SPACE, TOO_MANY
-from halley.mapping.groups import FusedGroup, FusedGroups, restricted_search
+from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import tightest
 from halley.mapping.plans import Picks, Plans, best_sums
 from halley.mapping.problem import Objective, Problem
@@ -136,16 +136,24 @@ class _Optimiser:
             raise self._infeasible()
         found, absent = [], []
         for restriction in self.baselines:
-            if not any(plans.size for plans in self._of(restriction)):
-                continue  # it has no mapping of such a workload
             solution = self._best(restriction)
-            if solution is None:
+            if solution is None and self._applies(restriction):
                 absent.append(restriction.name)
+            elif solution is None:
+                continue  # it has no mapping of such a workload
             else:
                 found.append(solution)
                 best = self._better(best, solution)
         front = self._front() if self.problem.front else ()
         return Result(self.problem, best, tuple(found), front, tuple(absent))
+
+    def _applies(self, restriction: Restriction) -> bool:
+        """Whether a baseline has any mapping of the workload, whether it fits or not. After a stop: whether it has a partition."""
+        for plans in self._of(restriction):
+            able = {kernels for kernels in plans.partitions.groups if self.stopped or plans.group(kernels).open()}
+            if plans.partitions.restricted(able.__contains__).steps:
+                return True
+        return False
 
     def _better(self, best: Solution, other: Solution) -> Solution:
         """The best, or a baseline that is better than it: there can be one within the gap that is allowed, or after a stop."""
@@ -219,12 +227,12 @@ class _Optimiser:
 
     def _search(self) -> None:
         """Every group of every partition, as far as it can matter to the best."""
+        self._first_values()
         places: dict[FusedGroup, list[tuple[Plans, Kernels]]] = {}
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
         self.planned = len(places) + len(self.baselines)
-        self._first_values()
         found, left = self._found(), dict(places)
         while True:
             beside = self._beside(left)
@@ -235,8 +243,9 @@ class _Optimiser:
                 break
             group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
             del left[group]
-            group.run(self._incumbents(places[group], found, beside[group]))
-            found = self._found()
+            if group.open():
+                group.run(self._incumbents(places[group], found, beside[group]))
+                found = self._found()
         self.searched.add(BEST.name)
 
     def _next(self, left: Mapping[FusedGroup, tuple[Plans, Kernels, Values]]) -> FusedGroup:
@@ -252,15 +261,24 @@ class _Optimiser:
         return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
     def _first_values(self) -> None:
-        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
+        """A plan early on: a first mapping of the single kernels, and of the largest groups that have any."""
+        every = [(plans, kernels) for plans in self._of(BEST) for kernels in reversed(plans.partitions.groups)]
+        for plans, kernels in every:
+            if kernels.bit_count() == 1:
+                self._dive(plans.group(kernels))
         for plans in self._of(BEST):
             covered: list[Kernels] = []
             for kernels in reversed(plans.partitions.groups):
-                inside = any(not kernels & ~other for other in covered)
-                group = plans.group(kernels)
-                if group.size and not group.choices and (not inside or kernels.bit_count() == 1):
+                if not any(not kernels & ~other for other in covered) and self._dive(plans.group(kernels)):
                     covered.append(kernels)
-                    group.dive()
+
+    def _dive(self, group: FusedGroup) -> bool:
+        """A first mapping of a group that has none so far, if it can have any."""
+        self.tally.tick()
+        if group.choices or not group.open():
+            return False
+        group.dive()
+        return True
 
     def _found(self) -> Frontier:
         """What whole plans reach by now, in any variant."""
@@ -298,11 +316,9 @@ class _Optimiser:
                 break
             self.tally.tick()
             group = next(group for kernels, _ in picks if not (group := plans.group(kernels)).exact)
-            group.search = restricted_search(
-                group.search, AdmittedShapes.EVERY, self.goals
-            )  # what was dropped before may matter now
-            for point, choice in zip(group.points, group.choices, strict=True):
-                group.search.found.add(point, choice)
+            if not group.open():
+                continue
+            group.restrict(AdmittedShapes.EVERY, self.goals)  # what was dropped before may matter now
             group.run(self._threshold(restriction, group, value))
         self.searched.add(restriction.name)
         self.finished += 1
@@ -342,7 +358,7 @@ class _Optimiser:
         left = plans
         while picks := left.lower(width)[1]:
             for kernels, _ in picks[0]:
-                if not plans.group(kernels).choices:
+                if not plans.group(kernels).choices and plans.group(kernels).open():
                     plans.group(kernels).dive()
             if all(plans.group(kernels).choices for kernels, _ in picks[0]):
                 return True
@@ -355,15 +371,24 @@ class _Optimiser:
 
     def _best(self, restriction: Restriction) -> Solution | None:
         best: tuple[float, Plans, Picks] | None = None
-        size, bound = 0, np.inf
+        bound = np.inf
         for plans in self._of(restriction):
-            size += plans.size
             bound = min(bound, self._value(plans.lower(self._width(restriction))[0]).min(initial=np.inf) / (1 + self.gap))
             points, picks = plans.reached(self._width(restriction))
             values = self._value(points)
             if picks and (best is None or values.min() < best[0]):
                 best = (float(values.min()), plans, picks[int(values.argmin())])
-        return None if best is None else self._solution(restriction, *best, size, bound)
+        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+
+    def _size(self, restriction: Restriction) -> int | None:
+        """Number of mappings of a space; None after a stop, or where the limit ends the count: it can take longer than a search
+        that pruned most groups unseen."""
+        if restriction.name not in self.searched:
+            return None
+        try:
+            return sum(plans.size(self._tick) for plans in self._of(restriction))
+        except Interrupted:
+            return None
 
     def _choices(self, plans: Plans, picks: Picks) -> dict[Kernels, GroupMapping]:
         """The groups of a plan in the order in which they run, each with its mapping."""
@@ -384,7 +409,7 @@ class _Optimiser:
         outer = hierarchy(self.problem.chip).outer
         return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
-    def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int, bound: float) -> Solution:
+    def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float) -> Solution:
         workload, choices = plans.workload, self._choices(plans, picks)
         plan = self._plan(workload, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
@@ -398,14 +423,14 @@ class _Optimiser:
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         certificate = self._certificate(restriction, reached, size, bound)
-        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.searched
+        stopped = certificate.bound * (1 + self.gap) < reached * (1 - SAME) and restriction.name not in self.searched
         status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
         return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
 
-    def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> MappingCertificate:
-        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached
+    def _certificate(self, restriction: Restriction, reached: float, size: int | None, bound: float) -> MappingCertificate:
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - SAME)
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return MappingCertificate(
             space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
