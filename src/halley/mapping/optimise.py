@@ -54,6 +54,10 @@ RELATIVE_ROUNDING = 1e-9
 EARLY_CONTRACTIONS = 2
 """Largest number of contractions in a group that is searched early."""
 
+FEW_KERNELS = 3
+"""Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
+be slower than the kernels one after the other."""
+
 INTERRUPTED = "interrupted"
 """Reason for the end of a search after Ctrl-C."""
 
@@ -70,6 +74,13 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
+
+
+Places = Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]
+"""Where plans have each group: it may stand for several sets of kernels that are equal but for names."""
+
+Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
+"""Groups that are left: one place of each, and lower bounds of the plans with it."""
 
 
 @contextmanager
@@ -227,28 +238,46 @@ class _Optimiser:
 
     def _search(self) -> None:
         """Every group of every partition, as far as it can matter to the best."""
-        self._first_values()
         places: dict[FusedGroup, list[tuple[Plans, Kernels]]] = {}
         for plans in self._of(BEST):
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
         self.planned = len(places) + len(self.baselines)
-        found, left = self._found(), dict(places)
-        while True:
-            beside = self._beside(left)
-            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
-            self.finished = len(places) - len(left)
-            if not left:
-                break
-            group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
-            del left[group]
-            if group.open():
-                group.run(self._incumbents(places[group], found, beside[group]))
-                found = self._found()
+        self._dive_kernels()
+        single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
+        self._search_groups(single, self._worst)
+        self._dive_groups()
+        self._search_groups({group: own for group, own in places.items() if group not in single}, self._next)
         self.searched.add(BEST.name)
 
-    def _next(self, left: Mapping[FusedGroup, tuple[Plans, Kernels, Values]]) -> FusedGroup:
+    def _search_groups(self, places: Places, choose: Callable[[Candidates], FusedGroup]) -> None:
+        """Search groups, in the order that is chosen, but for those that no plan needs that is better than the plans found."""
+        found, left = self._found(), dict(places)
+        while left:
+            before, beside = len(left), self._beside(left)
+            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
+            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
+            if left:
+                group = choose({group: (*own[0], least[group]) for group, own in left.items()})
+                del left[group]
+                if group.open():
+                    group.run(self._incumbents(places[group], found, beside[group]))
+                    found = self._found()
+            self.finished += before - len(left)
+
+    def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
+        """Whether a group lies in one kernel, of a workload with many."""
+        return len(plans.workload.kernels) > FEW_KERNELS and not spans(plans.workload, kernels)
+
+    def _worst(self, left: Candidates) -> FusedGroup:
+        """The group with the largest difference between the best known mapping and the bound."""
+
+        def excess(group: FusedGroup) -> float:
+            return float(self._value(group.points).min(initial=np.inf) - self._value(group.lower).min())
+
+        return max(left, key=excess)
+
+    def _next(self, left: Candidates) -> FusedGroup:
         """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
         value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
         what a group with many contractions is tried against should be good already: its shapes are by far the most."""
@@ -260,12 +289,15 @@ class _Optimiser:
         near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
         return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
-    def _first_values(self) -> None:
-        """A plan early on: a first mapping of the single kernels, and of the largest groups that have any."""
-        every = [(plans, kernels) for plans in self._of(BEST) for kernels in reversed(plans.partitions.groups)]
-        for plans, kernels in every:
-            if kernels.bit_count() == 1:
-                self._dive(plans.group(kernels))
+    def _dive_kernels(self) -> None:
+        """A first mapping of each kernel by itself: together they are a plan."""
+        for plans in self._of(BEST):
+            for kernels in reversed(plans.partitions.groups):
+                if kernels.bit_count() == 1:
+                    self._dive(plans.group(kernels))
+
+    def _dive_groups(self) -> None:
+        """A first mapping of the largest groups that have any."""
         for plans in self._of(BEST):
             covered: list[Kernels] = []
             for kernels in reversed(plans.partitions.groups):
@@ -288,7 +320,7 @@ class _Optimiser:
                 found.add(point, None)
         return found
 
-    def _beside(self, places: Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]) -> dict[FusedGroup, Values]:
+    def _beside(self, places: Places) -> dict[FusedGroup, Values]:
         """For each place of each group, the least of each objective that the rest of a plan with it takes."""
         least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
         return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
