@@ -14,7 +14,7 @@ import numpy as np
 from halley.answer import Status
 from halley.cost.checks import check_engines
 from halley.cost.evaluate import evaluate
-from halley.errors import Fault, Infeasible, InternalError
+from halley.errors import Fault, Infeasible, InternalError, SearchStopped
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import OpKind, Workload
@@ -43,6 +43,7 @@ from halley.mapping.space.partitions import (
 )
 from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults as legality_faults
+from halley.units import format_bytes
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
@@ -68,8 +69,8 @@ SIMILAR_VALUE_RATIO = 1.1
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
-    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
-    where no mapping of the space fits; BadInput where the chip lacks an engine or a memory that the ops need, or no baseline has
+    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises SearchStopped where there is none
+    yet; Infeasible, naming the resource, where no mapping of the space fits; BadInput where the chip lacks an engine or a memory that the ops need, or no baseline has
     that name.
     """
     with _rare_collections():
@@ -114,11 +115,23 @@ class _Optimiser:
 
     def __post_init__(self) -> None:
         check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
+        self._check_outer_memory()
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)
             self.breadths.add(breadth)
+
+    def _check_outer_memory(self) -> None:
+        """Raises Infeasible: the outermost memory, which holds all inputs and results, is too small for them."""
+        workload, chip = self.problem.workload, self.problem.chip
+        outer = chip.memory(hierarchy(chip).outer)
+        held = [name for name in workload.tensors if workload.producer(name) is None or name in workload.outputs]
+        needed = sum(workload.bytes(name) for name in held)
+        if needed > outer.capacity:
+            where, expected = f"{workload.name} on {chip.name}", f"at most {format_bytes(outer.capacity)} in {outer.name}"
+            got = f"{format_bytes(needed)} of inputs and results"
+            raise Infeasible(Fault(where, expected, got, f"enlarge {outer.name}, or divide the problem"))
 
     def run(self) -> Result:
         self.tally.tick = self._tick
@@ -502,7 +515,7 @@ class _Optimiser:
     def _infeasible(self) -> Exception:
         where = f"{self.problem.workload.name} on {self.problem.chip.name}"
         if self.stopped:
-            return Infeasible(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
+            return SearchStopped(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
         return Infeasible(tightest(self.problem, self.variants, where))
 
 
