@@ -155,9 +155,7 @@ class FusedGroups:
             columns = [self.objectives.index(name) for name in self.goals]
             fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
             points, lower = base.points[:, columns], base.lower[:, columns]
-            part = FusedGroup(
-                lambda: restricted_search(base.search, shapes, self.goals), self.trees, lower, points[fitting]
-            )
+            part = FusedGroup(lambda: restricted_search(base.search, shapes, self.goals), self.trees, lower, points[fitting])
             part.choices = [base.choices[i] for i in fitting]
             if base.exact:
                 part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)

@@ -59,6 +59,9 @@ FEW_KERNELS = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
 be slower than the kernels one after the other."""
 
+OVERTIME = 1.05
+"""How much longer than its limit, and half a second, a search may take to find first plans of baselines."""
+
 INTERRUPTED = "interrupted"
 """Reason for the end of a search after Ctrl-C."""
 
@@ -70,8 +73,8 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
     Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises SearchStopped where there is none
-    yet; Infeasible, naming the resource, where no mapping of the space fits; BadInput where the chip lacks an engine or a memory that the ops need, or no baseline has
-    that name.
+    yet; Infeasible, naming the resource, where no mapping of the space fits; BadInput where the chip lacks an engine or a memory
+    that the ops need, or no baseline has that name.
     """
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
@@ -172,7 +175,7 @@ class _Optimiser:
         return Result(self.problem, best, tuple(found), front, tuple(absent))
 
     def _applies(self, restriction: Restriction) -> bool:
-        """Whether a baseline has any mapping of the workload, whether it fits or not. After a stop: whether it has a partition."""
+        """Whether a baseline has any mapping of the workload, fitting or not; after a stop, whether it has a partition."""
         for plans in self._of(restriction):
             able = {kernels for kernels in plans.partitions.groups if self.stopped or plans.group(kernels).open()}
             if plans.partitions.restricted(able.__contains__).steps:
@@ -210,6 +213,12 @@ class _Optimiser:
             self.progress(f"{self.tally.costed:,} mappings costed", self.finished / self.planned)
         if limit is not None and spent > limit:
             raise Interrupted(f"time limit of {limit:g} s")
+
+    def _tick_after_limit(self) -> None:
+        """What the quick plans of baselines do at a tick: they end a little after the limit."""
+        limit = self.problem.time_limit
+        if limit is not None and time.monotonic() - self.started > limit * OVERTIME + 0.5:
+            raise Interrupted(self.stopped)
 
     def _hurry(self) -> None:
         """What a search among plans of equal value does at a tick: it ends where the search did, or at its limit."""
@@ -391,9 +400,9 @@ class _Optimiser:
         return _left_for(np.array([[value]]), np.min(rest, axis=0))
 
     def _first_plans(self) -> None:
-        """After the time limit, a quick plan for each baseline that has none."""
-        self.tally.tick = _nothing
-        with suppress(KeyboardInterrupt):
+        """After the time limit, a quick plan for each baseline that has none, as far as a little more time allows."""
+        self.tally.tick = self._tick_after_limit
+        with suppress(Interrupted, KeyboardInterrupt):
             for restriction in self.baselines:
                 if not any(plans.reached(self._width(restriction))[1] for plans in self._of(restriction)):
                     any(self._first_plan(plans, self._width(restriction)) for plans in self._of(restriction))
@@ -454,7 +463,9 @@ class _Optimiser:
         outer = hierarchy(self.problem.chip).outer
         return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
-    def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float) -> Solution:
+    def _solution(
+        self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
+    ) -> Solution:
         workload, choices = plans.workload, self._choices(plans, picks)
         plan = self._plan(workload, choices)
         estimate = evaluate(workload, self.problem.chip, plan)

@@ -78,7 +78,8 @@ def best_training_plan(
         search, stopped = runs[-1].found, any(run.stopped for run in runs)
         if stopped:
             where = f"{problem.shape.name} on {problem.system.name}"
-            raise SearchStopped(Fault(where, "a plan that fits, in time", "none yet", "raise the time limit, or fix some choices"))
+            remedy = "raise the time limit, or fix some choices"
+            raise SearchStopped(Fault(where, "a plan that fits, in time", "none yet", remedy))
         raise Infeasible(shortage(search.problem, search.floors, lambda other: _fits(other, model)))
     if all(run.proof.closed for run in runs):
         with suppress(KeyboardInterrupt):
