@@ -208,10 +208,13 @@ class _Fold:
                 return self._collective(node, scope)
             case Sequence():
                 found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
-                ends = found.prefetched[0], found.prefetched[-1]
-                up, down = ends[0].ramps.up, ends[1].ramps.down
-                barriers = found.barriers(total(found.times), found.steps, Ramps(ends[0].barriers.up, ends[1].barriers.down))
-                return SubtreeCost(total(found.ahead if node.prefetch else found.times), found.busy, up, down, barriers)
+                if not node.prefetch:
+                    work = total(found.times)
+                    return SubtreeCost(work, found.busy, barriers=found.barriers(work, found.steps))
+                first, last = found.prefetched[0], found.prefetched[-1]
+                between = Ramps(first.barriers.up, last.barriers.down)
+                barriers = found.barriers(total(found.times), found.steps, between)
+                return SubtreeCost(total(found.ahead), found.busy, first.ramps.up, last.ramps.down, barriers)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 slowest, hand_over = longest(found.times), self._hand_over(node, found.times, scope)

@@ -288,7 +288,7 @@ class SubtreeCost:
     """Cost of a subtree: ``work`` [s], ``busy`` [s] by resource, and the ramps ``up`` and ``down`` that the enclosing phase pays
     on each entry. ``barriers``: the same where double buffers swap at barriers, else None. ``hand_over``: its children that hand
     over. ``visits``: visits of its Holds, limited by the number of buffers in flight. ``drains``: busy time [s] of drains by
-    resource. ``fetches``: fills of its Holds. ``early``: resources of prefetched ramps, which do not wait for the phase's ramps."""
+    resource. ``fetches``: fills of its Holds. ``early``: resources of prefetched ramps, which need not wait for others."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
