@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from tests.certificates.exhaustive import draw_batched, draw_graph, draw_hierarchy, draw_workload
+from tests.certificates.exhaustive import draw_batched, draw_graph, draw_hierarchy, draw_lockstep, draw_workload
 from tests.certificates.test_search import compare
 from tests.reference.test_counts import SEEDS, check_searched, many
 
@@ -28,6 +28,16 @@ def test_search_equals_exhaustive_walk_on_any_hierarchy(block: int) -> None:
     seed = 700_000 + 1000 * block
     while sum(outcome != "large" for outcome in outcomes) < 3:
         outcomes.append(compare(seed, 200, DRAWS[seed % len(DRAWS)], draw_hierarchy))
+        seed += 1
+
+
+@pytest.mark.parametrize("block", [*range(3), *(pytest.param(block, marks=pytest.mark.slow) for block in range(3, 60))])
+def test_search_equals_exhaustive_walk_with_lockstep_memories(block: int) -> None:
+    """The same where double buffers swap at barriers."""
+    outcomes: list[str] = []
+    seed = 900_000 + 1000 * block
+    while sum(outcome != "large" for outcome in outcomes) < 3:
+        outcomes.append(compare(seed, 200, DRAWS[seed % len(DRAWS)], draw_lockstep))
         seed += 1
 
 

@@ -88,6 +88,10 @@ LEFT_OUT = (
     ),
     Clause("prefetch across phases", "loading the first tiles of a stage or kernel during the one before it"),
     Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
+    Clause(
+        "lockstep memories",
+        "two or more buffers in Holds around several stages, and stages that work at the same time and hand over through them",
+    ),
     Clause("tile sizes", "those with a last tile smaller than necessary, except multiples of the array's width"),
     Clause("dataflow", "another stationary operand than the chip's"),
     Clause(
