@@ -132,8 +132,8 @@ class ThroughShared:
                     yield from frame.overlapped(group.hierarchy.memory(self.memory))
 
     def pipelined(self, whole: Frame) -> Iterator[ImplicitFrames]:
-        """The same with stages on parts of an axis: of each axis inside the memory that is not like one before, in every way. None
-        hand over through a lockstep memory."""
+        """The same with stages on parts of an axis: of each axis inside the memory that is not like one before, in every way.
+        None if the memory is in lockstep."""
         if self.group.hierarchy.memory(self.memory).lockstep:
             return
         inside = [own for own in self.group.hierarchy.axes if own.tier in self.inside]
