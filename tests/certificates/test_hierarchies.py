@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tests.reference.test_counts import SEEDS, check_searched, many
 
 from halley import BadInput, Problem, load_chip, optimise
 from halley.ir.hardware import Axis, Chip, Level, Link, Memory, Network, Topology
+from halley.ir.workload import Workload
 from halley.workloads import attention, gemm, gemm_softmax
 
 DRAWS = (draw_workload, draw_batched, draw_graph)
@@ -31,7 +33,17 @@ def test_search_equals_exhaustive_walk_on_any_hierarchy(block: int) -> None:
         seed += 1
 
 
-@pytest.mark.parametrize("block", [*range(3), *(pytest.param(block, marks=pytest.mark.slow) for block in range(3, 60))])
+def draw_gemm(draw: random.Random) -> Workload:
+    return gemm(*(draw.randint(1, 4) for _ in range(3)))
+
+
+@pytest.mark.parametrize("seed", [25, 34, 40, 46, 54, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(55, 300))])
+def test_search_of_a_gemm_equals_exhaustive_walk_with_lockstep_memories(seed: int) -> None:
+    """In the first ones, the mapping that is best without barriers is not the best one with them."""
+    assert compare(seed, 600, draw_gemm, draw_lockstep) in ("equal", "infeasible", "large")
+
+
+@pytest.mark.parametrize("block", [*range(2), *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 60))])
 def test_search_equals_exhaustive_walk_with_lockstep_memories(block: int) -> None:
     """The same where double buffers swap at barriers."""
     outcomes: list[str] = []
