@@ -81,10 +81,10 @@ def evaluate(
     energy (without leakage) and footprint are valid. ``held``: another tree for the footprint, if the evaluated tree omits users
     of its Holds. ``sums``: cache of sums from earlier trees of the same workload, for terms.
 
-    Lower bounds: ``least``: times that hold for any non-zero number of buffers where that is open (not with rounds). Without
-    ``ramps``: first fills and last drains take only their latency. ``once``: costs that hold for any order of the loops in time,
-    with every tensor moved once and every node entered once (not with rounds or lockstep). ``rough``: times without terms for
-    ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
+    Lower bounds, all without the barriers of lockstep memories: ``least``: times that hold for any non-zero number of buffers
+    where that is open (not with rounds). Without ``ramps``: first fills and last drains take only their latency. ``once``: costs
+    that hold for any order of the loops in time, with every tensor moved once and every node entered once (not with rounds).
+    ``rough``: times without terms for ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
@@ -331,6 +331,8 @@ class _Fold:
         barriers = self._barriers(node, inner, prefetched, scope, fills.values(), drains.values(), with_own)
         if self.prefetched is not None:
             self.prefetched.ramps = early
+            if barriers is None:
+                self.prefetched.barriers = early
         fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
@@ -357,7 +359,7 @@ class _Fold:
         Inside a Hold with one buffer, which is a phase of its own, barriers do not count for the Holds around it."""
         inside = inner.barriers
         swaps = node.memory in self.lockstep
-        if self.bounds or is_single(node) or not (swaps or inside):
+        if self.bounds or is_single(node) or (inside is None and not swaps):
             return None
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         early, step = NO_RAMPS, inner
