@@ -18,6 +18,7 @@ from tests.reference.test_counts import SEEDS, check_searched, many
 from halley import BadInput, Problem, load_chip, optimise
 from halley.ir.hardware import Axis, Chip, Level, Link, Memory, Network, Topology
 from halley.ir.workload import Workload
+from halley.mapping.declared_space import IN_LOCKSTEP
 from halley.workloads import attention, gemm, gemm_softmax
 
 DRAWS = (draw_workload, draw_batched, draw_graph)
@@ -131,6 +132,14 @@ def test_the_chip_of_the_reference_page_is_searched(tmp_path: Path) -> None:
     best = optimise(Problem(gemm_softmax(64, 128, 64), load_chip(str(tmp_path / "chip.yaml")), baselines=False)).best
     assert best.certificate.gap == 0.0
     assert len(best.groups) == 1
+
+
+def test_what_is_left_out_in_lockstep_memories_is_stated() -> None:
+    chip = two_levels()
+    held = tuple(replace(memory, lockstep=True) for memory in chip.levels[1].memories)
+    for own, stated in ((chip, False), (replace(chip, levels=(chip.levels[0], replace(chip.levels[1], memories=held))), True)):
+        best = optimise(Problem(gemm(16, 16, 16), own, baselines=False)).best
+        assert (IN_LOCKSTEP in best.certificate.left_out) is stated
 
 
 def test_ops_without_an_engine_are_named() -> None:

@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from tests.reference.generate import all_grown
+from validation.simulation.draw import drawn as realistic
 
 from halley.cost.anatomy import anatomy
 from halley.cost.evaluate import evaluate
@@ -71,6 +72,19 @@ def test_formula_follows_the_simulation() -> None:
         errors.append(float(evaluate(work, stepped, tree).time) / float(simulate(work, stepped, tree).time) - 1)
     assert min(errors) > -0.1
     assert np.mean(np.abs(errors)) < 0.015
+
+
+def test_realistic_mappings() -> None:
+    """Searched plans with random tiles and buffers: never faster than without barriers, and as close to the simulation."""
+    errors, random = [], Random(1)
+    for number, one in enumerate(realistic(16, seed=7)):
+        held = sorted({node.memory for _, node in walk(one.tree) if isinstance(node, Hold) and node.buffers > 1})
+        chip = in_lockstep(one.chip, {random.choice(held)} if number % 2 else set(held))
+        time = float(evaluate(one.workload, chip, one.tree).time)
+        assert time >= float(one.estimate.time) * (1 - 1e-9)
+        errors.append(time / simulate(one.workload, chip, one.tree).time - 1)
+    assert min(errors) > -0.05
+    assert np.mean(np.abs(errors)) < 0.03
 
 
 def test_numbers_of_buffers_as_arrays() -> None:
