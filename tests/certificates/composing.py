@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from halley.ir.hardware import Axis, Chip, Topology
-from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal
+from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.mapping.space.frame_sets import Frame
@@ -39,10 +39,27 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
         for runs in every_run(3 if frame.streamed else len(frame.stages)):  # the closing stage follows when all keys are done
             if not _overlaps(workload, frame, runs):
                 continue
-            yield from buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap))
+            yield from _without_barriers(chip, buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap)))
             if frame.name.startswith("through ") and "walked" not in frame.name:  # what passes between clusters of their own
                 for together, stages in _on_shares(workload, chip, ops, runs, known, frame.name):
-                    yield from buffered(frame, stages, _Composer(workload, stages, runs, together))
+                    yield from _without_barriers(chip, buffered(frame, stages, _Composer(workload, stages, runs, together)))
+
+
+def _without_barriers(chip: Chip, found: Iterator[tuple[Node, int]]) -> Iterator[tuple[Node, int]]:
+    """The mappings in which what is at work at once does not hand over through a lockstep memory."""
+    for tree, several in found:
+        around = [node for _, node in walk(tree) if isinstance(node, Hold) and chip.memory(node.memory).lockstep]
+        if not any(_counts(node) > 1 and _works_together(node) for node in around):
+            yield tree, several
+
+
+def _counts(node: Hold) -> int:
+    """The number of buffers of a Hold, the most of several mappings."""
+    return int(np.max(node.buffers))
+
+
+def _works_together(node: Hold) -> bool:
+    return any(isinstance(inner, Overlap | Parallel) for _, inner in walk(node.body))
 
 
 def _overlaps(workload: Workload, frame: Frame, runs: Runs) -> bool:

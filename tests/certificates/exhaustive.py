@@ -316,6 +316,18 @@ def draw_hierarchy(draw: random.Random) -> Chip:
     return replace(base, levels=tuple(levels), matrix=engine, vector=vector)
 
 
+def draw_lockstep(draw: random.Random) -> Chip:
+    """A chip of `draw_hierarchy` some of whose memories swap buffers at a barrier, one at least."""
+    chip = draw_hierarchy(draw)
+    names = [memory.name for memory in chip.memories[1:]]
+    chosen = {*draw.sample(names, draw.randint(1, len(names)))}
+    levels = (
+        replace(level, memories=tuple(replace(memory, lockstep=memory.name in chosen) for memory in level.memories))
+        for level in chip.levels
+    )
+    return replace(chip, levels=tuple(levels))
+
+
 def more_of_everything(chip: Chip, factor: float) -> Chip:
     """The same chip with larger and faster memories."""
     levels = tuple(
@@ -346,6 +358,7 @@ __all__ = [
     "draw_graph",
     "draw_hidden",
     "draw_hierarchy",
+    "draw_lockstep",
     "draw_workload",
     "exhaustive",
     "kernels",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from tests.certificates.exhaustive import draw_batched, draw_graph, draw_hierarchy, draw_workload
+from tests.certificates.exhaustive import draw_batched, draw_graph, draw_hierarchy, draw_lockstep, draw_workload
 from tests.certificates.test_search import compare
 from tests.reference.test_counts import SEEDS, check_searched, many
 
 from halley import BadInput, Problem, load_chip, optimise
 from halley.ir.hardware import Axis, Chip, Level, Link, Memory, Network, Topology
+from halley.ir.workload import Workload
+from halley.mapping.declared_space import IN_LOCKSTEP
 from halley.workloads import attention, gemm, gemm_softmax
 
 DRAWS = (draw_workload, draw_batched, draw_graph)
@@ -28,6 +31,26 @@ def test_search_equals_exhaustive_walk_on_any_hierarchy(block: int) -> None:
     seed = 700_000 + 1000 * block
     while sum(outcome != "large" for outcome in outcomes) < 3:
         outcomes.append(compare(seed, 200, DRAWS[seed % len(DRAWS)], draw_hierarchy))
+        seed += 1
+
+
+def draw_gemm(draw: random.Random) -> Workload:
+    return gemm(*(draw.randint(1, 4) for _ in range(3)))
+
+
+@pytest.mark.parametrize("seed", [25, 34, 40, 46, 54, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(55, 300))])
+def test_search_of_a_gemm_equals_exhaustive_walk_with_lockstep_memories(seed: int) -> None:
+    """In the first ones, the mapping that is best without barriers is not the best one with them."""
+    assert compare(seed, 600, draw_gemm, draw_lockstep) in ("equal", "infeasible", "large")
+
+
+@pytest.mark.parametrize("block", [*range(2), *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 60))])
+def test_search_equals_exhaustive_walk_with_lockstep_memories(block: int) -> None:
+    """The same where double buffers swap at barriers."""
+    outcomes: list[str] = []
+    seed = 900_000 + 1000 * block
+    while sum(outcome != "large" for outcome in outcomes) < 3:
+        outcomes.append(compare(seed, 200, DRAWS[seed % len(DRAWS)], draw_lockstep))
         seed += 1
 
 
@@ -109,6 +132,14 @@ def test_the_chip_of_the_reference_page_is_searched(tmp_path: Path) -> None:
     best = optimise(Problem(gemm_softmax(64, 128, 64), load_chip(str(tmp_path / "chip.yaml")), baselines=False)).best
     assert best.certificate.gap == 0.0
     assert len(best.groups) == 1
+
+
+def test_what_is_left_out_in_lockstep_memories_is_stated() -> None:
+    chip = two_levels()
+    held = tuple(replace(memory, lockstep=True) for memory in chip.levels[1].memories)
+    for own, stated in ((chip, False), (replace(chip, levels=(chip.levels[0], replace(chip.levels[1], memories=held))), True)):
+        best = optimise(Problem(gemm(16, 16, 16), own, baselines=False)).best
+        assert (IN_LOCKSTEP in best.certificate.left_out) is stated
 
 
 def test_ops_without_an_engine_are_named() -> None:

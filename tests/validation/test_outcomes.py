@@ -102,13 +102,6 @@ def test_lockstep_changes_only_the_time() -> None:
     assert barrier.time != ahead.time
 
 
-def test_a_search_refuses_lockstep() -> None:
-    tree = rtl.tree(rtl.Run(32, 32, 32, 16, 16, 16, 1.0))
-    many = replace(tree, body=replace(tree.body, tile=np.array([16.0, 32.0])))  # type: ignore[union-attr, call-arg, attr-defined]
-    with pytest.raises(BadInput, match=r"memory buffer: expected no lockstep, for a search; got lockstep: true"):
-        evaluate(gemm(32, 32, 32, dtype="fp16"), rtl.chip(), many)
-
-
 def test_rtl_tree_is_legal_and_computes() -> None:
     case = rtl.Run(64, 32, 32, 32, 32, 16, 1.0)
     work, tree = gemm(64, 32, 32, dtype="fp16"), rtl.tree(case)

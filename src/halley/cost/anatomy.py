@@ -124,34 +124,42 @@ class _Anatomist:
                 continue
             self.leaves[event.path] = self.leaves.get(event.path, TimeBreakdown()) + part
 
-    def phase(self, path: Path, node: Node) -> TimeBreakdown:
-        """The breakdown of a node as a phase: ramps, work, and the excess of its busiest resource."""
+    def phase(self, path: Path, node: Node, ahead: bool = False) -> TimeBreakdown:
+        """The breakdown of a node as a phase: ramps, work, and the excess of its busiest resource. ``ahead``: without
+        barriers."""
         cost = self.nodes[path]
-        ramps = float(cost.entries) * (float(cost.ramp_up) + float(cost.ramp_down))
-        parts = self.work(path, node) + TimeBreakdown(ramps=ramps)
-        excess = float(cost.time) - ramps - float(cost.work)
-        latency = min(max(excess, 0.0), float(cost.latency))
+        time = cost.barriers.ahead if ahead and cost.barriers is not None else cost.time
+        account = cost if ahead else cost.limiting
+        stalled = account is not cost
+        ramps = float(cost.entries) * (float(account.ramp_up) + float(account.ramp_down))
+        parts = self.work(path, node, stalled) + TimeBreakdown(ramps=ramps)
+        excess = float(time) - ramps - float(account.work)
+        latency = 0.0 if stalled else min(max(excess, 0.0), float(cost.latency))
         parts = parts + TimeBreakdown(latency=latency)
         if excess > latency and cost.busy:
             parts = parts + _waiting(busiest(cost.busy), excess - latency)
-        self.phases[path] = parts
+        self.phases.setdefault(path, parts)
         return parts
 
-    def work(self, path: Path, node: Node) -> TimeBreakdown:
-        """The breakdown of a node's work, without costs that the enclosing phase pays."""
+    def work(self, path: Path, node: Node, stalled: bool) -> TimeBreakdown:
+        """The breakdown of a node's work, without costs that the enclosing phase pays; ``stalled``: of the work between barriers,
+        with the stalls of their steps."""
         inside = (*path, 0)
         match node:
             case Temporal() | Spatial():
-                return self.work(inside, node.body)
+                return self.work(inside, node.body, stalled)
             case Hold() if node.buffers > 1:
-                return self._prefetched(path, node)
+                return self._between_barriers(path, node) if stalled else self.work(inside, node.body, False)
             case Hold():
                 serial = float(self.nodes[path].work) - float(self.nodes[inside].time)
                 return self.phase(inside, node.body) + TimeBreakdown(serial=max(serial, 0.0))
             case Sequence():
-                return sum((self.phase(at, child) for at, child in _inner(path, node)), TimeBreakdown())
+                found = [self.phase(at, child) for at, child in _inner(path, node)]
+                if node.prefetch and not stalled:
+                    found = [self.phase(at, child, ahead=True) for at, child in _inner(path, node)]
+                return sum(found, TimeBreakdown())
             case Overlap():
-                return self._overlapped(path, node) + self._stages(path, node)
+                return self._overlapped(path, node) + (TimeBreakdown() if stalled else self._stages(path, node))
             case Parallel():
                 return self._longest(path, node)
             case Pipeline():
@@ -159,16 +167,17 @@ class _Anatomist:
             case Compute() | Collective():
                 return self.leaves.get(path, TimeBreakdown())
 
-    def _prefetched(self, path: Path, node: Hold) -> TimeBreakdown:
-        """The body's breakdown: prefetched transfers add nothing to the work, except for stalls of lockstep steps."""
+    def _between_barriers(self, path: Path, node: Hold) -> TimeBreakdown:
+        """The breakdown of the steps in a Hold's body, and of their stalls for its transfers."""
         inside, cost = (*path, 0), self.nodes[path]
-        if cost.steps is None:
-            return self.work(inside, node.body)
-        inner = self.nodes[inside]
-        base, parts = (inner.time, self.phase) if inner.steps is None else (inner.work, self.work)
-        stall = float(cost.work) - float(base)
-        own = {resource: float(busy) - float(inner.busy.get(resource, 0)) for resource, busy in cost.busy.items()}
-        return parts(inside, node.body) + (_waiting(busiest(own), stall) if stall > 0 else TimeBreakdown())
+        inner, between = self.nodes[inside], cost.barriers
+        if inner.barriers is None:  # the body is one step
+            base, parts = inner.time, self.phase(inside, node.body)
+        else:
+            base, parts = inner.barriers.work, self.work(inside, node.body, True)
+        stall = 0.0 if between is None else float(between.work) - float(base)
+        moved = {resource: float(busy) - float(inner.busy.get(resource, 0)) for resource, busy in cost.busy.items()}
+        return parts + (_waiting(busiest(moved), stall) if stall > 0 else TimeBreakdown())
 
     def _stages(self, path: Path, node: Overlap | Pipeline) -> TimeBreakdown:
         """Time by which a node's work exceeds its longest child: waits for the other children."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Node, Pipeline, Spatial, Temporal, walk
 from halley.ir.workload import OpKind, Workload
 
 
@@ -36,15 +35,3 @@ def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
                     faults[function] = Fault(where, f"a rate and an energy for {function}", "none", "add them to the chip's file")
     if faults:
         raise BadInput(faults.values())
-
-
-def check_lockstep(chip: Chip, tree: Node) -> None:
-    """Lockstep stalls decrease as the overlapped work grows, so there are no bounds of them over sets of mappings yet.
-
-    Raises BadInput: a memory in lockstep, and a tree with open tile sizes.
-    """
-    names = [memory.name for memory in chip.memories if memory.lockstep]
-    loops = (node for _, node in walk(tree) if isinstance(node, Temporal | Spatial | Pipeline)) if names else ()
-    if any(not isinstance(node.tile, int) for node in loops):
-        where, remedy = f"chip {chip.name}, memory {names[0]}", "cost mappings one by one with 'halley estimate', or leave it out"
-        raise BadInput(Fault(where, "no lockstep, for a search", "lockstep: true", remedy))

@@ -18,11 +18,30 @@ Moving = tuple[tuple[str, ...], Number]
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierTimes:
+    """A node between barriers: the number of ``steps``, the ``work`` [s] with the stalls of steps, the ramps of one entry [s] as
+    in `NodeCost`, and the ``time`` [s] of the node as a phase; ``ahead`` [s]: the same without barriers."""
+
+    steps: Number
+    work: Number
+    filling: Number
+    waiting: Number
+    ramp_down: Number
+    time: Number
+    ahead: Number
+
+    @property
+    def ramp_up(self) -> Number:
+        """Time [s] of one entry before the steady state."""
+        return self.filling + self.waiting
+
+
+@dataclass(frozen=True, slots=True)
 class NodeCost:
     """Totals of one node over the whole execution. ``time`` [s] of the node as a phase, including ramps; ``work`` [s] without
     costs that the enclosing phase pays; ``busy`` [s] by resource. Per entry: first fills (``filling`` [s]), pipeline fill and
-    drain of children that hand over (``waiting`` [s]), last drains (``ramp_down`` [s]). ``steps``: number of barriers in the
-    work if its double buffers swap in lockstep, else None. ``latency``: time [s] by which the visits of Holds, limited by the
+    drain of children that hand over (``waiting`` [s]), last drains (``ramp_down`` [s]). ``barriers``: the same with its double
+    buffers in lockstep, else None. ``latency``: time [s] by which the visits of Holds, limited by the
     number of buffers in flight, lengthen the phase; ``ends``: waits of the ramps' resources for transfers at both ends of an
     entry [s]; ``moving``: for a Hold with several buffers, the transfer times of its groups."""
 
@@ -34,7 +53,7 @@ class NodeCost:
     waiting: Number
     ramp_down: Number
     time: Number
-    steps: Number | None = None
+    barriers: BarrierTimes | None = None
     latency: Number = 0
     ends: Mapping[Resource, Number] = field(default_factory=dict)
     moving: tuple[Moving, ...] = ()
@@ -43,6 +62,11 @@ class NodeCost:
     def ramp_up(self) -> Number:
         """Time [s] of one entry before the steady state."""
         return self.filling + self.waiting
+
+    @property
+    def limiting(self) -> NodeCost | BarrierTimes:
+        """The work and ramps that explain the time: those between barriers, if these make the phase longer. Not of a batch."""
+        return self.barriers if self.barriers is not None and self.barriers.time >= self.time else self
 
 
 @dataclass(frozen=True, slots=True)

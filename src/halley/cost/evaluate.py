@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from halley.cost.checks import check_engines, check_lockstep
+from halley.cost.checks import check_engines
 from halley.cost.collective import SINGLE, Shared, exchange
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold, Loop, Sums
-from halley.cost.estimate import Estimate, Moving, NodeCost, Resource
+from halley.cost.estimate import BarrierTimes, Estimate, Moving, NodeCost, Resource
 from halley.cost.events import Event, LinkTraffic, Path, Work
 from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
-from halley.cost.phases import EMPTY, HandOver, Ramp, SubtreeCost
+from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
@@ -49,7 +49,7 @@ from halley.ir.mapping import (
 )
 from halley.ir.masks import mask_over
 from halley.ir.workload import Workload
-from halley.rewrite.prefetch import ends_prefetch, handed_over, in_lockstep
+from halley.rewrite.prefetch import handed_over, in_lockstep, is_single, makes_steps
 from halley.rewrite.rounds import hands_over
 
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
@@ -81,14 +81,13 @@ def evaluate(
     energy (without leakage) and footprint are valid. ``held``: another tree for the footprint, if the evaluated tree omits users
     of its Holds. ``sums``: cache of sums from earlier trees of the same workload, for terms.
 
-    Lower bounds: ``least``: times that hold for any non-zero number of buffers where that is open (not with rounds). Without
-    ``ramps``: first fills and last drains take only their latency. ``once``: costs that hold for any order of the loops in time,
-    with every tensor moved once and every node entered once (not with rounds or lockstep). ``rough``: times without terms for
-    ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
+    Lower bounds, all without the barriers of lockstep memories: ``least``: times that hold for any non-zero number of buffers
+    where that is open (not with rounds). Without ``ramps``: first fills and last drains take only their latency. ``once``: costs
+    that hold for any order of the loops in time, with every tensor moved once and every node entered once (not with rounds).
+    ``rough``: times without terms for ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
-    check_lockstep(chip, tree)
     counter = counter_of(workload, chip, totals, times, sums)
     counter.once, counter.least = once, not ramps
     fold = _Fold(counter, paths, only, least, ramps, rough or least or once)
@@ -128,6 +127,7 @@ class _Fold:
     ) -> None:
         self.workload, self.chip, self.only = counter.workload, counter.chip, only
         self.least, self.ramps = least, ramps
+        self.bounds = rough or not ramps
         chip = self.chip
         self.counter = counter
         self.visits = VisitTimes(counter, ramps, rough)
@@ -156,18 +156,32 @@ class _Fold:
             waiting=cost.waiting,
             ramp_down=cost.down.time,
             time=time,
-            steps=cost.steps,
+            barriers=self._barrier_times(cost, scope),
             latency=self._latency(cost, time, scope),
             ends={name: transfers for name, (transfers, _) in cost.ends().items()} if self.only is None else {},
             moving=self.moving.get(scope.path, ()),
         )
         return cost
 
+    def _barrier_times(self, cost: SubtreeCost, scope: CountingScope) -> BarrierTimes | None:
+        """What the barriers in a node cost; None if there are none, or if only a part of the tree is evaluated."""
+        if cost.barriers is None or self.only is not None:
+            return None
+        own, ramps = cost.barriers, cost.barriers.ramps
+        time = own.time(self.counter.entries(scope), cost.busy)
+        waiting, ahead = own.waiting(cost.busy), self._ahead(cost, scope)
+        return BarrierTimes(own.steps, own.work, ramps.up.time, waiting, ramps.down.time, time, ahead)
+
     def _latency(self, cost: SubtreeCost, time: Number, scope: CountingScope) -> Number:
         """Time [s] by which visits of Holds lengthen a phase; 0 if only a part of the tree is evaluated."""
         if self.only is not None or not cost.visits:
             return 0
-        return time - self.phase(replace(cost, visits=()), scope)
+        ahead = time if cost.barriers is None else self._ahead(cost, scope)
+        return ahead - self._ahead(replace(cost, visits=()), scope)
+
+    def _ahead(self, cost: SubtreeCost, scope: CountingScope) -> Number:
+        """The time of a node as a phase without barriers [s]."""
+        return self.phase(replace(cost, barriers=None), scope)
 
     def phase(self, cost: SubtreeCost, scope: CountingScope) -> Number:
         """The time of a node as a phase [s]."""
@@ -194,24 +208,30 @@ class _Fold:
                 return self._collective(node, scope)
             case Sequence():
                 found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
-                up, down = (found.prefetched[0].up, found.prefetched[-1].down) if node.prefetch else (EMPTY, EMPTY)
-                return SubtreeCost(total(found.times), found.busy, up, down, found.steps)
+                if not node.prefetch:
+                    work = total(found.times)
+                    return SubtreeCost(work, found.busy, barriers=found.barriers(work, found.steps))
+                first, last = found.prefetched[0], found.prefetched[-1]
+                between = Ramps(first.barriers.up, last.barriers.down)
+                barriers = found.barriers(total(found.times), found.steps, between)
+                return SubtreeCost(total(found.ahead), found.busy, first.ramps.up, last.ramps.down, barriers)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
-                rounds = None if found.steps is None else self.counter.entries(scope)
-                work = maximum(longest(found.times), self._contended(node, found))
-                return SubtreeCost(work, found.busy, steps=rounds, hand_over=self._hand_over(node, found.times, scope))
+                slowest, hand_over = longest(found.times), self._hand_over(node, found.times, scope)
+                barriers = found.barriers(slowest, self.counter.entries(scope), hand_over=hand_over)
+                work = maximum(slowest, self._contended(node, found))
+                return SubtreeCost(work, found.busy, barriers=barriers, hand_over=hand_over)
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
                 found = self._phases(node.children, inside, self._shares(node))
                 entries = self.counter.entries(inside)
                 tiles = entries / self.counter.entries(scope)
-                return SubtreeCost(pipeline_time(found.times, tiles), found.busy, steps=None if found.steps is None else entries)
+                work = pipeline_time(found.times, tiles)
+                return SubtreeCost(work, found.busy, barriers=found.barriers(work, entries))
 
     def _contended(self, node: Overlap | Parallel, found: ChildPhases) -> Number:
-        """Time [s] of children that share an engine. Children of a `Parallel` have separate engines; in lockstep, the steps
-        already serialise the children."""
-        if isinstance(node, Parallel) or not self.counter.times or found.steps is not None:
+        """Time [s] of children that share an engine. Children of a `Parallel` have separate engines."""
+        if isinstance(node, Parallel) or not self.counter.times:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
         users = shared_engines(self.chip, ops)
@@ -233,9 +253,11 @@ class _Fold:
         """Each child as a phase of its own, and their combined busy times; disjoint members are busy concurrently. ``waits``: in
         a sequence with prefetch, the tensors that are not prefetched."""
         times: list[Number] = []
+        ahead: list[Number] = []
         busy: Busy = {}
         steps: list[Number] = []
-        barriers, outer = False, self.prefetched
+        some: list[Number] = []
+        outer = self.prefetched
         prefetched = [PrefetchedRamps(waits or frozenset()) for _ in children]
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
@@ -247,43 +269,34 @@ class _Fold:
             self.prefetched = None if waits is None else prefetched[index]
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
-            barriers = barriers or cost.steps is not None
-            steps.append(self.counter.entries(inside) if cost.steps is None else cost.steps)
+            ahead.append(times[-1] if cost.barriers is None else self._ahead(cost, inside))
+            if cost.barriers is not None:
+                some.append(cost.barriers.some)
+            entries = self.counter.entries(inside)
+            steps.append(entries if cost.barriers is None else cost.barriers.steps + (1 - cost.barriers.some) * entries)
             for resource, amount in cost.busy.items():
                 own = disjoint is not None and depth_of(self.chip, resource) >= disjoint
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
         self.prefetched = outer
-        return ChildPhases(times, busy, total(steps) if barriers else None, prefetched)
+        return ChildPhases(times, ahead, busy, total(steps) if some else None, longest(some), prefetched)
 
     def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
         """The cost of a Hold's body, and the ramps of its prefetched Holds; None if the body is a phase of its own."""
         outer = self.prefetched
-        self.prefetched = prefetched = (
-            None if outer is None or ends_prefetch(node, self.lockstep) else PrefetchedRamps(outer.waits)
-        )
+        self.prefetched = prefetched = None if outer is None or is_single(node) else PrefetchedRamps(outer.waits)
         inner = self.visit(node.body, scope)
         self.prefetched = outer
         return inner, prefetched
 
-    def _ramps(
-        self,
-        node: Hold,
-        inner: SubtreeCost,
-        prefetched: PrefetchedRamps | None,
-        up: Callable[[Ramp], Ramp],
-        down: Callable[[Ramp], Ramp],
-    ) -> tuple[Ramp, Ramp]:
-        """The ramps of the phase around a Hold: those of its body, extended by its own with ``up`` and ``down``. Prefetched
-        ramps, of the Hold and of its body, are recorded in ``self.prefetched`` instead."""
+    def _ramps(self, node: Hold, body: Ramps, prefetched: Ramps, own: Callable[[Ramps], Ramps]) -> tuple[Ramps, Ramps]:
+        """The ramps of the phase around a Hold, and those that are prefetched: ``body`` and ``prefetched`` are those inside, and
+        ``own`` extends one of them by those of the Hold."""
         if self.prefetched is None:
-            return up(inner.up), down(inner.down)
-        first, last = (prefetched.up, prefetched.down) if prefetched is not None else (EMPTY, EMPTY)
+            return own(body), NO_RAMPS
         if not self.prefetched.waits.isdisjoint(node.names):
-            self.prefetched.up, self.prefetched.down = first, last
-            return up(inner.up), down(inner.down)
-        self.prefetched.up, self.prefetched.down = up(first), down(last)
-        return inner.up, inner.down
+            return own(body), prefetched
+        return body, own(prefetched)
 
     def _hold(self, node: Hold, scope: CountingScope) -> SubtreeCost:
         depth = self.chip.depth(node.memory)
@@ -304,54 +317,77 @@ class _Fold:
             return inner
         busy = added(inner.busy, moved)
         entries = self.counter.entries(scope)
-        if node.memory in self.lockstep and node.buffers > 1:
-            return self._lockstep(node, inner, prefetched, busy, scope, fills.values(), drains.values())
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
         open_ = inner.phase(1 - single)
-        open_prefetched = (
-            None
-            if prefetched is None
-            else PrefetchedRamps(prefetched.waits, prefetched.up.scaled(1 - single), prefetched.down.scaled(1 - single))
-        )
-        up, down = self._ramps(
-            node, open_, open_prefetched,
-            lambda ramp: ramp.after(fills, visit, several, self.ramps),
-            lambda ramp: ramp.after(drains, visit, several, self.ramps),
-        )  # fmt: skip
+        open_prefetched = NO_RAMPS if prefetched is None else prefetched.ramps.scaled(1 - single)
+
+        def with_own(ramps: Ramps) -> Ramps:
+            up, down = ramps.up, ramps.down
+            return Ramps(up.after(fills, visit, several, self.ramps), down.after(drains, visit, several, self.ramps))
+
+        ramps, early = self._ramps(node, Ramps(open_.up, open_.down), open_prefetched, with_own)
+        soon = frozenset((*early.up.ports, *early.down.ports))
+        barriers = self._barriers(node, inner, prefetched, scope, fills.values(), drains.values(), with_own)
+        if self.prefetched is not None:
+            self.prefetched.ramps = early
+            if barriers is None:
+                self.prefetched.barriers = early
         fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
         if type(node.buffers) is int and node.buffers > 1:
-            return SubtreeCost(inner.work, busy, up, down, inner.steps, inner.hand_over, visits, drained, fetches)
+            return SubtreeCost(inner.work, busy, ramps.up, ramps.down, barriers, inner.hand_over, visits, drained, fetches, soon)
         serial = self.visits.serial(scope, transfers)
         if self.least and isinstance(node.buffers, Term):
-            return SubtreeCost(inner.work + single * serial, busy, up, down, visits=visits, drains=drained, fetches=fetches)
-        if prefetched is not None:  # with one buffer, the body is not prefetched
-            inner = replace(inner, up=inner.up.joined(prefetched.up), down=inner.down.joined(prefetched.down))
-        work = buffered_time(single, inner.time(entries, self.least), inner.work, serial)
-        return SubtreeCost(work, busy, up, down, hand_over=open_.hand_over, visits=visits, drains=drained, fetches=fetches)
+            work = inner.work + single * serial
+            return SubtreeCost(work, busy, ramps.up, ramps.down, visits=visits, drains=drained, fetches=fetches)
+        inside = inner if prefetched is None else inner.not_prefetched(prefetched.ramps, prefetched.barriers)
+        work = buffered_time(single, inside.time(entries, self.least), inner.work, serial)
+        return SubtreeCost(work, busy, ramps.up, ramps.down, barriers, open_.hand_over, visits, drained, fetches, soon)
 
-    def _lockstep(
-        self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, busy: Busy, scope: CountingScope,
-        fills: Iterable[HoldTransfer], drains: Iterable[HoldTransfer],
-    ) -> SubtreeCost:  # fmt: skip
-        """A double-buffered Hold whose buffers swap at a barrier: each transfer overlaps one step, which it may stall. The body
-        of the innermost such Hold is one step, a phase of its own. The first fill and the last drain are ramps, which stall no
-        step."""
-        entries = self.counter.entries(scope)
-        if inner.steps is None:
-            inner = SubtreeCost(inner.time(entries), inner.busy, steps=entries)
-        up, down = (self.visits.serial(scope, transfers) / entries for transfers in (fills, drains))
-        fill_stall = stall_time(up, inner.work, inner.steps)
-        work = inner.work + entries * fill_stall
-        drain_stall = stall_time(down, work, inner.steps)
-        work = work + entries * drain_stall
-        first, last = Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})
-        ramps = self._ramps(node, inner, prefetched, lambda ramp: ramp.joined(first), lambda ramp: ramp.joined(last))
-        return SubtreeCost(work, busy, *ramps, inner.steps, inner.hand_over)
+    def _barriers(
+        self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, scope: CountingScope,
+        fills: Iterable[HoldTransfer], drains: Iterable[HoldTransfer], with_own: Callable[[Ramps], Ramps],
+    ) -> Barriers | None:  # fmt: skip
+        """A Hold between barriers; None if neither the Hold nor its body has any.
+
+        The buffers of a lockstep memory swap at a barrier: each transfer overlaps one step, which it may stall. The body of the
+        innermost such Hold is one step, a phase of its own. Its first fill and its last drain are ramps, which stall no step.
+        Inside a Hold with one buffer, which is a phase of its own, barriers do not count for the Holds around it."""
+        inside = inner.barriers
+        swaps = node.memory in self.lockstep
+        if self.bounds or is_single(node) or (inside is None and not swaps):
+            return None
+        single, several = single_buffer(node.buffers), several_buffers(node.buffers)
+        early, step = NO_RAMPS, inner
+        if prefetched is not None:
+            step = inner.not_prefetched(prefetched.ramps, prefetched.barriers)
+            early = prefetched.barriers.scaled(1 - single)
+        if inside is None:
+            inside = Barriers(0, 0, some=0)
+        outer = inside.scaled(inside.some * (1 - single))
+        if not swaps:
+            ramps, early = self._ramps(node, outer.ramps, early, with_own)
+            made = replace(outer, ramps=ramps)
+        else:
+            entries = self.counter.entries(scope)
+            work, steps = maximum(inside.work, (1 - inside.some) * step.time(entries)), maximum(inside.steps, entries)
+            up, down = (self.visits.serial(scope, transfers) / entries for transfers in (fills, drains))
+            fill_stall = stall_time(up, work, steps)
+            work = work + entries * fill_stall
+            drain_stall = stall_time(down, work, steps)
+            work = work + entries * drain_stall
+            own = Ramps(Ramp({"": up - fill_stall}), Ramp({"": down - drain_stall})).scaled(several)
+            early = NO_RAMPS if makes_steps(node, self.lockstep) else early
+            ramps, early = self._ramps(node, outer.ramps, early, lambda ramps: ramps.joined(own))
+            some, steps = maximum(several, outer.some), several * steps + (1 - several) * outer.steps
+            made = Barriers(maximum(several * work, outer.work), steps, ramps, outer.hand_over, some)
+        if self.prefetched is not None:
+            self.prefetched.barriers = early
+        return made
 
     def _compute(self, node: Compute, scope: CountingScope) -> SubtreeCost:
         op = self.workload.op(node.op)

@@ -105,6 +105,26 @@ class Ramp:
 EMPTY = Ramp()
 """Nothing to fill or to drain."""
 
+
+@dataclass(frozen=True, slots=True)
+class Ramps:
+    """First fills (``up``) and last drains (``down``) of one entry of a phase."""
+
+    up: Ramp = EMPTY
+    down: Ramp = EMPTY
+
+    def scaled(self, factor: Number) -> Ramps:
+        """The same for a factor of 1; empty for 0."""
+        return Ramps(self.up.scaled(factor), self.down.scaled(factor))
+
+    def joined(self, other: Ramps) -> Ramps:
+        """Combined with the ramps of an outer Hold."""
+        return Ramps(self.up.joined(other.up), self.down.joined(other.down))
+
+
+NO_RAMPS = Ramps()
+"""Nothing to fill and nothing to drain."""
+
 SomeVisits = TypeVar("SomeVisits", "HoldVisits", "AccumulatorVisits")
 
 
@@ -216,6 +236,10 @@ class HandOver:
     touched: tuple[frozenset[str], ...]
     rounds: Number
 
+    def scaled(self, factor: Number) -> HandOver:
+        """The same with all times multiplied: by 0 or 1."""
+        return replace(self, times=tuple(factor * time for time in self.times))
+
     def time_in_use(self, names: Iterable[str]) -> Number:
         """Time [s] for which buffers of these tensors are in use, summed over all rounds: from the first child that accesses one
         of them to the last."""
@@ -224,29 +248,72 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Barriers:
+    """A subtree whose double buffers swap at barriers (docs/model.md, "Lockstep memories"): the number of ``steps`` between
+    them, the ``work`` [s] of all steps with the stalls for their transfers, the ``ramps`` that no step hides, and the children
+    that ``hand_over``. ``some``: 1; 0 if open numbers of buffers leave no barrier. The steps are then 0, and all times are at
+    most those of the subtree without barriers."""
+
+    work: Number
+    steps: Number
+    ramps: Ramps = NO_RAMPS
+    hand_over: HandOver | None = None
+    some: Number = 1
+
+    def scaled(self, factor: Number) -> Barriers:
+        """The same for a factor of 1; without barriers for 0."""
+        hand_over = None if self.hand_over is None else self.hand_over.scaled(factor)
+        return Barriers(factor * self.work, factor * self.steps, self.ramps.scaled(factor), hand_over, factor * self.some)
+
+    def waiting(self, busy: Busy) -> Number:
+        """Pipeline fill and drain [s] of children that hand over, per entry of the phase (see `SubtreeCost`)."""
+        return _waiting(self.hand_over, self.work, busy, self.ramps)
+
+    def time(self, entries: Number, busy: Busy) -> Number:
+        """Time [s] of the subtree as a phase. The work includes all stalls for transfers, except for the ramps."""
+        return phase_time(entries, self.ramps.up.time + self.waiting(busy), self.ramps.down.time, self.work, ())
+
+
+def _waiting(hand_over: HandOver | None, work: Number, busy: Busy, ramps: Ramps) -> Number:
+    """Time [s] per entry of a phase in which the busiest child, or the busiest resource outside the ramps, is idle in the first
+    and last round."""
+    if hand_over is None:
+        return 0
+    beside = (time for name, time in busy.items() if name not in ramps.up.ports and name not in ramps.down.ports)
+    return waiting_time(total(hand_over.times), longest((work, *beside)), hand_over.rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class SubtreeCost:
     """Cost of a subtree: ``work`` [s], ``busy`` [s] by resource, and the ramps ``up`` and ``down`` that the enclosing phase pays
-    on each entry. ``steps``: number of barriers in the work, None without lockstep. ``hand_over``: its children that hand over.
-    ``visits``: visits of its Holds, limited by the number of buffers in flight. ``drains``: busy time [s] of drains by resource.
-    ``fetches``: fills of its Holds."""
+    on each entry. ``barriers``: the same where double buffers swap at barriers, else None. ``hand_over``: its children that hand
+    over. ``visits``: visits of its Holds, limited by the number of buffers in flight. ``drains``: busy time [s] of drains by
+    resource. ``fetches``: fills of its Holds. ``early``: resources of prefetched ramps, which need not wait for others."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
     up: Ramp = EMPTY
     down: Ramp = EMPTY
-    steps: Number | None = None
+    barriers: Barriers | None = None
     hand_over: HandOver | None = None
     visits: tuple[HoldVisits | AccumulatorVisits, ...] = ()
     drains: Busy = field(default_factory=dict)
     fetches: tuple[HoldFills, ...] = ()
+    early: frozenset[Resource] = frozenset()
 
     def phase(self, several: Number) -> SubtreeCost:
         """The cost with ramps and rounds paid by the enclosing phase if ``several`` is 1, and without them if it is 0."""
-        hand_over = self.hand_over
-        if hand_over is not None:
-            hand_over = replace(hand_over, times=tuple(several * time for time in hand_over.times))
+        hand_over = None if self.hand_over is None else self.hand_over.scaled(several)
         drains = {name: several * time for name, time in self.drains.items()}
         return replace(self, up=self.up.scaled(several), down=self.down.scaled(several), hand_over=hand_over, drains=drains)
+
+    def not_prefetched(self, ramps: Ramps, barriers: Ramps) -> SubtreeCost:
+        """The cost with its prefetched ``ramps``, also those between ``barriers``, paid by the enclosing phase."""
+        between = self.barriers
+        if between is not None:
+            between = replace(between, ramps=between.ramps.joined(barriers))
+        visits = tuple(replace(own, runs_on=False) for own in self.visits)
+        return replace(self, up=self.up.joined(ramps.up), down=self.down.joined(ramps.down), visits=visits, barriers=between)
 
     @property
     def steady(self) -> Number:
@@ -265,12 +332,8 @@ class SubtreeCost:
 
     @property
     def waiting(self) -> Number:
-        """Pipeline fill and drain [s] of children that hand over, per entry of the phase: the time in which the busiest child, or
-        the busiest resource outside the ramps, is idle in the first and last round."""
-        if self.hand_over is None:
-            return 0
-        beside = (time for name, time in self.busy.items() if name not in self.up.ports and name not in self.down.ports)
-        return waiting_time(total(self.hand_over.times), longest((self.work, *beside)), self.hand_over.rounds)
+        """Pipeline fill and drain [s] of children that hand over, per entry of the phase."""
+        return _waiting(self.hand_over, self.work, self.busy, Ramps(self.up, self.down))
 
     def ends(self) -> dict[Resource, tuple[Number, Number]]:
         """Waits [s] of each resource of the ramps in one entry, before its first and after its last request: (for transfers, for
@@ -287,14 +350,18 @@ class SubtreeCost:
         return result
 
     def time(self, entries: Number, least: bool = False) -> Number:
-        """Time [s] of the subtree as a phase."""
+        """Time [s] of the subtree as a phase. Barriers only delay transfers that could run ahead."""
+        ahead = self._time_ahead(entries, least)
+        return ahead if self.barriers is None else maximum(ahead, self.barriers.time(entries, self.busy))
+
+    def _time_ahead(self, entries: Number, least: bool) -> Number:
+        """The same without barriers: transfers run ahead as far as there are buffers."""
         up, down = self.up.time + self.waiting, self.down.time
-        if self.steps is not None:  # the work includes all stalls for transfers, except for the ramps
-            return maximum(phase_time(entries, up, down, self.work, ()), longest(self.busy.values()))
         if least:
             return least_phase_time(entries, up, down, self.work, (*self.busy.values(), self.in_flight))
         ends = self.ends()
-        result = phase_time(entries, up, down, self.work, [time for name, time in self.busy.items() if name not in ends])
+        beside = [time for name, time in self.busy.items() if name not in ends and name not in self.early]
+        result = maximum(phase_time(entries, up, down, self.work, beside), longest(self.busy[name] for name in self.early))
         for name, (transfers, step) in ends.items():
             result = maximum(result, port_phase_time(entries, transfers + step, self.busy.get(name, 0)))
         for name in (name for name in self.drains if name in self.up.ports and name in self.down.ports):

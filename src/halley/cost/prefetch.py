@@ -5,26 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halley.cost.estimate import Resource
-from halley.cost.phases import EMPTY, Ramp
+from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramps
 from halley.formulas.numbers import Number
 
 
 @dataclass(slots=True)
 class PrefetchedRamps:
-    """First fills (``up``) and last drains (``down``) of one entry, of the prefetched Holds in a child of a sequence. ``waits``:
-    tensors that children hand over, whose Holds are not prefetched."""
+    """The ``ramps`` of one entry of the prefetched Holds in a child of a sequence; ``barriers``: the same between barriers.
+    ``waits``: tensors that children hand over, whose Holds are not prefetched."""
 
     waits: frozenset[str]
-    up: Ramp = EMPTY
-    down: Ramp = EMPTY
+    ramps: Ramps = NO_RAMPS
+    barriers: Ramps = NO_RAMPS
+
+    def scaled(self, factor: Number) -> PrefetchedRamps:
+        """The same for a factor of 1; empty for 0."""
+        return PrefetchedRamps(self.waits, self.ramps.scaled(factor), self.barriers.scaled(factor))
 
 
 @dataclass(frozen=True, slots=True)
 class ChildPhases:
-    """Children of a node as phases: the ``times`` [s] of each, their ``busy`` times [s] together, the number of barriers in them
-    (``steps``; None if there are none), and the prefetched ramps of each."""
+    """Children of a node as phases: the ``times`` [s] of each, also without barriers (``ahead`` [s]), their ``busy`` times [s]
+    together, the number of barriers in them (``steps``; None if there are none), whether there are any (``some``: 1, else 0), and
+    the prefetched ramps of each."""
 
     times: list[Number]
+    ahead: list[Number]
     busy: dict[Resource, Number]
     steps: Number | None
+    some: Number
     prefetched: list[PrefetchedRamps]
+
+    def barriers(
+        self, work: Number, steps: Number, ramps: Ramps = NO_RAMPS, hand_over: HandOver | None = None
+    ) -> Barriers | None:
+        """The node between barriers, in so many ``steps`` of its children; None if there are none."""
+        return None if self.steps is None else Barriers(work, self.some * steps, ramps, hand_over, self.some)

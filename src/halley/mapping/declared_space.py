@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
+from halley.ir.hardware import Chip
 from halley.mapping.result import Clause
 from halley.mapping.space.partitions import Breadth
 from halley.mapping.space.tile_sizes import LONG_RANGE, PARTS_PER_OCTAVE
@@ -124,6 +125,12 @@ LEFT_OUT = (
 )
 """Choices that the search does not make."""
 
+IN_LOCKSTEP = Clause(
+    "lockstep memories",
+    "two or more buffers in Holds around several stages, and stages that work at the same time and hand over through them",
+)
+"""A choice that is left out on chips with such memories."""
+
 TOO_MANY: Mapping[Breadth, Clause] = {
     Breadth.JOINED: Clause(
         "unconnected groups", "fused groups of kernels that are not connected by tensors: this graph has too many"
@@ -134,3 +141,9 @@ TOO_MANY: Mapping[Breadth, Clause] = {
     ),
 }
 """Further options that are left out for large workloads (`halley.mapping.space.partitions.every_partition`)."""
+
+
+def left_out(chip: Chip, breadths: Container[Breadth]) -> tuple[Clause, ...]:
+    """The choices that a search on a chip does not make; ``breadths``: the limits of the groups of its workload's variants."""
+    further = [IN_LOCKSTEP] if any(memory.lockstep for memory in chip.memories) else []
+    return (*LEFT_OUT, *further, *(clause for breadth, clause in TOO_MANY.items() if breadth in breadths))

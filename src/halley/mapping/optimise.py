@@ -21,7 +21,7 @@ from halley.ir.workload import OpKind, Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
 from halley.mapping.bounds.incumbents import SAME, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
-from halley.mapping.declared_space import LEFT_OUT, SPACE, TOO_MANY
+from halley.mapping.declared_space import SPACE, left_out
 from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import tightest
 from halley.mapping.plans import Picks, Plans, best_sums
@@ -490,7 +490,7 @@ class _Optimiser:
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return MappingCertificate(
             space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
-            left_out=(*LEFT_OUT, *(clause for breadth, clause in TOO_MANY.items() if breadth in self.breadths)),
+            left_out=left_out(self.problem.chip, self.breadths),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
             f"{number:,} partitions of the kernels into fused groups",

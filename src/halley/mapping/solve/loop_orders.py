@@ -33,7 +33,7 @@ def ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
     """
     if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or search.costs.combinations(frame) > 1:
         return False
-    if not len(search.found.points) or any(memory.lockstep for memory in search.chip.memories):
+    if not len(search.found.points):
         return False
     key = id(frame), skeleton.kin
     if key not in search.orders:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from halley.ir.hardware import Memory
 from halley.ir.mapping import Compute, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.mapping.space.compose import AxisPartition, Cut, compositions, cuts
@@ -75,8 +76,11 @@ class Frame:
         the room on what is kept around them."""
         return id(skeleton), self.cut if stage in self.last else (), self.kept
 
-    def overlapped(self) -> Iterator[Frame]:
-        """The same with stages at work on successive rounds, in every way."""
+    def overlapped(self, memory: Memory) -> Iterator[Frame]:
+        """The same with stages at work on successive rounds, in every way. They hand over through the ``memory``; none if its
+        buffers swap in lockstep, as rounds would wait for the barriers inside the stages."""
+        if memory.lockstep:
+            return
         for cut in cuts(len(self.stages) - self.behind):
             if all(any(users <= {*child} for child in cut) for _, users in self.kept):
                 yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)

@@ -38,7 +38,7 @@ def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: La
     group = FusedOps(workload, hierarchy, tuple(ops))
     if any(op.running or op.scaled_by for op in ops):
         over_keys = tuple(streamed(group))
-        return GroupSpace((*over_keys, *(made for frame in over_keys for made in frame.overlapped())))
+        return GroupSpace((*over_keys, *(made for frame in over_keys for made in frame.overlapped(hierarchy.sums))))
     if not group.walks_rows():
         return GroupSpace()
     first_contracts = group.runs[0][0].kind is OpKind.CONTRACT
@@ -48,9 +48,13 @@ def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: La
         return GroupSpace()
     through = list(through_shared(group, laid or Laid()))
     shared = [each.frame() for each in through]
-    sequential = [*(resident(group) if first_contracts else ()), *shared]
-    overlapped = (made for frame in sequential for made in frame.overlapped())
-    plain = (*sequential, *overlapped, *(frame for each in through for frame in each.walking()))
+    stay = list(resident(group)) if first_contracts else []
+    handing_over = [
+        *((frame, hierarchy.output) for frame in stay),
+        *((frame, each.memory) for each, frame in zip(through, shared, strict=True)),
+    ]
+    overlapped = (made for frame, memory in handing_over for made in frame.overlapped(hierarchy.memory(memory)))
+    plain = (*stay, *shared, *overlapped, *(frame for each in through for frame in each.walking()))
     families = (family for each, frame in zip(through, shared, strict=True) for family in each.pipelined(frame))
     return GroupSpace(plain, tuple(families))
 

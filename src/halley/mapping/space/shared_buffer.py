@@ -24,7 +24,7 @@ from halley.mapping.space.stages import (
     Slot,
     Split,
     Tiles,
-    buffers,
+    buffers_around,
     gemm_skeletons,
     named,
     outer_orders,
@@ -84,7 +84,7 @@ class ThroughShared:
         handover = Handover(group.workload, shared, tuple((handed,) for handed in group.handed_over), group.runs)
         stages = tuple(map(self.stage, range(len(group.runs))))
         rows, *further = slots = self._slots()
-        around = buffers(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
+        around = buffers_around(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
 
         def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
             node = handover.body(nodes, cut, shares)
@@ -129,10 +129,13 @@ class ThroughShared:
                 frame = replace(self, walk=dim, kept=tuple(compress(same, chosen))).frame()
                 yield frame
                 if all(chosen):
-                    yield from frame.overlapped()
+                    yield from frame.overlapped(group.hierarchy.memory(self.memory))
 
     def pipelined(self, whole: Frame) -> Iterator[ImplicitFrames]:
-        """The same with stages on parts of an axis: of each axis inside the memory that is not like one before, in every way."""
+        """The same with stages on parts of an axis: of each axis inside the memory that is not like one before, in every way.
+        None if the memory is in lockstep."""
+        if self.group.hierarchy.memory(self.memory).lockstep:
+            return
         inside = [own for own in self.group.hierarchy.axes if own.tier in self.inside]
         for own in {own.alike: own for own in reversed(inside)}.values():
             if own.axis.size > 1:

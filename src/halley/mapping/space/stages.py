@@ -7,7 +7,7 @@ innermost loop matters, as a tensor is held just inside the last loop that index
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
 
@@ -59,6 +59,12 @@ def buffers(hold: str, memory: Memory, optional: bool = False) -> Slot:
     """The number of buffers of a Hold, as many as its memory allows at most; none where it is ``optional`` and left out."""
     most = memory.buffers
     return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: most, (1 - optional, most))
+
+
+def buffers_around(hold: str, memory: Memory) -> Slot:
+    """The number of buffers of a Hold around several stages: one in a lockstep memory. With several, a transfer would stall a
+    step of any stage, so that the costs of the stages would depend on each other."""
+    return buffers(hold, replace(memory, buffers=1) if memory.lockstep else memory)
 
 
 def _at_most(most: int) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from halley.mapping.space.stages import (
     Slot,
     Split,
     Tiles,
-    buffers,
+    buffers_around,
     gemm_skeletons,
     in_place,
     join_text,
@@ -85,7 +85,9 @@ class _Attention:
         slots: tuple[Slot, ...] = (rows, tile)
         if outermost:
             shared = hierarchy.memory(outermost)
-            queries, keys = (buffers(f"{' '.join(names)} in {outermost}", shared) for names in ((scores.inputs[0],), staged))
+            queries, keys = (
+                buffers_around(f"{' '.join(names)} in {outermost}", shared) for names in ((scores.inputs[0],), staged)
+            )
             slots += queries, keys
         state = (*((name,) for name in self.statistics), self.values.outputs)
         chain = in_place(group.workload, (scores, *self.running), scores.outputs[0])

@@ -101,13 +101,14 @@ def _steps(chip: Chip, estimate: Estimate, line: Line) -> Iterator[Step]:
         if event.path == line.path:
             yield from _event(chip, event)
     yield from _composition(estimate, line)
-    cost = line.cost
-    busiest = max((float(value) for value in cost.busy.values()), default=0.0)
+    cost, parts = line.cost, line.cost.limiting
+    busy = cost.busy if parts is cost else {}  # between barriers, the work contains what resources add
+    busiest = max((float(value) for value in busy.values()), default=0.0)
     numbers = (
-        f"n = {float(cost.entries):,.0f}, U = {format_time(float(cost.ramp_up))}, V = {format_time(float(cost.ramp_down))}, "
-        f"W = {format_time(float(cost.work))}, max b = {format_time(busiest)}"
+        f"n = {float(cost.entries):,.0f}, U = {format_time(float(parts.ramp_up))}, V = {format_time(float(parts.ramp_down))}, "
+        f"W = {format_time(float(parts.work))}, max b = {format_time(busiest)}"
     )
-    value = phase_time(cost.entries, cost.ramp_up, cost.ramp_down, cost.work, cost.busy.values())
+    value = phase_time(cost.entries, parts.ramp_up, parts.ramp_down, parts.work, busy.values())
     yield Step("time as a phase of its own", phase_time, numbers, format_time(float(value)))
 
 

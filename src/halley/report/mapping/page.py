@@ -284,7 +284,7 @@ def _phases(plan: Solution) -> Table:
             f"{float(line.cost.entries):,.0f}",
             format_time(line.time),
             percent(line.time, whole),
-            format_time(float(line.cost.entries) * (float(line.cost.ramp_up) + float(line.cost.ramp_down))),
+            format_time(float(line.cost.entries) * float(line.cost.limiting.ramp_up + line.cost.limiting.ramp_down)),
             resource_name(line.bound) if line.bound else "the work inside",
         )
         for line in found

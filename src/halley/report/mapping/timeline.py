@@ -98,7 +98,7 @@ class _Layout:
         cost = self.estimate.nodes[path]
         stop = start + float(cost.time)
         self.phases.append(Interval(lane, start, stop, node_name(node), path))
-        up, down = (float(cost.entries) * float(ramp) for ramp in (cost.ramp_up, cost.ramp_down))
+        up, down = (float(cost.entries) * float(ramp) for ramp in (cost.limiting.ramp_up, cost.limiting.ramp_down))
         self._inside(path, node, (start + up, stop - down), ((start, stop), *outer), lane)
         return stop
 
