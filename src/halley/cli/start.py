@@ -9,7 +9,7 @@ from importlib import import_module
 
 from halley.cli.interrupts import leave, unraisable
 
-ALLOCATIONS = 100_000
+ALLOCATIONS = 200_000
 """Objects that a command makes between two looks for cycles: modules and searches make many that stay, and drop few cycles."""
 
 
@@ -27,3 +27,4 @@ def main() -> None:
         leave()
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end
+        gc.freeze()  # else the interpreter looks for cycles among all objects of the search several times before it ends

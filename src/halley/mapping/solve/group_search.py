@@ -117,12 +117,38 @@ class GroupSearch:
         """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one. If only
         frames with stages on partitions fit, none is found."""
         for frame in range(len(self.frames)):
+            if self._single(frame):
+                self._dive_single(frame)
+                if self.found.payloads:
+                    return
+                continue
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
                     self.solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
+
+    def _single(self, frame: int) -> bool:
+        """Whether a frame has one stage and no open shared sizes."""
+        own = self.frames[frame]
+        return not own.joint and len(own.stages) == 1 and self.costs.combinations(own) == 1
+
+    def _dive_single(self, frame: int) -> None:
+        """Solve a frame of one stage quickly for the shapes whose untiled relaxations promise most. The others are not compiled:
+        once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
+        made = self.frames[frame]
+        shared = self.costs.searched_slots(made.shared)
+        shapes = [(at, shape) for at, shape in enumerate(made.stages[0].skeletons) if not self.wastes(made, shape)]
+        floors = np.full((max(1, len(made.stages[0].skeletons)), 1, len(self.objectives)), np.inf)
+        relaxed = np.array([self.costs.bounds(made, 0, shape)[0] for _, shape in shapes]).reshape(-1, len(self.objectives))
+        for place in np.lexsort(relaxed.T[::-1])[:DIVE_SHAPES]:
+            at, skeleton = shapes[place]
+            shape = self.costs.shape(made, 0, skeleton)
+            floors[at] = shape.floor(starts(shape.trees, shared, 1), 1)
+        self._floors[frame] = [floors]
+        self.solve(frame, 0, quick=True)
+        del self._floors[frame]  # the other shapes are not bounded yet
 
     def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
         """A new search of the same frames with fewer shapes of their stages. It reuses everything compiled here, which is most of
