@@ -135,20 +135,21 @@ class GroupSearch:
         return not own.joint and len(own.stages) == 1 and self.costs.combinations(own) == 1
 
     def _dive_single(self, frame: int) -> None:
-        """Solve a frame of one stage quickly for the shapes whose untiled relaxations promise most. The others are not compiled:
-        once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
+        """Solve a frame of one stage quickly for one shape: that of the least untiled relaxation that has a mapping. The others
+        are not compiled: once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
         made = self.frames[frame]
-        shared = self.costs.searched_slots(made.shared)
-        shapes = [(at, shape) for at, shape in enumerate(made.stages[0].skeletons) if not self.wastes(made, shape)]
-        floors = np.full((max(1, len(made.stages[0].skeletons)), 1, len(self.objectives)), np.inf)
-        relaxed = np.array([self.costs.bounds(made, 0, shape)[0] for _, shape in shapes]).reshape(-1, len(self.objectives))
-        for place in np.lexsort(relaxed.T[::-1])[:DIVE_SHAPES]:
-            at, skeleton = shapes[place]
-            shape = self.costs.shape(made, 0, skeleton)
-            floors[at] = shape.floor(starts(shape.trees, shared, 1), 1)
-        self._floors[frame] = [floors]
-        self.solve(frame, 0, quick=True)
-        del self._floors[frame]  # the other shapes are not bounded yet
+        stage, shared = made.stages[0], self.costs.searched_slots(made.shared)
+        useful = [at for at, shape in enumerate(stage.skeletons) if not self.wastes(made, shape)]
+        relaxed = [self.costs.bounds(made, 0, stage.skeletons[at])[0] for at in useful]
+        for place in np.lexsort(np.array(relaxed).reshape(-1, len(self.objectives)).T[::-1]):
+            shape = self.costs.shape(made, 0, stage.skeletons[useful[place]])
+            floors = np.full((len(stage.skeletons), 1, len(self.objectives)), np.inf)
+            floors[useful[place]] = shape.floor(starts(shape.trees, shared, 1), 1)
+            self._floors[frame] = [floors]
+            self.solve(frame, 0, quick=True)
+            del self._floors[frame]  # those of the other shapes are not known
+            if self.found.payloads:
+                return
 
     def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
         """A new search of the same frames with fewer shapes of their stages. It reuses everything compiled here, which is most of
