@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
 import signal
 import sys
 from importlib import import_module
@@ -25,6 +27,23 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         leave()
+    except SystemExit as done:
+        _end(done)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end
-        gc.freeze()  # else the interpreter looks for cycles among all objects of the search several times before it ends
+
+
+def _end(done: SystemExit) -> None:
+    """End the process: write all output and run what is registered for the exit, but do not free every object, which takes as
+    long as a small search. Raises SystemExit, for the interpreter to tell: the output cannot be written, or the exit code is no
+    number."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit._run_exitfuncs()
+    if not isinstance(done.code, int):
+        raise done
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        raise done from None
+    os._exit(done.code)
