@@ -146,8 +146,10 @@ class GroupSearch:
             floors = np.full((len(stage.skeletons), 1, len(self.objectives)), np.inf)
             floors[useful[place]] = shape.floor(starts(shape.trees, shared, 1), 1)
             self._floors[frame] = [floors]
-            self.solve(frame, 0, quick=True)
-            del self._floors[frame]  # those of the other shapes are not known
+            try:
+                self.solve(frame, 0, quick=True)
+            finally:
+                del self._floors[frame]  # those of the other shapes are not known
             if self.found.payloads:
                 return
 
