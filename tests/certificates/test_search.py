@@ -99,6 +99,23 @@ def test_search_equals_exhaustive_walk(drawn: Callable[[random.Random], Workload
         seed += 1
 
 
+def bursting(draw: random.Random) -> Chip:
+    """A drawn chip whose outermost memory moves bursts of a few elements."""
+    chip = draw_chip(draw)
+    outer = chip.levels[0]
+    memories = tuple(replace(memory, burst=draw.choice([3, 4, 8, 16])) for memory in outer.memories)
+    return replace(chip, levels=(replace(outer, memories=memories), *chip.levels[1:]))
+
+
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 20))])
+def test_search_equals_exhaustive_walk_with_bursts(block: int) -> None:
+    outcomes: list[str] = []
+    seed = 70_000 + 1000 * block
+    while sum(outcome == "equal" for outcome in outcomes) < 2:
+        outcomes.append(compare(seed, 250, DRAWS[seed % len(DRAWS)], bursting))
+        seed += 1
+
+
 def many_buffered(draw: random.Random) -> Chip:
     """A drawn chip whose memories allow one to four buffers."""
     chip = draw_chip(draw)

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,20 @@ def test_a_memory_says_how_many_buffers_a_search_may_give(given: str, most: int)
     assert parse_chip(json.dumps(chip_document(chip))).memory("buf").buffers == most
 
 
+@pytest.mark.parametrize(("given", "burst"), [("", 0), ("        burst: 64 B\n", 64), ("        burst: 1 KiB\n", 1024)])
+def test_an_outermost_memory_may_have_a_burst_length(given: str, burst: int) -> None:
+    chip = parse_chip(CHIP.replace("        latency: 100 ns\n", "        latency: 100 ns\n" + given))
+    assert chip.memory("dram").burst == burst
+    assert parse_chip(json.dumps(chip_document(chip))).memory("dram").burst == burst
+
+
+def test_a_chip_refuses_bursts_of_an_inner_memory() -> None:
+    chip = parse_chip(CHIP)
+    inner = replace(chip.levels[1], memories=(replace(chip.memory("buf"), burst=64),))
+    with pytest.raises(BadInput, match="memory buf: expected a burst length in the outermost level only; got 64 B; remove it"):
+        replace(chip, levels=(chip.levels[0], inner))
+
+
 def test_a_number_names_the_nearest_source() -> None:
     sources = parse_chip(CHIP).sources
     assert sources["clock"] == "data sheet"
@@ -174,6 +189,9 @@ ONE_FAULT = [
     ("buf: {", "buf: {buffers: up to 9, ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got 'up to 9'"),
     ("buf: {", "buf: {buffers: 1.5, ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got 1.5"),
     ("buf: {", "buf: {buffers: '4', ", "c.yaml:24: levels.core.memories.buf.buffers: expected a whole number from 1 to 8, or e.g. 'up to 4'; got '4'"),
+    ("buf: {", "buf: {burst: 64 B, ", "c.yaml:24: levels.core.memories.buf.burst: expected a burst length in the outermost level only; got '64 B'; remove it"),
+    ("        latency: 100 ns\n", "        latency: 100 ns\n        burst: 64\n", "c.yaml:13: levels.dram.memories.dram.burst: expected a size; got 64, without a unit; write for example '64 B'"),
+    ("        latency: 100 ns\n", "        latency: 100 ns\n        burst: 2.5 B\n", "c.yaml:13: levels.dram.memories.dram.burst: expected a whole number of bytes; got '2.5 B'; write for example '64 B'"),
     ("topology: ring", "topology: rign", "c.yaml:19: levels.core.network.axes.x.topology: expected one of line, ring, full, none; got 'rign'; did you mean 'ring'?"),
     ("multicast: true", "multicast: yes", "c.yaml:21: levels.core.network.multicast: expected true or false; got 'yes'"),
     ("rows: 8", "rows: 8 PEs", "c.yaml:27: engines.matrix.rows: expected a whole number from 1 to 1048576; got '8 PEs'"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from halley.answer import Status
@@ -17,6 +17,9 @@ from halley.errors import Fault, SearchStopped
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.result import Result
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PATIENCE = 1.0
 """Seconds before a progress bar appears."""
@@ -38,6 +41,9 @@ class Bar:
         if self.progress is None:
             if not self.console.is_terminal or time.monotonic() - self.started < PATIENCE:
                 return
+            # loaded by then only: most commands end without a bar
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[text]}"))
             self.progress = Progress(*columns, console=self.console, transient=True)
             self.progress.add_task(self.label, total=1.0, text=text)

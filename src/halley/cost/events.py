@@ -15,7 +15,8 @@ PIPELINE = "latency"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Bytes read from or written to a memory: ``total`` over all instances, ``critical`` in instance 0."""
+    """Bytes read from or written to a memory: ``total`` over all instances, ``critical`` in instance 0. ``bursts_total``,
+    ``bursts_critical``: the bytes of the whole bursts that the memory moves for them; None: as many as are asked for."""
 
     path: Path
     memory: str
@@ -24,6 +25,18 @@ class Access:
     is_read: bool
     total: Number
     critical: Number
+    bursts_total: Number | None = None
+    bursts_critical: Number | None = None
+
+    @property
+    def moved(self) -> Number:
+        """Bytes that all instances of the memory move."""
+        return self.total if self.bursts_total is None else self.bursts_total
+
+    @property
+    def moved_critical(self) -> Number:
+        """Bytes that instance 0 moves."""
+        return self.critical if self.bursts_critical is None else self.bursts_critical
 
 
 @dataclass(frozen=True, slots=True)

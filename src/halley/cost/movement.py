@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from halley.cost.bursts import Boxes, burst_bytes, drained_boxes
 from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
 from halley.cost.estimate import Resource
 from halley.cost.events import Access, Event, PortTraffic
@@ -286,13 +287,15 @@ def drain(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: s
     # a drain moves the whole held region: loops in time inside the Hold do not narrow it
     outside = len(scope.loops)
     kept = (*left.loops[:outside], *(loop for loop in left.loops[outside:] if loop.axis is not None))
+    selectors, own = counter.workload.selectors(tensor), counter.upto(hold.depth)
+    boxes, kept_boxes = (drained_boxes(counter, loops, outside, selectors, own) for loops in (left.loops, kept))
 
     def leave(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
         parent_each = counter.upto(parent.depth)
         child_each = parent_each | (adding & counter.upto(hold.depth))  # partial sums in one shared buffer have one copy per box
-        events = ends.events("drain", left.loops, child_each, parent_each, there, ())
-        round = ends.round("drain", kept, child_each, parent_each, there)
+        events = ends.events("drain", left.loops, child_each, parent_each, there, (), boxes)
+        round = ends.round("drain", kept, child_each, parent_each, there, kept_boxes)
         return HoldTransfer(events, round, there * ends.latency, ends.uses(events, there))
 
     return _joined(leave(parent, there) for parent, there in parents(hold))
@@ -346,9 +349,17 @@ class _Ends:
     tensor: str
 
     def events(
-        self, cause: str, loops: tuple[Loop, ...], child_each: Axes, parent_each: Axes, times: Number, skip: tuple[str, ...]
+        self,
+        cause: str,
+        loops: tuple[Loop, ...],
+        child_each: Axes,
+        parent_each: Axes,
+        times: Number,
+        skip: tuple[str, ...],
+        boxes: Boxes = (),
     ) -> tuple[Event, ...]:
-        """Accesses at both ends, and port traffic in between. ``child_each``, ``parent_each``: as ``each`` of `Counter.boxes`."""
+        """Accesses at both ends, and port traffic in between. ``child_each``, ``parent_each``: as ``each`` of `Counter.boxes`;
+        ``boxes``: what divides the tensor into the boxes that move one by one (``loops`` if not given)."""
         counter, tensor = self.counter, self.counter.workload.tensors[self.tensor]
         is_fill = cause == "fill"
         moving = _first_visits(loops, counter.workload.selectors(self.tensor)) if counter.once else loops
@@ -360,12 +371,28 @@ class _Ends:
             boxes = counter.boxes(tensor.dims, self.scope, moving, each, only_first, skip=skip)
             return boxes * times * tensor.word
 
+        def bursts(end: EnclosingHold, each: Axes, critical: bool) -> Number | None:
+            burst = counter.chip.memory(end.memory).burst
+            if not burst or counter.once:  # in any order of the loops, a run takes at least its own bytes
+                return None
+            if not counter.wanted(critical):
+                return 0
+            only_first = counter.upto(end.depth) if critical else frozenset()
+            found = total(
+                there * burst_bytes(counter, tensor, self.scope, dividing, each, only_first, skip, burst)
+                for there, dividing in boxes or ((1, loops),)
+            )
+            return found * times
+
         path = self.scope.path
         c, p = self.child, self.parent
         result: list[Event] = [
-            Access(path, end.memory, self.tensor, cause, is_read, count(each, end.depth, False), count(each, end.depth, True))
+            Access(
+                path, end.memory, self.tensor, cause, is_read, count(each, end.depth, False), count(each, end.depth, True),
+                bursts(end, each, False), bursts(end, each, True),
+            )
             for end, is_read, each in ((p, is_fill, parent_each), (c, not is_fill, child_each))
-        ]
+        ]  # fmt: skip
         for depth in range(p.depth + 1, c.depth + 1):
             level = counter.chip.levels[depth]
             if level.network and level.network.port:
@@ -374,13 +401,23 @@ class _Ends:
         return tuple(result)
 
     def round(
-        self, cause: str, loops: tuple[Loop, ...], child_each: Axes, parent_each: Axes, times: Number
+        self,
+        cause: str,
+        loops: tuple[Loop, ...],
+        child_each: Axes,
+        parent_each: Axes,
+        times: Number,
+        boxes: Boxes = (),
     ) -> dict[Resource, Number]:
         """Busy time [s] of each resource in the first iteration of the loops in time."""
         if not self.counter.times:
             return {}
-        first = tuple(loop if loop.axis else loop.first for loop in loops)
-        return self.counter.resources.busy(self.events(cause, first, child_each, parent_each, times, ()))
+
+        def first(own: tuple[Loop, ...]) -> tuple[Loop, ...]:
+            return tuple(loop if loop.axis else loop.first for loop in own)
+
+        boxes = tuple((there, first(own)) for there, own in boxes)
+        return self.counter.resources.busy(self.events(cause, first(loops), child_each, parent_each, times, (), boxes))
 
     def uses(self, events: Iterable[Event], there: Number) -> dict[Resource, Number]:
         """The resources of events, each with ``there``."""

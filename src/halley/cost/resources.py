@@ -39,7 +39,7 @@ class Resources:
                 memory = self._memories[event.memory]
                 bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
                 way = "bus" if memory.shared_bus else "read" if event.is_read else "write"
-                return (way, event.memory), busy_time(event.critical, bandwidth)
+                return (way, event.memory), busy_time(event.moved_critical, bandwidth)
             case PortTraffic():
                 port = self._ports[event.level]
                 return ("port", event.level, "down" if event.down else "up"), busy_time(event.critical, port.bandwidth)
@@ -90,7 +90,7 @@ def energy_of(chip: Chip, event: Event) -> tuple[str, Number]:
     match event:
         case Access():
             memory = chip.memory(event.memory)
-            return event.memory, action_energy(event.total, memory.read_energy if event.is_read else memory.write_energy)
+            return event.memory, action_energy(event.moved, memory.read_energy if event.is_read else memory.write_energy)
         case PortTraffic():
             network = chip.level(event.level).network
             port = network.port if network else None

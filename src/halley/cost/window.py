@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from halley.cost.counting import Axes, AxisName, Counter, CountingScope, DimFactor, Loop, Sums
 from halley.cost.masking import MaskCounter
-from halley.formulas.numbers import Number, positive
+from halley.formulas.numbers import Number, ceil_div, positive
 from halley.formulas.tiling import Split, covered, steps, visits, windowed
 from halley.ir.hardware import Chip
 from halley.ir.masks import masks
@@ -54,9 +54,13 @@ class WindowCounter(Counter):
         summed = {window.dim for window in windows}
         rest = tuple(dim for dim in dims if dim not in summed)
         adding = tuple(dim for window in windows for dim in (window.base, window.offset))
-        result = super().boxes(rest, scope, loops, each, critical, leaf, (*skip, *adding))
+        others = {dim: along for dim, along in leaf.items() if dim not in summed} if leaf else None
+        result = super().boxes(rest, scope, loops, each, critical, others, (*skip, *adding))
         every = self._less(self._every, critical)
         for window in windows:
+            if leaf and window.dim in leaf:
+                result = result * leaf[window.dim](every)
+                continue
             base, offset = window.base, window.offset
             result = result * windowed(
                 self._sum(base, loops, every, steps, "steps"),
@@ -64,6 +68,18 @@ class WindowCounter(Counter):
                 self.covered(offset, loops, every),
                 self.visits(offset, loops, every),
             )
+        return result
+
+    def folds(self, dim: str, loops: tuple[Loop, ...], summed: Axes, width: int, beside: int = 1, multiple: int = 1) -> Number:
+        """As for `Counter`; of windows: summed over all pairs of a tile of the base and a tile of the offset."""
+        window = self._cut(dim, loops)
+        if window is None:
+            return super().folds(dim, loops, summed, width, beside, multiple)
+        result: Number = 0
+        for base, bases in self.sizes(window.base, loops, summed):
+            for offset, offsets in self.sizes(window.offset, loops, summed):
+                points = ceil_div((base + offset - 1) * beside, multiple) * multiple
+                result = result + bases * offsets * ceil_div(points, width)
         return result
 
     def first_tile(self, dim: str, loops: tuple[Loop, ...]) -> Number:

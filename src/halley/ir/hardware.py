@@ -116,7 +116,9 @@ class Memory:
     """A memory: capacity [B], bandwidth [B/s] for reads and for writes (separate ports), latency [s],
     energy [J/B]. ``latency`` is paid once per fill or drain that is not hidden. ``shared_bus``: reads and writes share one bus
     (DRAM). ``lockstep``: double buffers swap at a barrier, so each transfer overlaps the work on one tile and the next tile waits
-    for it; otherwise transfers run ahead. ``buffers``: the largest number of buffers that a search may give to a Hold there."""
+    for it; otherwise transfers run ahead. ``buffers``: the largest number of buffers that a search may give to a Hold there.
+    ``burst`` [B]: fills and drains move whole bursts: each contiguous run of a row-major tensor is rounded up to a multiple (0:
+    runs of any length). Only the outermost level's memories have one, as only there tensors are laid out whole."""
 
     name: str
     capacity: float
@@ -128,6 +130,7 @@ class Memory:
     shared_bus: bool = False
     lockstep: bool = False
     buffers: int = 2
+    burst: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,9 @@ class Chip:
         for name in {n for n in names if names.count(n) > 1}:
             raise BadInput(Fault(f"chip {self.name}", "memories with names of their own", f"{name!r} twice"))
         inner = {memory.name for level in self.levels[1:] for memory in level.memories}
+        for memory in (memory for level in self.levels[1:] for memory in level.memories if memory.burst):
+            where, expected = f"chip {self.name}, memory {memory.name}", "a burst length in the outermost level only"
+            raise BadInput(Fault(where, expected, f"{memory.burst} B", "remove it"))
         for name in self.streams:
             if name not in inner:
                 raise BadInput(Fault(f"chip {self.name}, streams", "a memory inside the outermost level", repr(name)))

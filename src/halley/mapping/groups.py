@@ -15,6 +15,7 @@ from halley.mapping.bounds.incumbents import Values, minimal
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem
+from halley.mapping.solve.aligned_tiles import with_aligned_tiles
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.space_size import count_mappings, has_mappings
 from halley.mapping.solve.ties import fastest
@@ -114,6 +115,7 @@ class FusedGroups:
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[str, Laid] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
+        self._aligned: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
     def of(self, workload: Workload, kernels: Kernels) -> FusedGroup:
         """The group with all of its shapes, searched for the objectives of the best plan."""
@@ -163,16 +165,27 @@ class FusedGroups:
         return self._parts[key]
 
     def choice(
-        self, workload: Workload, kernels: Kernels, found: GroupMapping, tick: Callable[[], None] = lambda: None
+        self,
+        workload: Workload,
+        kernels: Kernels,
+        found: GroupMapping,
+        tick: Callable[[], None] = lambda: None,
+        aligned: bool = False,
     ) -> GroupMapping:
         """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
-        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`."""
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``aligned``:
+        with aligned tile sizes where these are equally good."""
         group = self.of(workload, kernels)
         own = self._frames(workload, group_ops(workload, kernels))
         if group.search.costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)
             found = self._fastest[id(found)][1]
+        if aligned:
+            if id(found) not in self._aligned:
+                search = group.search
+                self._aligned[id(found)] = found, with_aligned_tiles(search.workload, search.chip, search.around, found)
+            found = self._aligned[id(found)][1]
         return renamed(found, group.search.space, own)
 
 

@@ -444,11 +444,11 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping."""
+    def _choices(self, plans: Plans, picks: Picks, aligned: bool = False) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping; ``aligned``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
-        return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry) for kernels in order}
+        return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned) for kernels in order}
 
     def _plan(self, workload: Workload, choices: Mapping[Kernels, GroupMapping]) -> Node:
         owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}
@@ -466,7 +466,7 @@ class _Optimiser:
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        workload, choices = plans.workload, self._choices(plans, picks)
+        workload, choices = plans.workload, self._choices(plans, picks, aligned=True)
         plan = self._plan(workload, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))

@@ -71,6 +71,8 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
                     yield f"{at}.{key}", "true"
             if memory.buffers != 2:
                 yield f"{at}.buffers", str(memory.buffers)
+            if memory.burst:
+                yield f"{at}.burst", format_bytes(memory.burst)
         if level.network is None:
             continue
         at = f"levels.{level.name}.network"

@@ -269,9 +269,10 @@ class Holds:
 
     def _moved(self, name: str, source: str, target: str, depth: int, moves: list[PortMove], scope: SimulationScope) -> Requests:
         """The requests of a transfer between two memories, for instances at a depth."""
-        word = self.workload.tensors[name].word
-        read = self.ports.read(scope.team, source, depth, moves, word)
-        return together(read, self.ports.write(scope.team, target, depth, moves, word))
+        tensor = self.workload.tensors[name]
+        stored = tuple(self.workload.dims[dim] for dim in tensor.dims)
+        read = self.ports.read(scope.team, source, depth, moves, tensor.word, stored)
+        return together(read, self.ports.write(scope.team, target, depth, moves, tensor.word, stored))
 
     def _wanted(self, visit: Visit, name: str, scope: SimulationScope, reduced: Sequence[str]) -> list[PortMove]:
         """The moves of a fill; along an axis that splits a reduced dim, only the first member is filled."""
@@ -302,15 +303,26 @@ class Holds:
 
 
 def _joined(boxes: list[Box]) -> list[Box]:
-    """Disjoint boxes merged to one if they fill it, so that equal elements give equal boxes.
+    """Disjoint boxes merged to one if they fill it, else neighbours merged dim by dim, so that equal elements give equal boxes.
 
-    >>> _joined([((0, 3),), ((3, 5),)]), _joined([((0, 3),), ((4, 5),)])
-    ([((0, 5),)], [((0, 3),), ((4, 5),)])
+    >>> _joined([((0, 3),), ((3, 5),)]), _joined([((0, 3),), ((4, 5),), ((5, 6),)])
+    ([((0, 5),)], [((0, 3),), ((4, 6),)])
     """
     if len(boxes) < 2:
         return boxes
     whole = tuple((min(start for start, _ in cuts), max(stop for _, stop in cuts)) for cuts in zip(*boxes, strict=True))
-    return [whole] if points(whole) == sum(points(box) for box in boxes) else boxes
+    if points(whole) == sum(points(box) for box in boxes):
+        return [whole]
+    for at in reversed(range(len(whole))):
+        merged: list[Box] = []
+        for box in sorted(boxes, key=lambda box: (box[:at], box[at + 1 :], box[at])):
+            last = merged[-1] if merged else None
+            if last and (last[:at], last[at + 1 :], last[at][1]) == (box[:at], box[at + 1 :], box[at][0]):
+                merged[-1] = (*box[:at], (last[at][0], box[at][1]), *box[at + 1 :])
+            else:
+                merged.append(box)
+        boxes = merged
+    return boxes
 
 
 def _cuts(way: Sequence[PathStep], split: PathStep) -> list[tuple[int, int]]:

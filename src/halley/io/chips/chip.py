@@ -117,6 +117,7 @@ def _rules(data: object, path: KeyPath) -> list[Finding]:
             remedy = did_you_mean(name, inner) if inner else "add memories inside the outermost level"
             findings.append(Finding((*path, "streams", index), "the name of a memory on the chip", shown(name), remedy))
     findings += _links(levels, path)
+    findings += _bursts(levels, path)
     return findings + list(_reads(engines, path, memories))
 
 
@@ -152,6 +153,15 @@ def _links(levels: list[object], path: KeyPath) -> Iterator[Finding]:
                 yield Finding((*where, "link"), "no link where the topology is none", "a link", remedy)
             elif isinstance(axis, dict) and not apart and not linked:
                 yield Finding(where, "the link between neighbours", "nothing", "add it, or set topology to none", key="link")
+
+
+def _bursts(levels: list[object], path: KeyPath) -> Iterator[Finding]:
+    """Bursts are those of tensors that are laid out whole."""
+    for index, level in enumerate(levels[1:], 1):
+        for name, memory in _map(_get(level, "memories")).items():
+            if (burst := _get(memory, "burst")) is not None:
+                where = (*path, "levels", index, "memories", name, "burst")
+                yield Finding(where, "a burst length in the outermost level only", shown(burst), "remove it")
 
 
 def _tables(engine: object, path: KeyPath, known: Iterable[str], complete: bool) -> Iterator[Finding]:
@@ -224,6 +234,7 @@ def _memory(name: str, file: MemoryFile) -> Memory:
         shared_bus=file.shared_bus is not None and file.shared_bus.value,
         lockstep=file.lockstep is not None and file.lockstep.value,
         buffers=2 if file.buffers is None else file.buffers.value,
+        burst=0 if file.burst is None else file.burst.value,
     )
 
 

@@ -66,6 +66,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         **({"shared_bus": True} if memory.shared_bus else {}),
         **({"lockstep": True} if memory.lockstep else {}),
         **({"buffers": memory.buffers} if memory.buffers != 2 else {}),
+        **({"burst": f"{memory.burst} B"} if memory.burst else {}),
     }
 
 

@@ -224,6 +224,13 @@ def _buffers(value: object, clock: float | None) -> int:
     raise BadInput(Fault("", f"a whole number from 1 to {BUFFERS_LIMIT}, or e.g. 'up to 4'", shown(value)))
 
 
+def _burst(value: object, clock: float | None) -> int:
+    size = _quantity(replace(BYTES, example="64 B")).read(value, clock)
+    if size == int(size):
+        return int(size)
+    raise BadInput(Fault("", "a whole number of bytes", shown(value), "write for example '64 B'"))
+
+
 def _extent(value: object, clock: float | None) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SIZE_LIMIT:
         return value
@@ -272,6 +279,7 @@ Buffers: TypeAlias = Annotated[Entry[int], Reads(_buffers, {"anyOf": _FORMS})]
 Ratio: TypeAlias = Annotated[Entry[float], Reads(_ratio, {"type": "number", "exclusiveMinimum": 0, "maximum": COUNT_LIMIT})]
 Flag: TypeAlias = Annotated[Entry[bool], Reads(_flag, {"type": "boolean"})]
 Size: TypeAlias = Annotated[Entry[float], _quantity(BYTES)]
+BurstLength: TypeAlias = Annotated[Entry[int], Reads(_burst, _shape(replace(BYTES, example="64 B")))]
 Bandwidth: TypeAlias = Annotated[Entry[float], _quantity(BYTES_PER_SECOND)]
 Latency: TypeAlias = Annotated[Entry[float], _quantity(SECONDS, zero=True)]
 Frequency: TypeAlias = Annotated[Entry[float], _quantity(HERTZ)]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 from halley.io.files.entries import (
     Bandwidth,
     Buffers,
+    BurstLength,
     Duration,
     EnergyPerByte,
     EnergyPerOp,
@@ -95,6 +96,7 @@ class MemoryFile(Section):
     shared_bus: Flag | None = Field(None, description="true: reads and writes take turns on one bus; left out, each has a port")
     lockstep: Flag | None = Field(None, description="true: double buffers swap at a barrier; left out, transfers run ahead")
     buffers: Buffers | None = Field(None, description="up to how many buffers a search gives to what is held there; left out, 2")
+    burst: BurstLength | None = Field(None, description="bytes of a burst, outermost level only; left out, any length is as fast")
 
 
 class LevelFile(Section):

@@ -117,12 +117,41 @@ class GroupSearch:
         """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one. If only
         frames with stages on partitions fit, none is found."""
         for frame in range(len(self.frames)):
+            if self._single(frame):
+                self._dive_single(frame)
+                if self.found.payloads:
+                    return
+                continue
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
                     self.solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
+
+    def _single(self, frame: int) -> bool:
+        """Whether a frame has one stage and no open shared sizes."""
+        own = self.frames[frame]
+        return not own.joint and len(own.stages) == 1 and self.costs.combinations(own) == 1
+
+    def _dive_single(self, frame: int) -> None:
+        """Solve a frame of one stage quickly for one shape: that of the least untiled relaxation that has a mapping. The others
+        are not compiled: once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
+        made = self.frames[frame]
+        stage, shared = made.stages[0], self.costs.searched_slots(made.shared)
+        useful = [at for at, shape in enumerate(stage.skeletons) if not self.wastes(made, shape)]
+        relaxed = [self.costs.bounds(made, 0, stage.skeletons[at])[0] for at in useful]
+        for place in np.lexsort(np.array(relaxed).reshape(-1, len(self.objectives)).T[::-1]):
+            shape = self.costs.shape(made, 0, stage.skeletons[useful[place]])
+            floors = np.full((len(stage.skeletons), 1, len(self.objectives)), np.inf)
+            floors[useful[place]] = shape.floor(starts(shape.trees, shared, 1), 1)
+            self._floors[frame] = [floors]
+            try:
+                self.solve(frame, 0, quick=True)
+            finally:
+                del self._floors[frame]  # those of the other shapes are not known
+            if self.found.payloads:
+                return
 
     def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
         """A new search of the same frames with fewer shapes of their stages. It reuses everything compiled here, which is most of

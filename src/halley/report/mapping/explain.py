@@ -156,9 +156,13 @@ def _access(chip: Chip, event: Access) -> Iterator[Step]:
     verb = "read" if event.is_read else "write"
     bandwidth = memory.read_bandwidth if event.is_read else memory.write_bandwidth
     at = f"levels.{chip.levels[chip.depth(event.memory)].name}.memories.{event.memory}"
-    numbers = f"D = {format_bytes(float(event.critical))}, B = {format_rate(bandwidth)}"
-    value = format_time(float(busy_time(event.critical, bandwidth)))
-    yield Step(f"{event.cause}: {verb} {event.tensor} in {event.memory}", busy_time, numbers, value, (f"{at}.{verb}_bandwidth",))
+    numbers = f"D = {format_bytes(float(event.moved_critical))}, B = {format_rate(bandwidth)}"
+    keys = [f"{at}.{verb}_bandwidth"]
+    if event.bursts_critical is not None:
+        numbers += f"; whole bursts of {format_bytes(memory.burst)} for {format_bytes(float(event.critical))}"
+        keys.append(f"{at}.burst")
+    value = format_time(float(busy_time(event.moved_critical, bandwidth)))
+    yield Step(f"{event.cause}: {verb} {event.tensor} in {event.memory}", busy_time, numbers, value, tuple(keys))
     yield _energy(chip, event, event.memory, (f"{at}.{verb}_energy",))
 
 
@@ -200,7 +204,8 @@ def _engine(chip: Chip, event: Work) -> Iterator[Step]:
 
 
 def _energy(chip: Chip, event: Event, what: str, hardware: tuple[str, ...]) -> Step:
-    count = float(event.count) if isinstance(event, Work) else float(event.total)
+    moved = event.moved if isinstance(event, Access) else 0 if isinstance(event, Work) else event.total
+    count = float(event.count if isinstance(event, Work) else moved)
     amount = f"{count:,.0f} op" if isinstance(event, Work) else format_bytes(count)
     energy = format_energy(float(energy_of(chip, event)[1]))
     return Step(f"energy of {what}", action_energy, f"n = {amount} in all", energy, hardware)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from halley.cost.estimate import Estimate, Resource
-from halley.cost.events import Work
+from halley.cost.events import Access, Work
 from halley.cost.figures import resource_name
 from halley.ir.hardware import Axis, Chip
 from halley.network.graph.topologies import build
@@ -63,7 +63,7 @@ def roofline(chip: Chip, estimate: Estimate) -> Roofline:
     for event in estimate.events:
         if not isinstance(event, Work):
             resource = activity(chip, event)[0]
-            moved[resource] = moved.get(resource, 0.0) + float(event.total)
+            moved[resource] = moved.get(resource, 0.0) + float(event.moved if isinstance(event, Access) else event.total)
     roofs, peaks = [], []
     for resource in resources(chip):
         busy = float(estimate.busy.get(resource, 0.0))
