@@ -28,10 +28,6 @@ CASES: dict[str, Workload] = {
     "masked": attention(1, 1, 1, 72, 72, 40, causal=True, variant="online"),
 }
 
-CHANGED = ("ragged gemm",)
-"""Cases in which the first mapping has a size that an aligned one can replace."""
-
-
 @cache
 def searched(name: str) -> tuple[GroupSearch, GroupMapping]:
     """A fast mapping of all kernels as one group."""
@@ -56,8 +52,13 @@ def test_aligned_sizes_cost_the_same_and_are_declared(name: str) -> None:
         size, extent = int(after.tiles[slot.name]), int(slot.limit(after.tiles))
         assert size in slot.sizes(extent)
         assert size == before.tiles[slot.name] or is_aligned(size, extent)
-    assert (after != before) is (name in CHANGED)
     assert with_aligned_tiles(search.workload, search.chip, search.around, after) == after
+
+
+def test_some_mappings_have_a_size_that_an_aligned_one_can_replace() -> None:
+    """Which ones depends on the order of the search: it keeps the first of equal mappings."""
+    found = map(searched, CASES)
+    assert any(with_aligned_tiles(search.workload, search.chip, search.around, own) != own for search, own in found)
 
 
 @pytest.mark.parametrize("name", CASES)
