@@ -7,7 +7,7 @@ its bound is no better than the incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -23,7 +23,6 @@ from halley.mapping.bounds.chain_sets import (
     CHAINS_WITH_OPEN_BUFFERS,
     DIVE_BEAM_WIDTH,
     DIVE_SHAPES,
-    most_promising,
     opened,
     split_in,
     starts,
@@ -41,6 +40,7 @@ from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.compose import Cut
 from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.stages import BUFFERS, GroupStage, Skeleton
+from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
 
 @dataclass(slots=True)
@@ -275,37 +275,38 @@ class GroupSearch:
     def _refine(
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
     ) -> None:
-        """Split sets of tile chains down to single mappings, the most promising sets first."""
+        """Divide sets of tile chains down to single mappings, the most promising sets first."""
 
         def pruned(bounds: Values) -> Flags:
             return self._pruned(front, bounds, others)
 
-        dims, trees = tuple(shape.trees), tuple(shape.trees.values())
-        nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
-        if BUFFERS in dims:
-            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
-            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
-        stack = [(bound, nodes)]
-        while stack:
+        def branch(batch: Batch) -> Iterator[Batch]:
             self.tally.tick()
-            bounds, nodes = most_promising(stack, pruned, DIVE_BEAM_WIDTH if quick else 0)
+            bounds, nodes = batch
             sizes = np.array([tree.size[nodes[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(nodes))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():  # bounds of single mappings are their costs
                 self._keep(shape, bounds[single], nodes[single], front, others)
                 nodes, sizes = nodes[~single], sizes[:, ~single]
             if not len(nodes):
-                continue
+                return
             if BUFFERS in dims:
                 own = sizes[dims.index(BUFFERS)]
                 own[own > 1] = CHAINS_WITH_OPEN_BUFFERS
             children = split_in(trees, nodes, sizes.argmax(axis=0))
-            own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
-            values = shape.bounds(own, len(children), pruned)
+            columns = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
+            values = shape.bounds(columns, len(children), pruned)
             self.tally.bounds += len(children)
             kept = np.flatnonzero(values[:, 0] < np.inf)
             kept = kept[~pruned(values[kept])]
-            stack.append((values[kept], children[kept]))
+            yield values[kept], children[kept]
+
+        dims, trees = tuple(shape.trees), tuple(shape.trees.values())
+        nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
+        if BUFFERS in dims:
+            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
+            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
+        branch_and_bound(Batches((bound, nodes), pruned, DIVE_BEAM_WIDTH if quick else 0), branch)
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
         """Add single mappings to the stage's frontier."""

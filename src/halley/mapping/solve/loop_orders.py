@@ -7,14 +7,16 @@ shape has to be compiled. Small problems are limited by ramps, not by traffic, s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.mapping.bounds.chain_sets import most_promising, split_in, starts
+from halley.mapping.bounds.chain_sets import split_in, starts
 from halley.mapping.bounds.incumbents import Values
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
+from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
 if TYPE_CHECKING:
     from halley.cost.program import Indices
@@ -61,17 +63,19 @@ def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
         singles, _ = chains[BUFFERS].singles(nodes[:, at[BUFFERS]])
         nodes = nodes.repeat(len(singles), axis=0)
         nodes[:, at[BUFFERS]] = singles
-    stack, asked = [(bounded(nodes), nodes)], 0
-    while stack:
+    left, asked = False, 0
+
+    def branch(batch: Batch) -> Iterator[Batch]:
+        nonlocal left, asked
         search.tally.tick()
-        _, nodes = most_promising(stack, search.found.pruned)
-        if not len(nodes):
-            continue
+        _, nodes = batch
         sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])
-        if (sizes.max(axis=0) == 1).any() or asked > SETS_BEFORE_SINGLE_SHAPES:
-            return False
-        children = split_in(trees, nodes, sizes.argmax(axis=0))
-        asked += len(children)
-        search.tally.bounds += len(children)
-        stack.append((bounded(children), children))
-    return True
+        left = bool((sizes.max(axis=0) == 1).any()) or asked > SETS_BEFORE_SINGLE_SHAPES
+        if not left:
+            children = split_in(trees, nodes, sizes.argmax(axis=0))
+            asked += len(children)
+            search.tally.bounds += len(children)
+            yield bounded(children), children
+
+    branch_and_bound(Batches((bounded(nodes), nodes), search.found.pruned), branch, lambda: left)
+    return not left
