@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from halley.mapping.solve.axis_partitions import common_resources, least_alone
 from halley.mapping.solve.outside_stages import holds_fit, rounds
 from halley.mapping.space.compose import Cut
 from halley.mapping.space.frame_sets import Frame, ImplicitFrames
+from halley.optim.branch_and_bound import LastFirst, explored
 
 if TYPE_CHECKING:
     from halley.mapping.solve.group_search import GroupSearch
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 LONGEST, SUM, ENERGY, BUSY = range(4)
 """Components of the least costs of runs: the time [s] of the longest, the sum of their times [s], their energy [J] without
 leakage, and from there on the busy time [s] of each shared resource."""
+
+
+class _FirstRuns(NamedTuple):
+    """The first runs of a pipeline: their stages (``cut``), their numbers of members, and their costs."""
+
+    cut: Cut
+    counts: tuple[int, ...]
+    costs: Array
 
 
 class Pipelines:
@@ -70,7 +79,10 @@ class Pipelines:
         for stage in sorted(range(self.stages), key=shapes.__getitem__):
             self._look_alone(stage)
             self._narrow()
-        yield from self._walk((), (), np.zeros((len(self.alone) + 1, 1)))
+        start = _FirstRuns((), (), np.zeros((len(self.alone) + 1, 1)))
+        for runs in explored(LastFirst([start], self._no_better), self._longer):
+            if sum(map(len, runs.cut)) == self.stages:
+                yield self.family.frame(runs.cut, runs.counts)
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -143,19 +155,22 @@ class Pipelines:
                 least[:, here, count:] = np.minimum(least[:, here, count:], made)
         return least
 
-    # --- the walk -----------------------------------------------------------------------------------------------------
+    # --- depth-first search ---------------------------------------------------------------------------------------------
 
-    def _walk(self, cut: Cut, counts: tuple[int, ...], costs: Array) -> Iterator[Frame]:
-        """The frames that start with some runs, which have these costs."""
-        first, left = sum(map(len, cut)), self.members - sum(counts)
+    def _no_better(self, runs: _FirstRuns) -> bool:
+        """Whether no frame that starts with these runs is better than the incumbents."""
+        end, left = sum(map(len, runs.cut)), self.members - sum(runs.counts)
+        return bool(self._pruned(_together(runs.costs, self.behind[:, end, left])))
+
+    def _longer(self, runs: _FirstRuns) -> Iterator[_FirstRuns]:
+        """The runs with one more, the most promising last."""
+        first, left = sum(map(len, runs.cut)), self.members - sum(runs.counts)
         if first == self.stages:
-            yield self.family.frame(cut, counts)
             return
         self.search.tally.tick()
-        for end, count in self._promising(first, left, costs):
-            own = _together(costs, self._costs(first, end, count))
-            if not self._pruned(_together(own, self.behind[:, end, left - count])):  # by what is found meanwhile
-                yield from self._walk((*cut, tuple(range(first, end))), (*counts, count), own)
+        for end, count in reversed(self._promising(first, left, runs.costs)):
+            costs = _together(runs.costs, self._costs(first, end, count))
+            yield _FirstRuns((*runs.cut, tuple(range(first, end))), (*runs.counts, count), costs)
 
     def _promising(self, first: int, left: int, costs: Array) -> list[tuple[int, int]]:
         """The next runs that are not pruned, as (stage after the run, members), most promising first."""
