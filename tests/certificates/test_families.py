@@ -24,7 +24,7 @@ from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.groups import FusedGroups
 from halley.mapping.problem import Problem
-from halley.mapping.solve import frame_order as waves
+from halley.mapping.solve import group_search as waves
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.solve.space_size import count_mappings
@@ -97,11 +97,11 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
             continue
         values = np.vstack([points for _, points in fronts])
         for share, rank in ((0.3, 0.0), (0.6, 0.0), (1.0, 0.0), (1.0, 0.2), (1.0, 0.5), (1.0, 0.9)):
-            search.found = Frontier(len(objectives))
+            search.group.found = Frontier(len(objectives))
             search.found.add(share * np.quantile(values, rank, axis=0), None)
             made, bounds = set(), np.empty((0, len(objectives)))
             for family in search.space.families:
-                pipelines = Pipelines(search, family)
+                pipelines = Pipelines(search.group, family)
                 bounds = np.vstack([bounds, pipelines.bounds()])
                 made |= {(frame.cut, frame.shares) for frame in pipelines.frames()}
             better = {key for key, points in fronts if not search.found.pruned(points).all()}
@@ -144,7 +144,7 @@ def test_a_search_stopped_anywhere_leaves_bounds_that_hold(objectives: tuple[str
                 if left < 0:
                     raise Interrupted
 
-            search.tally.tick = tick
+            search.group.tally.tick = tick
             with suppress(Interrupted):
                 search.run(np.empty((0, len(objectives))))
                 continue
@@ -179,8 +179,10 @@ def test_stages_that_overlap_in_a_single_round_are_no_better_than_in_turn() -> N
             for slot in (slot for skeleton in skeletons for slot in skeleton.slots):
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
-            tree = search.around(frame.tree(tiles, nodes))
-            at_once, in_turn = (evaluate(workload, chip, each) for each in (tree, search.around(frame.in_turn(tiles, nodes))))
+            tree = search.costs.around(frame.tree(tiles, nodes))
+            at_once, in_turn = (
+                evaluate(workload, chip, each) for each in (tree, search.costs.around(frame.in_turn(tiles, nodes)))
+            )
             if [at_once.nodes[path].entries for path, node in walk(tree) if isinstance(node, Overlap)] != [1]:
                 continue
             compared += 1

@@ -20,7 +20,7 @@ from halley.mapping.bounds.incumbents import Values
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve import axis_partitions as shares
-from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.group import GroupState
 from halley.mapping.space.compose import compositions
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
@@ -111,7 +111,7 @@ def test_bounds_of_all_numbers_of_members_hold_for_each(objective: Objective, mo
     class Enough(Exception):
         """No need to search on."""
 
-    def checked(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
+    def checked(search: GroupState, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         nonlocal seen
         found = found_alone(search, frame, index, skeleton)
         if shares._open_members(search, frame, skeleton) is not None:

@@ -30,7 +30,7 @@ def drawn_mapping(frame: Frame, draw: random.Random) -> GroupMapping:
 
 
 def used(search: GroupSearch, tree: Node) -> dict[str, float]:
-    counter: Counter = counter_of(search.workload, search.chip)
+    counter: Counter = counter_of(search.costs.workload, search.costs.chip)
     return {name: float(size) for name, size in footprint(counter, tree, Body(counter)).items()}
 
 
@@ -42,7 +42,7 @@ def test_the_stages_of_a_share_fit_in_the_clusters_if_each_does() -> None:
         search = whole_group(workload, chip, ("time",))
         for frame in (frame for family in search.space.families for frame in family):
             choice = drawn_mapping(frame, draw)
-            whole = used(search, search.around(choice.tree()))
+            whole = used(search, search.costs.around(choice.tree()))
             held = (search.costs.held(frame, at, shape, choice.tiles) for at, shape in enumerate(choice.skeletons))
             stages = [used(search, tree) for tree in held]
             for memory in chip.levels[-1].memories:
@@ -70,9 +70,11 @@ def test_every_mapping_needs_the_same_of_the_outermost_memory() -> None:
     draw, seen = random.Random(5), 0
     for workload, chip, _ in shared_out(6):
         search = whole_group(workload, chip, ("time",))
-        needs = {used(search, search.around(drawn_mapping(frame, draw).tree()))[chip.memories[0].name] for frame in search.space}
+        needs = {
+            used(search, search.costs.around(drawn_mapping(frame, draw).tree()))[chip.memories[0].name] for frame in search.space
+        }
         (need,) = needs
-        tree = search.around(Steps(tuple(Compute(op.name) for op in workload.ops)))
+        tree = search.costs.around(Steps(tuple(Compute(op.name) for op in workload.ops)))
         for capacity, limited in ((need, False), (need - 1, True), (math.inf, False)):
             levels = (replace(chip.levels[0], memories=(replace(chip.memories[0], capacity=capacity),)), *chip.levels[1:])
             found = may_be_full(workload, replace(chip, levels=levels), tree)

@@ -17,6 +17,7 @@ from tests.certificates.exhaustive import (
     draw_graph,
     draw_workload,
     exhaustive,
+    group_search,
     kernels,
     more_of_everything,
 )
@@ -28,11 +29,9 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
-from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
-from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.frames import frames
@@ -276,10 +275,9 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             if any(name in (*work.op(op).inputs, *work.op(op).outputs) for op in names if op in inside)
             and (name not in made or name in work.outputs or name in read_later)
         )
-        search = GroupSearch(
-            work, load_chip(chip), GroupSpace((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1),
-            ("time", "energy"), SearchCounter(),
-        )  # fmt: skip
+        search = group_search(
+            work, load_chip(chip), GroupSpace((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1), ("time", "energy")
+        )
         for _ in range(4):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
@@ -289,15 +287,17 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             stages = [search.costs.estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
             parts = np.array([(stage.time, stage.energy) for stage in stages])
             compared += 1
-            estimate = evaluate(work, search.chip, search.around(GroupMapping(frame, skeletons, tiles).tree()))
+            estimate = evaluate(work, search.costs.chip, search.costs.around(GroupMapping(frame, skeletons, tiles).tree()))
             total, whole_cost = parts.sum(axis=0), np.array([estimate.time, estimate.energy])
             if frame.cut and frame.streamed:  # what that frame moves itself is in the tree in turn as well
-                turn = evaluate(work, search.chip, search.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons])))
+                turn = evaluate(
+                    work, search.costs.chip, search.costs.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons]))
+                )
                 total = np.array([turn.time, turn.energy])
             if frame.cut:  # hidden work saves time and what leaks meanwhile, and nothing else
                 hidden = total[0] - whole_cost[0]
                 assert hidden >= -1e-12 * total[0]
-                leaked = search.chip.static_power * hidden
+                leaked = search.costs.chip.static_power * hidden
                 assert np.isclose(total[1] - whole_cost[1], leaked, rtol=0, atol=1e-12 * total[1])
                 continue
             assert (total <= whole_cost * (1 + 1e-12)).all()

@@ -29,14 +29,14 @@ def test_what_lies_around_shares_is_the_same_for_all() -> None:
         known: dict[object, OutsideCost] = {}
         for frame in (frame for family in search.space.families for frame in family):
             assert frame.shares
-            found = around._found(search, frame)
+            found = around._found(search.costs, frame)
             before = known.setdefault((frame.cut, frame.shares.axis), found)
             assert found.busy.keys() == before.busy.keys()
             for name in ("entries", "ramps", "energy", "room", "counted"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(before, name))
             for resource, time in found.busy.items():
                 np.testing.assert_array_equal(time, before.busy[resource])
-            np.testing.assert_array_equal(found.entries, around.rounds(search, frame))
+            np.testing.assert_array_equal(found.entries, around.rounds(search.costs, frame))
             seen += before is not found
     assert seen > 10
 

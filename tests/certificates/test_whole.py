@@ -59,7 +59,7 @@ def some_frames(search: GroupSearch, draw: random.Random) -> list[Frame]:
 
 def row(search: GroupSearch, frame: Frame, tiles: Mapping[str, int]) -> int:
     """The combination of the shared sizes."""
-    sizes = around._shared_sizes(search, frame)
+    sizes = around._shared_sizes(search.costs, frame)
     here = np.full(search.costs.combinations(frame), True)
     for slot in frame.shared:
         here &= np.asarray(sizes[slot.name] == tiles[slot.name])
@@ -84,13 +84,17 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     if frame.shares is None:
         bounds, reached = costs.bounds(frame, index, skeleton)[at], [getattr(found, name) for name in search.objectives]
     else:
-        bounds = shares._alone(search, frame, index, skeleton)[at]
+        bounds = shares._alone(search.group, frame, index, skeleton)[at]
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common_resources(search, frame))]
+        reached = [
+            found.time,
+            energy,
+            *(found.busy.get(resource, 0) for resource in shares.common_resources(search.group, frame)),
+        ]
     assert (bounds <= np.array(reached, dtype=np.float64) * SLACK).all(), name
-    if not frame.cut and not around.holds_fit(search, frame)[at]:
+    if not frame.cut and not around.holds_fit(search.costs, frame)[at]:
         used = costs.estimate(frame, index, skeleton, tiles).footprint
-        assert any(amount > search.chip.memory(memory).capacity for memory, amount in used.items()), name
+        assert any(amount > search.costs.chip.memory(memory).capacity for memory, amount in used.items()), name
 
 
 def lean(search: GroupSearch, frame: Frame, skeleton: Skeleton, tiles: Mapping[str, int]) -> dict[str, int]:
@@ -138,4 +142,4 @@ def test_a_finer_cut_takes_no_less_room() -> None:
 
 
 def room_of(search: GroupSearch, frame: Frame) -> Values:
-    return around._room(search, frame, frame.tree(around._shared_sizes(search, frame), frame.users()))
+    return around._room(search.costs, frame, frame.tree(around._shared_sizes(search.costs, frame), frame.users()))

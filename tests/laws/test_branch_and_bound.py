@@ -51,9 +51,9 @@ class Problem:
             yield Choices(self.bound(values), values)
 
     def branch_batch(self, batch: Batch) -> Iterator[Batch]:
-        nodes = [
-            Choices(bound, tuple(value for value in row if value >= 0)) for (bound,), row in zip(*map(np.ndarray.tolist, batch))
-        ]
+        bounds, rows = batch
+        pairs = zip(bounds.ravel().tolist(), rows.tolist(), strict=True)
+        nodes = [Choices(bound, tuple(value for value in row if value >= 0)) for bound, row in pairs]
         parts = [part for node in nodes for part in self.branch(node)]
         made = [part.values + (-1,) * (len(self.alone) - len(part.values)) for part in parts]
         yield np.reshape([part.bound for part in parts], (-1, 1)), np.reshape(made, (-1, len(self.alone)))

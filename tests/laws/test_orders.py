@@ -73,7 +73,9 @@ def compared(kind: str, parameters: dict[str, Any], chip: str, objective: str, m
                     sizes = costs.fixed_sizes(shape.slots)
                     for dim, tree in trees.items():
                         sizes |= tree.sizes(int(picked[dim][at]))
-                    found = evaluate(search.workload, machine, search.around(GroupMapping(frame, (shape,), sizes).tree()))
+                    found = evaluate(
+                        search.costs.workload, machine, search.costs.around(GroupMapping(frame, (shape,), sizes).tree())
+                    )
                     assert least[at] <= getattr(found, objective) * (1 + ROUNDING), (frame.name, shape.name, sizes)
                     count += 1
     return count

@@ -11,10 +11,12 @@ from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds.compulsory import CompulsoryBounds
-from halley.mapping.bounds.incumbents import Values, minimal
+from halley.mapping.bounds.costing import Costing
+from halley.mapping.bounds.incumbents import Frontier, Values, minimal
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem
+from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.space_size import count_mappings
 from halley.mapping.solve.ties import fastest
@@ -107,9 +109,8 @@ class FusedGroups:
 
         space = self._frames(workload, ops)
         floors = CompulsoryBounds(workload, self.problem.chip, self.machine, ops, kept)
-        search = GroupSearch(
-            workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
-        )
+        costs = Costing(workload, self.problem.chip, space.ops, around, self.objectives, self.trees, self.tally)
+        search = GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
         least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
         size = count_mappings(space, self.trees)

@@ -15,12 +15,12 @@ from halley.cost.program import Indices
 from halley.errors import Fault, InternalError
 from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTH, DIVE_SHAPES, opened, split_in, starts
 from halley.mapping.bounds.incumbents import Flags, Values
-from halley.mapping.solve.stage_fronts import Fronts, Pick, dominated, undominated
+from halley.mapping.solve.stage_fronts import Fronts, Pick, Vector, dominated, undominated
 from halley.mapping.space.stages import BUFFERS
 from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
 if TYPE_CHECKING:
-    from halley.mapping.solve.overlap import Rounds, Vector
+    from halley.mapping.solve.overlap import Rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FixedTileSearch:
         return self._join_up(fronts, order)
 
     def pruned(self, bounds: Values) -> Flags:
-        return self.rounds.search.found.pruned(bounds)
+        return self.rounds.group.found.pruned(bounds)
 
     def _join_up(self, fronts: Sequence[Fronts], order: Sequence[int]) -> set[Hashable]:
         """Add the plans that improve the frontier: combinations of one pick of each stage's front (``fronts``, in ``order``).
@@ -60,7 +60,7 @@ class FixedTileSearch:
         limits = set[Hashable]()
 
         def branch(batch: Batch) -> Iterator[Batch]:
-            self.rounds.search.tally.tick()
+            self.rounds.group.tally.tick()
             bounds, rows = batch
             sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
             single = sizes.max(axis=1, initial=1) == 1
@@ -79,7 +79,7 @@ class FixedTileSearch:
 
     def _of_picks(self, fronts: Sequence[Fronts], rows: Indices) -> Values:
         """Lower bounds of plans, a node of each front per row."""
-        self.rounds.search.tally.bounds += len(rows)
+        self.rounds.group.tally.bounds += len(rows)
         states = [front.states[:, own] for front, own in zip(fronts, rows.T, strict=True)]
         return self.rounds.objectives(self.rounds.together(states), self.at)
 
@@ -164,7 +164,7 @@ class _StageSearch:
             floor = self._bounds(self._states(part, rows))
 
         def branch(batch: Batch) -> Iterator[Batch]:
-            rounds.search.tally.tick()
+            rounds.group.tally.tick()
             _, rows = batch
             sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
             single = sizes.max(axis=0, initial=1) == 1
@@ -184,12 +184,12 @@ class _StageSearch:
 
     def _states(self, part: Vector, rows: Indices) -> Values:
         """States of a shape's sets."""
-        self.fixed.rounds.search.tally.bounds += len(rows)
+        self.fixed.rounds.group.tally.bounds += len(rows)
         return self.fixed.states(self.stage, part, rows)
 
     def _keep(self, part: Vector, rows: Indices) -> None:
         """Add single mappings to the Pareto set."""
-        self.fixed.rounds.search.tally.costed += len(rows)
+        self.fixed.rounds.group.tally.costed += len(rows)
         states = np.hstack([self.front, self.fixed.by_dominance_resources(self._states(part, rows))])
         made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)
