@@ -112,11 +112,13 @@ def constrained_minimum(
     describe: Describe = _plain,
     seconds: float = math.inf,
     effort: float = EFFORT_LIMIT_ENTRIES,
+    tick: Callable[[], None] = lambda: None,
 ) -> ConstrainedMinimum:
     """The choice of least cost among those whose use is at most ``capacity``.
 
     ``where`` and ``describe`` word the error. ``effort`` [entries of tables]: when it is spent, the incumbent is returned with
-    its bound; equal tables give equal answers. ``seconds`` [s]: a time limit as well, for interactive use.
+    its bound; equal tables give equal answers. ``seconds`` [s]: a time limit as well, for interactive use. ``tick`` is called
+    often, and may raise to stop the search without an answer.
 
     >>> costs = [CostTable(("x",), np.array([1.0, 4.0])), CostTable(("y",), np.array([2.0, 3.0]))]
     >>> uses = [CostTable(("x",), np.array([8.0, 1.0])), CostTable(("y",), np.array([4.0, 2.0]))]
@@ -128,7 +130,7 @@ def constrained_minimum(
     """
     end = time.monotonic() + seconds
     reduced = _pre_eliminated(costs, uses)
-    search = _Search(reduced.tables, uses, capacity, tie_break_multiplier(costs, uses), reduced.entries)
+    search = _Search(reduced.tables, uses, capacity, tie_break_multiplier(costs, uses), tick, reduced.entries)
     # feasibility takes less time to decide than the least cost
     least_use_point = search.least_use_point({}) if capacity < math.inf else None
     root = search.relaxed({}, search.tie_break, math.inf) if least_use_point is None or least_use_point.use <= capacity else None
@@ -194,19 +196,20 @@ def least_use(costs: Sequence[CostTable], uses: Sequence[CostTable]) -> float:
     >>> least_use(costs, [CostTable(("x",), np.array([8.0, 2.0, 1.0]))])
     2.0
     """
-    found = _Search(costs, uses, math.inf, 0.0).least_use_point({})
+    found = _Search(costs, uses, math.inf, 0.0, lambda: None).least_use_point({})
     return math.inf if found is None else found.use
 
 
 @dataclass(slots=True)
 class _Search:
-    """Tables of costs and uses, the multiplier that breaks ties, entries joined so far, and the choice of least use at the root
-    once it is known."""
+    """Tables of costs and uses, the multiplier that breaks ties, what is called before each minimum, entries joined so far, and
+    the choice of least use at the root once it is known."""
 
     costs: Sequence[CostTable]
     uses: Sequence[CostTable]
     capacity: float
     tie_break: float
+    tick: Callable[[], None]
     entries: int = 0
     root_least_use: _Point | None = None
 
@@ -300,6 +303,7 @@ class _Search:
     def _solve(
         self, tables: Iterable[CostTable], allowed: _Allowed, any_of_equals: bool = False, limit: float = math.inf
     ) -> _Point | None:
+        self.tick()
         found, entries = least_below((_restricted(item, allowed) for item in tables), limit, any_of_equals)
         self.entries += entries
         if found is None:

@@ -58,11 +58,11 @@ def verify(subject: Subject, limit: float = 60.0, search: bool = True, progress:
         case OwnMapping(workload=workload, chip=chip, plan=plan):
             yield from mapping_findings(MappingClaim("mapping", workload, chip, to_text(plan)))
         case GraphPlan():
-            yield from graph_plan_findings(subject, search)
+            yield from graph_plan_findings(subject, limit, search, progress)
         case TrainingResult():
             yield from training_findings(subject, limit, search, progress)
         case DFModelResult():
-            yield from dfmodel_findings(subject, search)
+            yield from dfmodel_findings(subject, limit, search, progress)
         case Verifiable():
             yield from subject.findings(limit, search, progress)
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,29 @@ class Finding:
     what: str
     passed: bool | None
     detail: str
+
+
+class OutOfTime(Exception):
+    """A search of a verification has used its time."""
+
+
+def stop_after(limit: float, progress: Progress | None = None, what: str = "searches again") -> Callable[[], None]:
+    """What a search calls between its steps: it raises `OutOfTime` once ``limit`` [s] has passed since now."""
+    began = time.monotonic()
+
+    def tick() -> None:
+        passed = time.monotonic() - began
+        if passed > limit:
+            raise OutOfTime
+        if progress is not None:
+            progress(what, passed / limit)
+
+    return tick
+
+
+def out_of_time(part: str, what: str, limit: float) -> Finding:
+    """A check that was not decided within ``limit`` [s]."""
+    return Finding(part, what, None, f"not decided within {limit:g} s; raise --time-limit")
 
 
 def close(a: float, b: float, tolerance: float = TOLERANCE) -> bool:

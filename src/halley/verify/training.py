@@ -13,7 +13,7 @@ from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
-from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding
+from halley.verify.findings import TOLERANCE, Finding, OutOfTime, Progress, certificate_finding, out_of_time, stop_after
 from halley.verify.sharding import sharding_finding
 
 BEST = "best"
@@ -65,8 +65,11 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
     return Finding(BEST, what, None, f"{found}, not proven within {limit:g} s; raise --time-limit")
 
 
-def dfmodel_findings(result: DFModelResult, search: bool = True) -> Iterator[Finding]:
-    """A plan in the view of DFModel: memory, the parts of its time, no candidate faster, and a search finds nothing better."""
+def dfmodel_findings(
+    result: DFModelResult, limit: float = 60.0, search: bool = True, progress: Progress | None = None
+) -> Iterator[Finding]:
+    """A plan in the view of DFModel: memory, the parts of its time, no candidate faster, and a search of at most ``limit`` [s]
+    finds nothing better."""
     problem = result.problem
     fits = result.memory <= problem.chip.dram
     yield Finding(BEST, "memory", fits, f"{format_bytes(result.memory)} of {format_bytes(problem.chip.dram)} on a chip")
@@ -77,6 +80,10 @@ def dfmodel_findings(result: DFModelResult, search: bool = True) -> Iterator[Fin
     right = first is not None and first.time >= result.time * (1 - TOLERANCE) and bool(own)
     yield Finding("candidates", "times", right, f"none of {len(result.candidates)} is faster" if right else "one is faster")
     if search:
-        again = best_training(problem)
+        try:
+            again = best_training(problem, stop_after(limit, progress))
+        except OutOfTime:
+            yield out_of_time(BEST, "search again", limit)
+            return
         same = abs(again.time - result.time) <= OPTIMAL_GAP * result.time and again.choices == result.choices
         yield Finding(BEST, "search again", same, f"{format_time(again.time)} is the optimum of {again.choices:,} choices")
