@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import fields
 from typing import Any, cast
 
 import pytest
 
-from halley import BadInput, Objective, Problem, build, load_chip
+from halley import BadInput, Objective, Problem, build, load_chip, optimise
+from halley.answer import Certificate, Status
 
 GEMM = {"m": 8, "n": 8, "k": 8}
 
@@ -23,3 +26,18 @@ def test_all_faults_are_told() -> None:
         f"problem, {field}" for field in ("workload", "chip", "objective", "gap", "time_limit")
     ]
     assert "did you mean 'time'?" in str(caught.value)
+
+
+def test_the_certificate_of_a_mapping_is_one_of_all_answers() -> None:
+    """It has the fields of every certificate once, and only what is particular to mappings beside them."""
+    result = optimise(Problem(build("gemm", GEMM), load_chip("edge"), Objective.EDP, baselines=False))
+    proof = result.best.certificate
+    assert isinstance(proof, Certificate)
+    assert (proof.unit, proof.status, result.best.status) == ("J s", Status.OPTIMAL, Status.OPTIMAL)
+    assert dict(proof.effort) == {"costed": proof.costed, "bounded": proof.bounds}
+    own = {field.name for field in fields(proof)} - {field.name for field in fields(Certificate)}
+    assert own == {"declaration", "objective", "method"}
+    assert list(proof.left_out) == [f"{clause.what}: {clause.how}" for clause in proof.left_out]
+    again = copy.deepcopy(proof)
+    assert again == proof
+    assert [clause.how for clause in again.left_out] == [clause.how for clause in proof.left_out]

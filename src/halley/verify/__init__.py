@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-from halley.cost.figures import UNITS
 from halley.cost.own import OwnMapping
 from halley.dfmodel.plan import DFModelResult
 from halley.errors import BadInput, Fault
@@ -88,5 +87,5 @@ def _claim(result: Result, solution: Solution) -> MappingClaim:
     parameters = dict(workload.parameters)
     if "variant" in parameters:
         workload = build(workload.name, {**parameters, "variant": solution.variant})
-    proof = CertificateClaim(own.objective, UNITS[own.objective], own.value, own.bound, solution.status.name == "OPTIMAL")
+    proof = CertificateClaim(own.objective, own.unit, own.value, own.bound, solution.status.name == "OPTIMAL")
     return MappingClaim(solution.name, workload, result.problem.chip, to_text(solution.plan), None, proof)
