@@ -1,4 +1,4 @@
-"""Stages on whole tiles bound what they cost on any; the coarsest cuts bound the room of all."""
+"""The untiled relaxation of a stage bounds its cost for all tile sizes; the coarsest cuts bound the footprint of all cuts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 from tests.certificates.exhaustive import draw_batched, draw_chip, draw_divisible, draw_graph, draw_workload
-from tests.certificates.test_families import shared_out, whole_group
-from tests.certificates.test_floors import attentions, drawn, sequences, sums
+from tests.certificates.test_compulsory_bounds import attentions, drawn, sequences, sums
+from tests.certificates.test_implicit_frames import shared_out, whole_group
 
 from halley import load_chip
 from halley.formulas.timing import total
@@ -112,7 +112,7 @@ CHIPS: list[Callable[[random.Random], Chip]] = [draw_chip, lambda draw: load_chi
     # the last has Holds that always have one buffer, around others that have two
     [*itertools.product(DRAWN, range(4)), (sequences, 396)],
 )
-def test_no_tiles_of_a_stage_cost_less_than_whole_ones(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
+def test_no_tile_sizes_cost_less_than_the_untiled_stage(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
     draw = random.Random(seed)
     workload, chip = drawn_from(draw), CHIPS[seed % 3](draw)
     search = some_group(workload, chip, OBJECTIVES[seed % 2], draw)
@@ -124,7 +124,7 @@ def test_no_tiles_of_a_stage_cost_less_than_whole_ones(drawn_from: Callable[[ran
             compare(search, frame, index, skeleton, lean(search, frame, skeleton, drawn(frame, (skeleton,), draw)))
 
 
-def test_a_finer_cut_takes_no_less_room() -> None:
+def test_a_finer_cut_has_no_smaller_footprint() -> None:
     """So that what has no room in any of the coarsest cuts of a family has none in others."""
     less = 0
     for workload, chip, _ in shared_out(10):

@@ -1,4 +1,4 @@
-"""One bound for shapes that differ in the order of their loops: below what each of them costs, and it changes no answer."""
+"""The joint bound of shapes that differ in the order of their loops: below the cost of each, and it changes no answer."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def compared(kind: str, parameters: dict[str, Any], chip: str, objective: str, m
         pytest.param(64, 8, 40, "cloud", marks=pytest.mark.slow),
     ],
 )
-def test_the_bound_changes_no_answer(monkeypatch: pytest.MonkeyPatch, m: int, n: int, k: int, chip: str) -> None:
+def test_joint_bounds_change_no_answer(monkeypatch: pytest.MonkeyPatch, m: int, n: int, k: int, chip: str) -> None:
     """Plan, cost and proof are those of a search that looks at every shape by itself; the work is less."""
     problem = Problem(build("gemm", {"m": m, "n": n, "k": k}), load_chip(chip))
     quick = optimise(problem)
