@@ -67,7 +67,7 @@ def test_least_times_are_those_of_all_mappings_that_fit(limit: int, monkeypatch:
                 room = np.maximum(values[2 + len(part.resources) :] - rounds.around.counted[:, combination], 0.0)
                 times = values[0, (room <= rounds.capacities[:, None]).all(axis=0)]
                 expected = times.min(initial=np.inf)
-                assert found == expected if patience else found <= expected
+                assert found == expected if limit else found <= expected
                 seen += 1
     assert seen > 10
 

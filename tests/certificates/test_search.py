@@ -88,7 +88,7 @@ DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible)
         for block in range(8)
     ],
 )
-def test_search_equals_exhaustive_walk(drawn: Callable[[random.Random], Workload], block: int) -> None:
+def test_search_equals_exhaustive_enumeration(drawn: Callable[[random.Random], Workload], block: int) -> None:
     """Each block draws problems until two small ones were compared; limits are numbers of walks, each over all combinations of
     one buffer or two."""
     outcomes: list[str] = []
@@ -109,7 +109,7 @@ def many_buffered(draw: random.Random) -> Chip:
 
 
 @pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 20))])
-def test_search_equals_exhaustive_walk_with_many_buffers(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_with_many_buffers(block: int) -> None:
     outcomes: list[str] = []
     seed = 50_000 + 1000 * block
     while sum(outcome == "equal" for outcome in outcomes) < 2:
@@ -120,12 +120,12 @@ def test_search_equals_exhaustive_walk_with_many_buffers(block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("drawn", DRAWS)
 @pytest.mark.parametrize("block", range(40))
-def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
+def test_search_equals_exhaustive_enumeration_on_many(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 20):
         compare(seed, 3000, drawn)
 
 
-def test_a_stage_leaves_room_for_what_the_others_hold() -> None:
+def test_a_stage_leaves_capacity_to_other_stages() -> None:
     """A buffer that holds tensors of several stages is full for the stage that touches few of them, too: the search stops with an
     error where stages that fit one by one do not fit together."""
     draw = random.Random(100_047)

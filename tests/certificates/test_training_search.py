@@ -346,7 +346,7 @@ def test_an_interrupt_and_a_limit_give_the_best_so_far() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 3, 7])
-def test_a_first_plan_out_of_turn_leaves_the_optimum_as_it_is(seed: int) -> None:
+def test_a_first_plan_out_of_order_leaves_the_optimum_as_it_is(seed: int) -> None:
     problem, model = drawn(seed, 1)
     best, _ = oracle.least(oracle.enumerate_plans(problem, model), problem.capacity)
     search = bounded_search(problem, model)
@@ -360,7 +360,7 @@ def test_a_first_plan_out_of_turn_leaves_the_optimum_as_it_is(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_better_plans_out_of_turn_leave_the_optimum_as_it_is(seed: int) -> None:
+def test_better_plans_out_of_order_leave_the_optimum_as_it_is(seed: int) -> None:
     problem, model = drawn(seed, 1)
     best, _ = oracle.least(oracle.enumerate_plans(problem, model), problem.capacity)
     search = bounded_search(problem, model)

@@ -122,7 +122,7 @@ def test_sharding_costs_what_its_collectives_cost() -> None:
         )
 
 
-def test_bubble_and_transfers_are_told_apart() -> None:
+def test_bubble_and_transfers_are_distinguished() -> None:
     """Two stages, 4 microbatches, 3 s a pass and way: 3 s bubble; see `even_transfer_time` for the rest."""
     chunk = [LayerBlock(1.0, 2.0)]
     for holding, added in ((False, 4.0), (True, 5.0)):

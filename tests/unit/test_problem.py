@@ -19,7 +19,7 @@ def test_the_word_of_an_objective_is_enough() -> None:
     assert problem.objective is Objective.EDP
 
 
-def test_all_faults_are_told() -> None:
+def test_all_faults_are_reported() -> None:
     with pytest.raises(BadInput) as caught:
         Problem(cast(Any, "gemm"), cast(Any, "edge"), cast(Any, "tme"), gap=-1, time_limit=float("nan"))
     assert [fault.where for fault in caught.value.faults] == [
