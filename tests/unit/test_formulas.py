@@ -198,9 +198,6 @@ CASES: dict[Formula, Case] = {
     textbook.even_transfer_time: Case((ONE, ONE, SECOND), SECOND),
     pipeline.flow_shop_time: Case((SECOND, SECOND, ONE), SECOND),
     textbook.gpipe_time: Case(UNEVEN, SECOND, lambda f, g, b, p, q, m: textbook.gpipe_time([f, g], [b, f], [p], [q], m)),
-    pipeline.pipeline_bound: Case(
-        UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.pipeline_bound([f, g], [b, f], [p], [q], 2, m)
-    ),
     pipeline.round_trip_bound: Case(
         UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.round_trip_bound([f, g], [b, f], [p], [q], m)
     ),
