@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from halley import BadInput, Objective, Problem, build, load_chip, optimise
 from halley.answer import Certificate, Status
+from halley.answers.load import as_answer
+from halley.io.results.result import load_result, save_result
+from halley.report.mapping.facts import verdict
 
 GEMM = {"m": 8, "n": 8, "k": 8}
 
@@ -41,3 +45,13 @@ def test_the_certificate_of_a_mapping_is_one_of_all_answers() -> None:
     again = copy.deepcopy(proof)
     assert again == proof
     assert [clause.how for clause in again.left_out] == [clause.how for clause in proof.left_out]
+
+
+def test_a_space_that_was_not_counted_is_saved_as_such(tmp_path: Path) -> None:
+    result = optimise(Problem(build("gemm", GEMM), load_chip("edge"), baselines=False))
+    best = replace(result.best, certificate=replace(result.best.certificate, size=None))
+    save_result(replace(result, best=best), tmp_path / "result.json")
+    found = load_result(tmp_path / "result.json")
+    assert found.best.certificate.size is None
+    assert as_answer(found).certificate.size is None
+    assert "not counted" in verdict(found.best.certificate)

@@ -8,11 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from halley.dfmodel.plan import DFModelProblem, best_training
+from halley.errors import SearchStopped
 from halley.graphs.plan import GraphProblem, plan_graph
+from halley.io.chips.load import load_chip
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
+from halley.kernels.machine import PEAK
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.pipeline.data_parallel import Sharded
+from halley.training.plan import Fixed, TrainingProblem
+from halley.training.search.search import best_training_plan
 from halley.verify import verify
-from halley.verify.findings import Finding, OutOfTime, stop_after
+from halley.verify.findings import Finding, stop_after
 from halley.workloads import build
 
 RING = "8 x sn10, pcie torus 4x2"
@@ -48,6 +56,20 @@ def test_a_check_of_a_dfmodel_plan_stops_at_its_time(fused: bool) -> None:
     found = search_again(verify(result, limit=0.0))
     assert found.passed is None
     assert "not decided within 0 s; raise --time-limit" in found.detail
+
+
+def test_a_check_of_a_training_plan_stops_at_its_time() -> None:
+    shape, system = load_model("gpt2-xl"), load_system("8 x h100, nvlink 8")
+    fixed = Fixed(stages=1, microbatch=1, sharded=Sharded.PARAMETERS)
+    result = best_training_plan(TrainingProblem(shape, system, 64, 1024, PEAK, fixed=fixed), others=0)
+    assert search_again(verify(result, limit=0.0)).passed is None
+
+
+def test_a_check_of_a_mapping_stops_at_its_time() -> None:
+    work = build("gemm-softmax", {"m": 16, "n": 64, "k": 16})
+    result = optimise(Problem(work, load_chip("edge"), baselines=False))
+    assert search_again(verify(result, limit=60.0)).passed is True
+    assert search_again(verify(result, limit=1e-9)).passed is None
 
 
 class Stopped(Exception):
@@ -88,7 +110,7 @@ def test_time_is_counted_from_the_start_of_the_search() -> None:
     tick = stop_after(0.05, lambda what, share: shares.append(share))
     tick()
     time.sleep(0.06)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(SearchStopped):
         tick()
     assert len(shares) == 1
     assert 0 <= shares[0] <= 1

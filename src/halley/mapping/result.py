@@ -38,8 +38,8 @@ class Clause(str):
 
 @dataclass(frozen=True, slots=True)
 class MappingCertificate(Certificate):
-    """Certificate of a mapping: value and bound are those of the ``objective``, size counts mappings, and the effort is mappings
-    ``costed`` and lower bounds computed (``bounds``). ``declaration``: what was searched; ``method``: how."""
+    """Certificate of a mapping: value and bound are those of the ``objective``, size counts mappings (None: not counted), and the
+    effort is mappings ``costed`` and lower bounds computed (``bounds``). ``declaration``: what was searched; ``method``: how."""
 
     left_out: tuple[Clause, ...] = ()
     declaration: tuple[Clause, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from halley.answer import Certificate, Status
+from halley.errors import Fault, SearchStopped
 
 TOLERANCE = 1e-9
 """Largest relative difference between two ways to the same number."""
@@ -26,18 +27,14 @@ class Finding:
     detail: str
 
 
-class OutOfTime(Exception):
-    """A search of a verification has used its time."""
-
-
 def stop_after(limit: float, progress: Progress | None = None, what: str = "searches again") -> Callable[[], None]:
-    """What a search calls between its steps: it raises `OutOfTime` once ``limit`` [s] has passed since now."""
+    """What a search calls between its steps: it raises `SearchStopped` once ``limit`` [s] has passed since now."""
     began = time.monotonic()
 
     def tick() -> None:
         passed = time.monotonic() - began
         if passed > limit:
-            raise OutOfTime
+            raise SearchStopped(Fault(what, "an end", f"none after {limit:g} s", "raise the time limit"))
         if progress is not None:
             progress(what, passed / limit)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from halley.errors import HalleyError
+from halley.errors import HalleyError, SearchStopped
 from halley.execute.interpreter import random_inputs
 from halley.graphs.plan import GraphPlan, plan_graph
 from halley.ir.masks import with_extents
@@ -17,7 +17,7 @@ from halley.ir.workload import Workload
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding
 from halley.units import format_bytes, format_time
-from halley.verify.findings import TOLERANCE, Finding, OutOfTime, Progress, certificate_finding, out_of_time, stop_after
+from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
 from halley.verify.meshes import MeshRun, WrongShare, whole_graph
 
 EXTENT = 4
@@ -84,7 +84,7 @@ def graph_plan_findings(
     if search:
         try:
             again = plan_graph(plan.problem, stop_after(limit, progress))
-        except OutOfTime:
+        except SearchStopped:
             yield out_of_time(name, "search again", limit)
             return
         worse = plan.certificate.bound > again.time * (1 + CLOSED) or again.certificate.bound > plan.time * (1 + CLOSED)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from halley.answer import Status
 from halley.dfmodel.plan import DFModelResult, best_training
-from halley.errors import Infeasible
+from halley.errors import Infeasible, SearchStopped
 from halley.sharding.axes import assignment_text
 from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
-from halley.verify.findings import TOLERANCE, Finding, OutOfTime, Progress, certificate_finding, out_of_time, stop_after
+from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
 from halley.verify.iteration import iteration_finding
 from halley.verify.sharding import sharding_finding
 
@@ -53,8 +53,10 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
     what, time, bound = "search again", result.cost.time, result.certificate.bound
     try:
         again = best_training_plan(result.problem, progress, limit, others=0)
-    except Infeasible:
-        return Finding(BEST, what, None, f"no plan found within {limit:g} s; raise --time-limit")
+    except SearchStopped:
+        return out_of_time(BEST, what, limit)
+    except Infeasible as error:
+        return Finding(BEST, what, False, f"no plan fits, yet the file has one: {error.faults[0]}")
     found = f"{format_time(again.cost.time)} found anew, bound {format_time(again.certificate.bound)}"
     if again.certificate.bound > time * (1 + OPTIMAL_GAP):
         return Finding(BEST, what, False, f"{found}; yet the file has {format_time(time)}")
@@ -84,7 +86,7 @@ def dfmodel_findings(
     if search:
         try:
             again = best_training(problem, stop_after(limit, progress))
-        except OutOfTime:
+        except SearchStopped:
             yield out_of_time(BEST, "search again", limit)
             return
         same = abs(again.time - result.time) <= OPTIMAL_GAP * result.time and again.choices == result.choices
