@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,13 @@ from halley.ir.hardware import (
 )
 from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
+from halley.mapping.bounds.costing import Costing
+from halley.mapping.bounds.incumbents import Frontier
+from halley.mapping.bounds.progress import SearchCounter
+from halley.mapping.bounds.shapes import Trees
+from halley.mapping.solve.group import GroupState
+from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.canonical import canonical
 from halley.workloads import attention, conv_chain, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, graph
@@ -35,6 +43,14 @@ Front = list[tuple[float, float]]
 Part = tuple[tuple[str, ...], ...]
 Cut = list[list[tuple[str, ...]]]
 FUNCTIONS = ("add", "mul", "max", "exp", "div", "rsqrt")
+
+
+def group_search(
+    workload: Workload, chip: Chip, space: GroupSpace, around: Callable[[Node], Node], objectives: tuple[str, ...]
+) -> GroupSearch:
+    """The search of some frames, without compulsory bounds."""
+    costs = Costing(workload, chip, space.ops, around, objectives, Trees(), SearchCounter())
+    return GroupSearch(GroupState(costs, lambda frame, laid: {"time": 0.0, "energy": 0.0}, Frontier(len(objectives))), space)
 
 
 class TooLarge(Exception):

@@ -28,6 +28,7 @@ CASES: dict[str, Workload] = {
     "masked": attention(1, 1, 1, 72, 72, 40, causal=True, variant="online"),
 }
 
+
 @cache
 def searched(name: str) -> tuple[GroupSearch, GroupMapping]:
     """A fast mapping of all kernels as one group."""
@@ -46,19 +47,21 @@ def open_sizes(choice: GroupMapping) -> list[Slot]:
 @pytest.mark.parametrize("name", CASES)
 def test_aligned_sizes_cost_the_same_and_are_declared(name: str) -> None:
     search, before = searched(name)
-    after = with_aligned_tiles(search.workload, search.chip, search.around, before)
+    after = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, before)
     assert cost(search, after) == pytest.approx(cost(search, before), rel=1e-12)
     for slot in open_sizes(after):
         size, extent = int(after.tiles[slot.name]), int(slot.limit(after.tiles))
         assert size in slot.sizes(extent)
         assert size == before.tiles[slot.name] or is_aligned(size, extent)
-    assert with_aligned_tiles(search.workload, search.chip, search.around, after) == after
+    assert with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, after) == after
 
 
 def test_some_mappings_have_a_size_that_an_aligned_one_can_replace() -> None:
     """Which ones depends on the order of the search: it keeps the first of equal mappings."""
     found = map(searched, CASES)
-    assert any(with_aligned_tiles(search.workload, search.chip, search.around, own) != own for search, own in found)
+    assert any(
+        with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, own) != own for search, own in found
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -66,7 +69,7 @@ def test_no_single_size_that_is_not_aligned_could_be(name: str) -> None:
     """One by one on plain numbers: every aligned size in place of one that is not costs more, does not fit, or leaves another
     size outside the declared ones."""
     search, before = searched(name)
-    after = with_aligned_tiles(search.workload, search.chip, search.around, before)
+    after = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, before)
     *_, last = open_sizes(after)
     extent = int(last.limit(after.tiles))
     if is_aligned(int(after.tiles[last.name]), extent):

@@ -182,7 +182,7 @@ def one_point(draw: random.Random) -> Workload:
         (7, 4000, draw_workload, {"unfused", "fused-local"}),
     ],
 )
-def test_each_baseline_equals_the_walk_of_its_space(
+def test_each_baseline_equals_exhaustive_enumeration_of_its_space(
     seed: int, limit: int, drawn: Callable[[random.Random], Workload], expected: set[str]
 ) -> None:
     assert compare(seed, limit, drawn) == expected
@@ -190,7 +190,7 @@ def test_each_baseline_equals_the_walk_of_its_space(
 
 @pytest.mark.parametrize("drawn", [draw_workload, draw_graph, draw_divisible])
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 6))])
-def test_baselines_equal_the_walk_of_their_spaces(block: int, drawn: Callable[[random.Random], Workload]) -> None:
+def test_baselines_equal_exhaustive_enumeration(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     """Each block draws problems until two were compared."""
     count, seed = 0, 1000 * (block + 1)
     while count < 2:
@@ -201,7 +201,7 @@ def test_baselines_equal_the_walk_of_their_spaces(block: int, drawn: Callable[[r
 @pytest.mark.slow
 @pytest.mark.parametrize("drawn", [draw_workload, draw_graph, draw_divisible])
 @pytest.mark.parametrize("block", range(20))
-def test_baselines_equal_the_walk_of_their_spaces_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
+def test_baselines_equal_exhaustive_enumeration_on_many(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(200_000 + 20 * block, 200_000 + 20 * block + 20):
         compare(seed, 3000, drawn)
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.certificates.exhaustive import draw_chip, draw_workload
+from tests.certificates.exhaustive import draw_chip, draw_workload, group_search
 
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, walk
 from halley.ir.workload import Workload
-from halley.mapping.bounds.progress import SearchCounter
-from halley.mapping.solve.group_search import GroupSearch, fits
+from halley.mapping.solve.group import fits
 from halley.mapping.solve.more_buffers import add_buffers
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import Frame, GroupSpace
@@ -75,8 +74,8 @@ def test_second_buffers_make_a_plan_no_slower_and_change_no_energy(seed: int) ->
     chip = replace(chip, static_power=0.0)
     before = evaluate(workload, chip, put(workload, single.tree()))
     if fits(chip, before):
-        search = GroupSearch(workload, chip, GroupSpace((frame,)), lambda node: put(workload, node), ("energy",), SearchCounter())
-        after = evaluate(workload, chip, put(workload, add_buffers(search, single).tree()))
+        search = group_search(workload, chip, GroupSpace((frame,)), lambda node: put(workload, node), ("energy",))
+        after = evaluate(workload, chip, put(workload, add_buffers(search.costs, single).tree()))
         assert fits(chip, after)
         assert after.energy == pytest.approx(before.energy, rel=1e-12)
         assert after.time <= before.time * (1 + 1e-12)

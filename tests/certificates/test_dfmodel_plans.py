@@ -200,7 +200,7 @@ def test_a_thousand_chips() -> None:
     assert fixed.time == found.time
 
 
-def test_what_does_not_work_is_told() -> None:
+def test_what_does_not_work_is_reported() -> None:
     shape = load_model("gpt3-1t")
     with pytest.raises(BadInput, match=r"model llama3-8b, gated: expected a plain feed-forward block; got True"):
         DFModelProblem(load_model("llama3-8b"), load_system("8 x h100, nvlink"), 8, 2048, fused=False)

@@ -25,7 +25,7 @@ DRAWS = (draw_workload, draw_batched, draw_graph)
 
 
 @pytest.mark.parametrize("block", [*range(12), *(pytest.param(block, marks=pytest.mark.slow) for block in range(12, 120))])
-def test_search_equals_exhaustive_walk_on_any_hierarchy(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_on_any_hierarchy(block: int) -> None:
     """Each block draws problems until three small ones were compared; at most so many walks, each over all numbers of buffers."""
     outcomes: list[str] = []
     seed = 700_000 + 1000 * block

@@ -80,6 +80,6 @@ def test_blocks_of_published_sizes_fit_an_edge_chip(kind: str, sizes: dict[str, 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("chip", ["edge", "cloud"])
-def test_the_best_is_no_worse_than_op_by_op_at_length(kind: str, chip: str) -> None:
+def test_the_best_is_no_worse_than_op_by_op_on_many(kind: str, chip: str) -> None:
     for seed in range(1, 4):
         compare(kind, seed, chip)

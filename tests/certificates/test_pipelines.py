@@ -20,7 +20,7 @@ from halley.mapping.bounds.incumbents import Values
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve import axis_partitions as shares
-from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.group import GroupState
 from halley.mapping.space.compose import compositions
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
@@ -50,7 +50,7 @@ def test_compositions_are_all_rows_of_positive_numbers_with_that_sum(members: in
 
 
 @pytest.mark.parametrize("seed", SEEDS[1:])
-def test_search_equals_the_walk_where_pipelines_win(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_equals_exhaustive_enumeration_where_pipelines_win(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With stages looked at on all of their shares at once, as on chips of many clusters."""
     monkeypatch.setattr(shares, "MEMBER_COUNTS_FOR_JOINT_BOUND", 1)
     assert compare(seed, 3000) == "equal"
@@ -66,7 +66,7 @@ def test_winning_pipelines_run_and_count_and_the_queues_agree(seed: int) -> None
     assert -0.5 <= deviation <= 0.35  # as demanded of all plans (docs/simulation.md)
 
 
-def test_every_share_and_every_cut_is_in_the_space() -> None:
+def test_every_partition_and_every_cut_is_in_the_space() -> None:
     """On 4 x 4 alike: of four stages, each cut into runs, and each way to give all four columns to these."""
     work = attention(1, 1, 1, 4, 4, 4, variant="plain")
     found = [frame for frame in frames(work, hierarchy(load_chip("cloud")), work.ops) if frame.shares]
@@ -111,7 +111,7 @@ def test_bounds_of_all_numbers_of_members_hold_for_each(objective: Objective, mo
     class Enough(Exception):
         """No need to search on."""
 
-    def checked(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton) -> Values:
+    def checked(search: GroupState, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         nonlocal seen
         found = found_alone(search, frame, index, skeleton)
         if shares._open_members(search, frame, skeleton) is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.certificates.exhaustive import group_search
 
 from halley.cost.evaluate import evaluate
 from halley.cost.program import NormalForms, Program, tabulate
@@ -15,8 +15,6 @@ from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
-from halley.mapping.bounds.progress import SearchCounter
-from halley.mapping.bounds.shapes import Trees
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
@@ -44,7 +42,7 @@ def group(workload: Workload, chip_name: str, draw: random.Random) -> GroupSearc
     )
     space = GroupSpace(tuple(frames(workload, hierarchy(chip), ops)))  # those on shares at hand as well
     objectives = draw.choice([("time",), ("energy",), ("time", "energy")])
-    return GroupSearch(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives, SearchCounter())
+    return group_search(workload, chip, space, lambda node: Hold("dram", kept, node, 1), objectives)
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -78,9 +76,10 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
             path.append(nodes)
         sizes = {name: size for dim, tree in shape.trees.items() for name, size in tree.sizes(int(nodes[dim][0])).items()}
         sizes |= search.costs.fixed_sizes((*frame.shared, *skeleton.slots))
-        everything = replace(search, objectives=("time", "energy"), trees=Trees())
+        known = search.costs
+        everything = group_search(known.workload, known.chip, search.space, known.around, ("time", "energy"))
         estimate = everything.costs.estimate(frame, index, skeleton, sizes)
-        fits = all(used <= search.chip.memory(name).capacity for name, used in estimate.footprint.items())
+        fits = all(used <= search.costs.chip.memory(name).capacity for name, used in estimate.footprint.items())
         costs = np.array([getattr(estimate, name) for name in search.objectives])
         exact = costs if fits else np.full_like(costs, np.inf)
         for place, sets in enumerate(path):
@@ -160,11 +159,13 @@ def test_costs_of_terms_are_those_of_numbers() -> None:
     search = group(gemm(300, 96, 130), "edge", draw)
     for frame in search.frames[:3]:
         for skeleton in frame.stages[0].skeletons:
-            symbols = search.trees.symbols(skeleton.slots)
+            symbols = search.costs.trees.symbols(skeleton.slots)
             tiles: dict[str, int] = {}
             for slot in skeleton.slots:
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
-            plain = evaluate(search.workload, search.chip, search.around(GroupMapping(frame, (skeleton,), tiles).tree()))
+            plain = evaluate(
+                search.costs.workload, search.costs.chip, search.costs.around(GroupMapping(frame, (skeleton,), tiles).tree())
+            )
             columns = {name: np.array([float(size)]) for name, size in tiles.items()}
             given = {slot.name: tiles[slot.name] for slot in skeleton.slots if slot.dim == BUFFERS}
             for traced, tolerance in ((symbols | given, 0.0), (symbols, 1e-12)):

@@ -17,6 +17,7 @@ from tests.certificates.exhaustive import (
     draw_graph,
     draw_workload,
     exhaustive,
+    group_search,
     kernels,
     more_of_everything,
 )
@@ -28,11 +29,9 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
-from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
-from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.frames import frames
@@ -89,7 +88,7 @@ DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible)
         for block in range(8)
     ],
 )
-def test_search_equals_exhaustive_walk(drawn: Callable[[random.Random], Workload], block: int) -> None:
+def test_search_equals_exhaustive_enumeration(drawn: Callable[[random.Random], Workload], block: int) -> None:
     """Each block draws problems until two small ones were compared; limits are numbers of walks, each over all combinations of
     one buffer or two."""
     outcomes: list[str] = []
@@ -127,7 +126,7 @@ def many_buffered(draw: random.Random) -> Chip:
 
 
 @pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 20))])
-def test_search_equals_exhaustive_walk_with_many_buffers(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_with_many_buffers(block: int) -> None:
     outcomes: list[str] = []
     seed = 50_000 + 1000 * block
     while sum(outcome == "equal" for outcome in outcomes) < 2:
@@ -138,12 +137,12 @@ def test_search_equals_exhaustive_walk_with_many_buffers(block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("drawn", DRAWS)
 @pytest.mark.parametrize("block", range(40))
-def test_search_equals_exhaustive_walk_at_length(block: int, drawn: Callable[[random.Random], Workload]) -> None:
+def test_search_equals_exhaustive_enumeration_on_many(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 20):
         compare(seed, 3000, drawn)
 
 
-def test_a_stage_leaves_room_for_what_the_others_hold() -> None:
+def test_a_stage_leaves_capacity_to_other_stages() -> None:
     """A buffer that holds tensors of several stages is full for the stage that touches few of them, too: the search stops with an
     error where stages that fit one by one do not fit together."""
     draw = random.Random(100_047)
@@ -293,10 +292,9 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             if any(name in (*work.op(op).inputs, *work.op(op).outputs) for op in names if op in inside)
             and (name not in made or name in work.outputs or name in read_later)
         )
-        search = GroupSearch(
-            work, load_chip(chip), GroupSpace((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1),
-            ("time", "energy"), SearchCounter(),
-        )  # fmt: skip
+        search = group_search(
+            work, load_chip(chip), GroupSpace((frame,)), lambda node, kept=kept: Hold("dram", kept, node, 1), ("time", "energy")
+        )
         for _ in range(4):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             slots = (*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots))
@@ -306,15 +304,17 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             stages = [search.costs.estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
             parts = np.array([(stage.time, stage.energy) for stage in stages])
             compared += 1
-            estimate = evaluate(work, search.chip, search.around(GroupMapping(frame, skeletons, tiles).tree()))
+            estimate = evaluate(work, search.costs.chip, search.costs.around(GroupMapping(frame, skeletons, tiles).tree()))
             total, whole_cost = parts.sum(axis=0), np.array([estimate.time, estimate.energy])
             if frame.cut and frame.streamed:  # what that frame moves itself is in the tree in turn as well
-                turn = evaluate(work, search.chip, search.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons])))
+                turn = evaluate(
+                    work, search.costs.chip, search.costs.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons]))
+                )
                 total = np.array([turn.time, turn.energy])
             if frame.cut:  # hidden work saves time and what leaks meanwhile, and nothing else
                 hidden = total[0] - whole_cost[0]
                 assert hidden >= -1e-12 * total[0]
-                leaked = search.chip.static_power * hidden
+                leaked = search.costs.chip.static_power * hidden
                 assert np.isclose(total[1] - whole_cost[1], leaked, rtol=0, atol=1e-12 * total[1])
                 continue
             assert (total <= whole_cost * (1 + 1e-12)).all()

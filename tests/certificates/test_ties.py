@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.certificates.composing import buffered, in_turn
-from tests.certificates.exhaustive import draw_chip, draw_workload, fitting
+from tests.certificates.exhaustive import draw_chip, draw_workload, fitting, group_search
 from tests.certificates.test_buffers import put
 
 from halley.cost.evaluate import evaluate
@@ -16,7 +16,7 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.mapping.bounds.progress import Interrupted, SearchCounter
+from halley.mapping.bounds.progress import Interrupted
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve.group_search import GroupSearch
@@ -44,14 +44,14 @@ def least_energy(seed: int) -> tuple[GroupSearch, GroupMapping] | None:
     def around(node: Node) -> Node:
         return put(workload, node)
 
-    search = GroupSearch(workload, chip, GroupSpace((draw.choice(space),)), around, ("energy",), SearchCounter())
+    search = group_search(workload, chip, GroupSpace((draw.choice(space),)), around, ("energy",))
     search.run(np.empty((0, 1)))
     return (search, search.found.payloads[0]) if search.found.payloads else None
 
 
 def cost(search: GroupSearch, choice: GroupMapping) -> tuple[float, float]:
     """Time and energy."""
-    estimate = evaluate(search.workload, search.chip, search.around(choice.tree()))
+    estimate = evaluate(search.costs.workload, search.costs.chip, search.costs.around(choice.tree()))
     return float(estimate.time), float(estimate.energy)
 
 
@@ -63,12 +63,12 @@ def test_no_mapping_of_the_frame_is_faster_at_this_energy(seed: int) -> None:
     search, first = found
     faster = fastest(search, first, lambda: None)
     time_, energy = cost(search, faster)
-    before = cost(search, add_buffers(search, first))
+    before = cost(search, add_buffers(search.costs, first))
     assert energy == pytest.approx(before[1], rel=1e-12)
     assert time_ <= before[0] * (1 + 1e-12)
     if seed in GAINING:
         assert time_ < before[0] * (1 - 1e-9)
-    best = by_hand(search.workload, search.chip, first, energy)
+    best = by_hand(search.costs.workload, search.costs.chip, first, energy)
     if best is not None and not faster.frame.cut:
         assert time_ == pytest.approx(best, rel=1e-12)
 
@@ -94,8 +94,8 @@ def test_a_search_that_is_stopped_gives_what_it_had(seed: int) -> None:
     found = least_energy(seed)
     assert found is not None
     search, first = found
-    assert cost(search, fastest(search, first, stop)) == cost(search, add_buffers(search, first))
-    assert cost(search, fastest(search, first, lambda: None, effort=0))[0] <= cost(search, add_buffers(search, first))[0]
+    assert cost(search, fastest(search, first, stop)) == cost(search, add_buffers(search.costs, first))
+    assert cost(search, fastest(search, first, lambda: None, effort=0))[0] <= cost(search, add_buffers(search.costs, first))[0]
 
 
 def test_single_elementwise_kernels_take_large_tiles() -> None:

@@ -95,7 +95,7 @@ def by_pass(part: PartSolver, sharding: Sharding, ahead: float, behind: float) -
     return math.fsum(found)
 
 
-def test_less_room_is_never_faster() -> None:
+def test_less_memory_is_never_faster() -> None:
     ahead, behind = [0.0, 4.0, 1.0], [0.0, 4.0, 0.0]
     bound, costs = along(ahead, behind)
     use = held(costs)

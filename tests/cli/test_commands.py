@@ -83,14 +83,14 @@ def test_json_is_the_file(solved: Solved) -> None:
 def test_the_space_and_what_it_leaves_out_are_lists(solved: Solved) -> None:
     """On the terminal, each point at the start of a line; in the file, each with its name."""
     certificate = load_result(solved[0]).best.certificate
-    for title, clauses in (("Space", certificate.space), ("Left out", certificate.left_out)):
+    for title, clauses in (("Space", certificate.declaration), ("Left out", certificate.left_out)):
         head, _, rest = solved[1].out.partition(f"\n{title}\n")
         assert rest, head
         shown = rest.partition("\n\n")[0].splitlines()
         assert [line.split("  ")[0] for line in shown if not line.startswith(" ")] == [clause.what for clause in clauses]
         assert len({clause.what for clause in clauses}) == len(clauses) > 10
     stored = json.loads(solved[0].read_text())["answer"]["best"]["certificate"]
-    assert stored["space"] == [{"what": clause.what, "how": clause.how} for clause in certificate.space]
+    assert stored["space"] == [{"what": clause.what, "how": clause.how} for clause in certificate.declaration]
 
 
 def test_a_file_of_the_version_before_is_read(solved: Solved, empty_folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_file_of_the_version_before_is_read(solved: Solved, empty_folder: Path
     space = (Clause("space", "every mapping"),)
     left_out = (Clause("left out", "this"), Clause("left out", "that"))
     for old, new in zip((result.best, *result.baselines), (now.best, *now.baselines), strict=True):
-        assert old == replace(new, certificate=replace(new.certificate, space=space, left_out=left_out))
+        assert old == replace(new, certificate=replace(new.certificate, declaration=space, left_out=left_out))
     assert "every mapping" in halley("show", str(path)).out
     assert halley("check", str(path), "--no-search").code == 0
 

@@ -198,7 +198,7 @@ def test_all_faults_of_a_model_file_at_once(folder: Path) -> None:
     assert "did you mean 'hidden'?" in outcome.err
 
 
-def test_keys_that_do_not_go_together_are_told_at_their_line(folder: Path) -> None:
+def test_keys_that_do_not_go_together_are_reported_at_their_line(folder: Path) -> None:
     text = TINY.replace("kv_heads: 8", "kv_heads: 3")
     (folder / "odd.yaml").write_text(text)
     outcome = halley("plan", "odd.yaml", *FEW)

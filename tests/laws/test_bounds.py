@@ -205,7 +205,7 @@ def test_reasons_name_the_rank_or_the_cut() -> None:
     assert "1 link of 5 B/s" in bound.why
 
 
-def test_faults_are_told_at_once() -> None:
+def test_faults_are_reported_together() -> None:
     ring = build(Axis("ring", 4, Topology.RING, Link(1.0)))
     with pytest.raises(BadInput) as error:
         lower_bound(Kind.BROADCAST, ring, 0, group=(0, 1, 9), root=3)

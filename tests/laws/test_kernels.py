@@ -163,7 +163,7 @@ def test_a_cyclic_walk_through_a_cache(lines: int, capacity: int) -> None:
 
 
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 16))
-def test_causal_keys_by_walking(tiles: int, before: int, tile: int) -> None:
+def test_causal_keys_by_enumeration(tiles: int, before: int, tile: int) -> None:
     queries = tiles * tile
     keys = queries + before
     seen = [before + first + tile for first in range(0, queries, tile)]

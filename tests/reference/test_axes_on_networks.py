@@ -396,7 +396,7 @@ def test_a_chip_under_load_takes_what_was_measured_there() -> None:
     assert under_load(unknown, chip) == fit.efficiency
 
 
-def test_wrong_names_are_told() -> None:
+def test_wrong_names_are_reported() -> None:
     system = of("pod")
     with pytest.raises(BadInput, match="libraries of system pod: expected the name of an axis; got 'gpus'; did you mean 'gpu'"):
         Interconnect(system, {"gpus": load_fit("a100-sxm-nccl-2.27.3")})

@@ -130,7 +130,7 @@ def tree(cut: Cut, maxima: int, tiles: int, *, tile: int = 3, split: int | None 
 
 
 @pytest.mark.parametrize("cut", [TURN, *CUTS])
-def test_results_and_counts_are_those_of_stages_in_turn(cut: Cut) -> None:
+def test_results_and_counts_are_those_of_sequential_stages(cut: Cut) -> None:
     item = online_attention(4, 12, 3, 2)
     done, arrays = execute(item, tree(cut, *copies(cut)), machine())
     turn, _ = execute(item, tree(TURN, 1, 1), machine())

@@ -214,7 +214,7 @@ def test_parts_meet_in_the_best_layout(shape: Transformer) -> None:
     assert free.boundary[0] == min(times, key=lambda each: times[each])
 
 
-def test_less_room_takes_longer() -> None:
+def test_less_memory_takes_longer() -> None:
     """What fits is the best of what fits: more budget is never slower, and the budget that the fastest takes gives it."""
     free = model_costs(GPT, 1, 512, terms())
     held, sizes = (1.0, 2.0, 1.0), [part.sharding.memory for part in free.parts]

@@ -13,7 +13,7 @@ from tests.reference.textbook import bubble_share, even_transfer_time, gpipe_tim
 from tests.reference.training_cases import Drawn, both, drawn, simulate_passes, table_of
 
 from halley.errors import BadInput
-from halley.formulas.pipeline import even_pipeline_time, pipeline_bound, round_trip_bound
+from halley.formulas.pipeline import even_pipeline_time, round_trip_bound
 from halley.memory.peak import in_flight
 from halley.pipeline.recurrence import pipeline_times
 from halley.pipeline.schedule import SWITCH, PipelineSchedule, TrainingPipeline, pass_order
@@ -55,7 +55,6 @@ def test_bounds_and_closed_form_of_uneven_stages(seed: int) -> None:
             continue
         time, count = simulate_passes(case).time, case.pipeline.microbatches
         transfers = ([0.0] * len(case.onward),) * 2 if case.blocking else (case.onward, case.back)
-        assert pipeline_bound(case.forward, case.backward, *transfers, case.pipeline.stages, count) <= time * (1 + 1e-12)
         if case.pipeline.schedule is PipelineSchedule.GPIPE and not case.blocking:
             assert gpipe_time(case.forward, case.backward, *transfers, count) == pytest.approx(time, rel=1e-12)
         if case.pipeline.schedule is ALTERNATE and case.pipeline.chunks == 1:

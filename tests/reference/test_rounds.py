@@ -96,7 +96,7 @@ def test_members_of_their_own_work_on_rounds_too() -> None:
     assert simulate(item, on, tree).time == pytest.approx(float(estimate.time), rel=1e-9)
 
 
-def test_results_and_traffic_are_those_of_stages_in_turn() -> None:
+def test_results_and_traffic_are_those_of_sequential_stages() -> None:
     item = chained()
     turn, arrays = execute(item, rounds(5, 1, Sequence))
     overlapped, _ = execute(item, rounds(5, 3, Overlap))

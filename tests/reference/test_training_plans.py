@@ -21,7 +21,7 @@ from halley.errors import BadInput, Infeasible
 from halley.ir.mapping import CollectiveKind
 from halley.memory.peak import check_memory, in_flight, training_memory
 from halley.pipeline.data_parallel import RECIPES, DataParallel, LayerBlock, Sharded, layers_of_chunks, recipe
-from halley.pipeline.iteration import Optimizer, PipelinedTraining, iteration_bound, iteration_time
+from halley.pipeline.iteration import Optimizer, PipelinedTraining, iteration_time
 from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 
 ADAM = RECIPES["mixed-adam"]
@@ -49,7 +49,6 @@ def test_iteration_and_activations_equal_simulation(seed: int) -> None:
         assert found.time[0] == pytest.approx(clock.time, rel=1e-12)
         assert min(float(part.min()) for part in found.breakdown().values()) >= -1e-9
         assert sum(float(part[0]) for part in found.breakdown().values()) == found.time[0]
-        assert iteration_bound(plan) <= clock.time * (1 + 1e-12)
         assert training_memory(plan).activations[:, 0].tolist() == list(clock.peaks)
 
 
@@ -122,7 +121,7 @@ def test_sharding_costs_what_its_collectives_cost() -> None:
         )
 
 
-def test_bubble_and_transfers_are_told_apart() -> None:
+def test_bubble_and_transfers_are_distinguished() -> None:
     """Two stages, 4 microbatches, 3 s a pass and way: 3 s bubble; see `even_transfer_time` for the rest."""
     chunk = [LayerBlock(1.0, 2.0)]
     for holding, added in ((False, 4.0), (True, 5.0)):

@@ -200,7 +200,7 @@ def test_every_reduction_can_be_written() -> None:
         ("S[m,n] = A[m,n] * A[n,m]", "column 19: expected A[m,n], as on line 1; got [n,m]; to read it otherwise, copy it first: A2[n,m] = A[m,n]"),
     ],
 )  # fmt: skip
-def test_a_wrong_line_is_told_with_its_column(line: str, told: str) -> None:
+def test_a_wrong_line_is_reported_with_its_column(line: str, told: str) -> None:
     found = faults(line)
     assert found[0].startswith("graph, line 1, ")
     assert told in found[0]
@@ -215,7 +215,7 @@ def test_names_are_made_once_and_before_they_are_read() -> None:
     assert "line 2, column 1: expected a tensor made before it is read; got A, which line 1 reads" in late[0]
 
 
-def test_cycles_are_told_as_such() -> None:
+def test_cycles_are_reported_as_such() -> None:
     loop = faults("B[m,n] = relu(A[m,n])\nC[m,n] = tanh(B[m,n])\nA[m,n] = add(B[m,n], C[m,n])")
     assert loop[0].startswith("graph, line 3, column 1: expected a graph without cycles; got the cycle A -> B -> ")
     assert faults("A[m,n] = relu(A[m,n])") == [
@@ -312,7 +312,7 @@ def test_a_problem_file_may_hold_a_graph() -> None:
         ("  graph:", "  kind: gemm\n  graph:", "p.yaml:3: workload.graph: expected a whole number, a word, true or false; got a map"),
     ],
 )  # fmt: skip
-def test_a_wrong_graph_in_a_file_is_told_with_line_and_column(old: str, new: str, message: str) -> None:
+def test_a_wrong_graph_in_a_file_is_reported_with_line_and_column(old: str, new: str, message: str) -> None:
     assert PROBLEM.count(old) == 1
     with pytest.raises(BadInput) as caught:
         parse_problem(PROBLEM.replace(old, new), "p.yaml")

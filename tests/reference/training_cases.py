@@ -98,7 +98,8 @@ def training(draw: random.Random, case: Drawn) -> PipelinedTraining:
     time = collective_time(draw.choice([0.01, 0.1, 0.5]))
     data = DataParallel(draw.choice([1, 2, 4]), draw.choice(list(Sharded)), time, recipe)  # type: ignore[arg-type]
     optimizer = Optimizer(1000.0, 0.1, draw.random() < 0.5, NORM_REDUCTION, draw.choice([None, 100.0]))
-    return PipelinedTraining(case.pipeline, chunks, data, optimizer, case.onward, case.back, case.blocking)
+    tied = draw.choice([0.0, draw.uniform(0, 20)])
+    return PipelinedTraining(case.pipeline, chunks, data, optimizer, case.onward, case.back, case.blocking, tied)
 
 
 def simulate_training(plan: PipelinedTraining, table: tables.PassTable) -> simulated.SimulatedIteration:
@@ -120,5 +121,6 @@ def simulate_training(plan: PipelinedTraining, table: tables.PassTable) -> simul
             [optimizer.step_time(data, count) for count in parameters],
             [optimizer.norm_time(data, count) for count in parameters],
             optimizer.norm_reduction if optimizer.clipping else None,
+            float(plan.tied),
         )
     )

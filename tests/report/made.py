@@ -77,9 +77,19 @@ def made_result(chip: Chip | None = None, front: bool = True, baselines: bool = 
         cost = evaluate(workload, machine, plan)
         time = float(cost.time)
         bound = time if proven else 0.9 * time
-        certificate = MappingCertificate(MADE_UP, MADE_UP, 12_345, "none", "time", bound, time, 67, 8, 0.5, "made up")
-        status = Status.OPTIMAL if proven else Status.LIMIT
-        solutions.append(Solution(name, plan, cost, certificate, status, groups, ("",) * len(groups), "plain"))
+        certificate = MappingCertificate(
+            time,
+            bound,
+            Status.OPTIMAL if proven else Status.LIMIT,
+            size=12_345,
+            left_out=MADE_UP,
+            effort={"costed": 67, "bounded": 8},
+            seconds=0.5,
+            closed="made up",
+            declaration=MADE_UP,
+            method="none",
+        )
+        solutions.append(Solution(name, plan, cost, certificate, groups, ("",) * len(groups), "plain"))
     best, *others = solutions
     points = [Point(float(item.estimate.time), float(item.estimate.energy), item.plan) for item in (best, others[-1])]
     ordered = tuple(sorted(points, key=lambda point: point.time)) if front else ()
@@ -91,7 +101,8 @@ def nasty_result() -> Result:
     """The same, with names and texts that would be markup if anything forgot to escape them."""
     chip = load_chip("edge")
     result = made_result(replace(chip, name=NASTY, description=NASTY, sources=dict.fromkeys(chip.sources, NASTY)))
-    certificate = replace(result.best.certificate, space=(Clause(NASTY, NASTY),), left_out=(Clause(NASTY, NASTY),), closed=NASTY)
+    clauses = (Clause(NASTY, NASTY),)
+    certificate = replace(result.best.certificate, declaration=clauses, left_out=clauses, closed=NASTY)
     best = replace(result.best, certificate=certificate, variant=NASTY)
     return replace(
         result, best=best, baselines=tuple(replace(plan, name=f"{NASTY} {i}") for i, plan in enumerate(result.baselines))

@@ -70,7 +70,7 @@ def test_reasons_of_plans_written_by_hand() -> None:
     assert {f"collectives on network cluster.{axis}" for axis in "xy"} < {change.subject for change in local.time}
 
 
-def test_reasons_are_ordered_by_size_and_small_ones_told_together() -> None:
+def test_reasons_are_ordered_by_size_and_small_ones_summed() -> None:
     _, local = all_reasons(made_result())
     for changes in (local.time, local.energy):
         sizes = [abs(change.difference) for change in changes]

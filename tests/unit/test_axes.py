@@ -138,7 +138,7 @@ def test_whole_axes_are_those_that_are_not_cut(found: System) -> None:
         ({"modle": 2}, "did you mean 'model'"),
     ],
 )
-def test_degrees_that_do_not_work_are_told(degrees: Mapping[Role, int], said: str) -> None:
+def test_degrees_that_do_not_work_are_reported(degrees: Mapping[Role, int], said: str) -> None:
     with pytest.raises(BadInput) as caught:
         assignments(load_system("1024 x h100, nvlink 8, ib"), degrees)
     assert said in str(caught.value)
@@ -150,7 +150,7 @@ def test_all_faults_come_together() -> None:
     assert len(caught.value.faults) == 3
 
 
-def test_degrees_that_divide_the_chips_but_no_axis_are_told() -> None:
+def test_degrees_that_divide_the_chips_but_no_axis_are_reported() -> None:
     """4 divides 36 chips, but every axis of 6 has one factor of 2; whole axes give none of 18."""
     with pytest.raises(BadInput, match="degrees that whole axes give"):
         assignments(system((T.RING, 6), (T.RING, 6)), {Role.MODEL: 18}, whole=True)

@@ -389,7 +389,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert load_chip(file) == parse_chip(CHIP)
 
 
-def test_an_unknown_chip_is_told_which_there_are() -> None:
+def test_an_unknown_chip_is_answered_with_the_known_ones() -> None:
     ships = f"chip: expected the name of a shipped chip ({', '.join(CHIPS.names())}) or a path to a file"
     assert complaint(lambda: load_chip("egde")) == f"{ships}; got 'egde'; did you mean 'edge'?"
     assert complaint(lambda: load_chip("zzz")) == f"{ships}; got 'zzz'; a path contains / or ends in .yaml"

@@ -68,7 +68,7 @@ def test_ranks_are_counted_or_given() -> None:
     assert {row.ranks for row in read_measurements(bare, "a.log", ranks=4)} == {4}
 
 
-def test_rows_that_cannot_be_read_are_all_told_with_their_lines() -> None:
+def test_rows_that_cannot_be_read_are_all_reported_with_their_lines() -> None:
     lines = log("all_reduce", 2, (8, 16, 32, 64, 128), time).splitlines()
     first = next(number for number, line in enumerate(lines) if line.strip().startswith("8 "))
     lines[first] += " extra"

@@ -279,7 +279,7 @@ def test_shipped_fits_are_within_their_targets(name: str) -> None:
         assert not errors or sum(errors) / len(errors) <= target
 
 
-def test_faults_of_a_file_are_told_together(tmp_path: Path) -> None:
+def test_faults_of_a_file_are_reported_together(tmp_path: Path) -> None:
     overlay = fitted(rows((2,)))
     text = fit_document(overlay)
     broken = text.replace("protocol: 3}", "protocol: 9}", 1).replace("collective: all-reduce", "collective: all-to-all")

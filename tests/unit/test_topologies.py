@@ -204,7 +204,7 @@ def test_global_links_of_a_dragonfly_carry_what_two_groups_exchange() -> None:
 
 
 @pytest.mark.parametrize(("side", "load"), [(8, 171.1), (16, 1439.2)])
-def test_all_shortest_paths_of_a_mesh_crowd_its_centre(side: int, load: float) -> None:
+def test_all_shortest_paths_of_a_mesh_load_its_centre_most(side: int, load: float) -> None:
     """XY routing needs k^3 / 4."""
     graph = build(axis(T.MESH, side * side, side, side, multipath=True))
     assert routing_matrix(graph, every_pair(graph)).loads(1.0).max() == pytest.approx(load, abs=0.05)

@@ -14,12 +14,12 @@ from halley.errors import BadInput, Fault
 from halley.io.results.envelope import Plain, Saved, certificate_document
 from halley.io.results.estimate import own_document, read_own
 from halley.io.results.models import EstimateFile, MappingFile, SolutionModel
-from halley.io.results.result import Record, certificate_of, record_of, result_document, result_of
+from halley.io.results.result import Record, record_of, result_document, result_of
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.mapping.problem import Objective, Problem
+from halley.mapping.problem import Problem
 from halley.mapping.result import MappingCertificate, Result, Solution
 from halley.report.answers.comparison import loads_table
 from halley.report.answers.page import simple_page
@@ -72,7 +72,7 @@ class MappingAnswer(Answer[Result]):
 
     @property
     def certificate(self) -> Certificate:
-        return certificate_of(self.value.best)
+        return self.value.best.certificate
 
     def document(self) -> Plain:
         return result_document(self.value)
@@ -80,7 +80,7 @@ class MappingAnswer(Answer[Result]):
     def lines(self) -> tuple[str, ...]:
         problem, best = self.value.problem, self.value.best
         asked = problem_text(problem.workload, problem.chip, problem.objective)
-        return asked, plan_text(best), verdict(best.certificate, best.status)
+        return asked, plan_text(best), verdict(best.certificate)
 
     def tables(self, details: bool = False) -> list[Table]:
         return list(result_tables(self.value))
@@ -185,11 +185,10 @@ def _mapped_by(plan: Node, workload: Workload) -> Workload:
 def solution_of(own: OwnMapping) -> Solution:
     """An own mapping as a solution without a proof."""
     time = float(own.estimate.time)
-    proof = MappingCertificate((), (), 0, "none", Objective.TIME.value, 0.0, time, 1, 0, 0.0, "not searched")
+    effort = {"costed": 1, "bounded": 0}
+    proof = MappingCertificate(time, 0.0, Status.LIMIT, effort=effort, closed="not searched", method="none")
     ops = tuple(node.op for _, node in walk(own.plan) if isinstance(node, Compute))
-    return Solution(
-        "own", own.plan, own.estimate, proof, Status.LIMIT, (ops,), (), str(own.workload.parameters.get("variant", ""))
-    )
+    return Solution("own", own.plan, own.estimate, proof, (ops,), (), str(own.workload.parameters.get("variant", "")))
 
 
 def _node(chip: Chip, solution: Solution, node: str) -> list[Table]:
@@ -242,7 +241,7 @@ def mapping_file_findings(saved: Saved, limit: float, search: bool, progress: Pr
         passed = passed and finding.passed is not False
         yield finding
     if passed and record.content.certificate is not None:
-        finding = same_figures("file", saved.content["certificate"], certificate_document(certificate_of(result_of(record).best)))
+        finding = same_figures("file", saved.content["certificate"], certificate_document(result_of(record).best.certificate))
         passed = finding.passed is not False
         yield finding
     proof = _claim(record, content.best).proof

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -197,8 +197,10 @@ class DFModelResult:
         return f"{where}, microbatches of {self.choice.microbatch}: {self.time:.4g} s, {self.utilisation:.1%} of the peak"
 
 
-def best_training(problem: DFModelProblem) -> DFModelResult:
+def best_training(problem: DFModelProblem, tick: Callable[[], None] = lambda: None) -> DFModelResult:
     """The assignment of whole axes, the microbatch and the partitions on the chip with the least time, proven.
+
+    ``tick`` is called between steps, and may raise to stop the search.
 
     Raises Infeasible: nothing fits; BadInput: degrees that no assignment has.
     """
@@ -212,7 +214,7 @@ def best_training(problem: DFModelProblem) -> DFModelResult:
             sizes = _divisors(problem.samples(assignment))
             open_ += ((choice, problem.stage(choice)) for choice in (AxisChoice(assignment, size) for size in sizes))
     judge = _fused if problem.fused else _one_by_one
-    best = judge(problem, open_, found)
+    best = judge(problem, open_, found, tick)
     if best is None:
         raise Infeasible(_nothing_fits(problem, found.values()))
     ordered = tuple(sorted(found.values(), key=lambda each: each.time))
@@ -270,12 +272,13 @@ def _note(found: CandidatesByAssignment, assignment: Assignment, time: float, ex
 
 
 def _one_by_one(
-    problem: DFModelProblem, open_: OpenChoices, found: CandidatesByAssignment
+    problem: DFModelProblem, open_: OpenChoices, found: CandidatesByAssignment, tick: Callable[[], None]
 ) -> tuple[AxisChoice, SpatialPlan, float] | None:
     """The best choice without fusion; all are costed."""
     known: dict[int, UnfusedCosts] = {}
     best: tuple[float, AxisChoice, SpatialProblem] | None = None
     for choice, stage in open_:
+        tick()
         if id(stage.graph) not in known:
             known[id(stage.graph)] = unfused_costs(stage)
         costs = known[id(stage.graph)]
@@ -291,13 +294,14 @@ def _one_by_one(
 
 
 def _fused(
-    problem: DFModelProblem, open_: OpenChoices, found: CandidatesByAssignment
+    problem: DFModelProblem, open_: OpenChoices, found: CandidatesByAssignment, tick: Callable[[], None]
 ) -> tuple[AxisChoice, SpatialPlan, float] | None:
     """The best choice with fusion. Searches of all choices and sequence tiles share one limit, which rises from the lowest
     bound."""
     known: dict[int, list[tuple[GrowthTables, Costs]]] = {}
     attempts: list[TileSearch[AxisChoice]] = []
     for choice, stage in open_:
+        tick()
         if id(stage.graph) not in known:
             known[id(stage.graph)] = [(made, floor_costs(made)) for made in usable_tables(stage)]
         if not known[id(stage.graph)]:
@@ -309,12 +313,13 @@ def _fused(
     attempts = sorted((each for each in attempts if math.isfinite(each.root)), key=lambda each: each.root)
     value, best = math.inf, None
     for attempt in attempts:
+        tick()
         if attempt.root >= value:
             break
         groups, value = attempt.consecutive(value)
         best = (groups, value, attempt) if groups else best
     if attempts:
-        best = search_rising_limits(attempts, value) or best
+        best = search_rising_limits(attempts, value, tick) or best
     for attempt in attempts:
         _note(found, attempt.choice.assignment, attempt.root, exact=False)
     if best is None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halley.formulas.numbers import Number, floor_div, maximum, minimum, positive
-from halley.formulas.timing import total
+from halley.formulas.numbers import Number, floor_div, minimum, positive
 
 
 def warmup_passes(stages: Number, chunks: Number, stage: Number) -> Number:
@@ -69,37 +68,6 @@ def flow_shop_time(work: Number, slowest: Number, jobs: Number) -> Number:
     38
     """
     return work + (jobs - 1) * slowest
-
-
-def pipeline_bound(
-    forward: Sequence[Number],
-    backward: Sequence[Number],
-    onward: Sequence[Number],
-    back: Sequence[Number],
-    stages: int,
-    microbatches: Number,
-) -> Number:
-    """Lower bound of any schedule of these stages: a stage waits for its first input, does its work, and sends its last gradient
-    back to the first stage.
-
-    .. math:: T \\ge \\max(\\max_s \\sum_{u < s} t_u + m \\sum_c (f_{cS+s} + b_{cS+s}), \\sum_u t_u)
-
-    Symbols: f_u, b_u [s] passes of chunk u; p_u, q_u [s] transfers from chunk u to u + 1, and back (0 for the last); t_u =
-    f_u + b_u + p_u + q_u [s]; S, m [1]. Source: the first pass of a stage is of its first chunk; so is its last.
-
-    >>> pipeline_bound([6, 7], [3, 11], [1], [4], 2, 5)
-    104
-    """
-    passes = [ahead + behind for ahead, behind in zip(forward, backward, strict=True)]
-    travel: Number = 0
-    bound: Number = 0
-    for chunk, work in enumerate(passes):
-        if chunk < stages:
-            bound = maximum(bound, travel + microbatches * total(passes[chunk::stages]))
-        travel = travel + work
-        if chunk + 1 < len(passes):
-            travel = travel + (onward[chunk] + back[chunk])
-    return maximum(bound, travel)
 
 
 def round_trip_bound(

@@ -10,9 +10,10 @@ work, memory and network; the multipliers also give a lower bound of every shard
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -72,6 +73,9 @@ ACCEPTED_GAP = 1e-3
 
 LEFT_OUT = ("pipelines that leave no axis to a layer's ops", "axes that serve two purposes")
 """What no plan of the space does."""
+
+Tick: TypeAlias = Callable[[], None]
+"""Called between the steps of a search; it may raise to stop it."""
 
 MAX_MEMORY_TRIES = 8
 """Shardings that are tried with decreasing memory for inputs, until tensors between ops also fit."""
@@ -207,8 +211,10 @@ class _Answer:
     misfits: Sequence[Fault] = ()
 
 
-def plan_graph(problem: GraphProblem) -> GraphPlan:
+def plan_graph(problem: GraphProblem, tick: Tick = lambda: None) -> GraphPlan:
     """The fastest plan over whole axes for stages and ops; `GraphPlan.certificate` says what the view cannot prove.
+
+    ``tick`` is called between steps, and may raise to stop the search.
 
     Raises Infeasible: nothing fits into memory; with the least need.
     """
@@ -219,9 +225,10 @@ def plan_graph(problem: GraphProblem) -> GraphPlan:
         stages = degree(assignment, Role.PIPELINE)
         if stages > problem.layers or degree(assignment, Role.MODEL) < 2:
             continue
+        tick()
         communication = Communication(interconnect, assignment)
         try:
-            answer = (_overlapped if problem.overlap else _serial)(problem, communication)
+            answer = (_overlapped if problem.overlap else _serial)(problem, communication, tick)
         except Infeasible as error:
             misfits += error.faults
             continue
@@ -292,10 +299,10 @@ def _pipelined(problem: GraphProblem, communication: Communication, layer: _Laye
     return GraphPlan(problem, communication.assignment, layer.sharding, layer.partitions, time, account, memory, certificate)
 
 
-def _serial(problem: GraphProblem, communication: Communication) -> _Answer:
+def _serial(problem: GraphProblem, communication: Communication, tick: Tick) -> _Answer:
     """Work and collectives in sequence: the sharding of least time."""
     graph = sharding_graph(_asked_serial(problem, communication))
-    fitting = _Fitting(problem, graph)
+    fitting = _Fitting(problem, graph, tick)
     relaxed = fitting.relaxed(graph.time)
     try:
         found = fitting(graph.time, relaxed)
@@ -340,11 +347,11 @@ def _kernel_times(problem: GraphProblem) -> KernelTime:
     return time
 
 
-def _overlapped(problem: GraphProblem, communication: Communication) -> _Answer:
+def _overlapped(problem: GraphProblem, communication: Communication, tick: Tick) -> _Answer:
     """Shardings that are each optimal for some multipliers, and the best of them; a bound from any multipliers holds for all
     shardings. Where memory is tight, only the most promising multipliers are searched to the end."""
     tables = overlap_tables(_asked_overlapped(problem, communication), problem.chip, problem.fused)
-    search = _Search(problem, tables, _Fitting(problem, tables.graph))
+    search = _Search(problem, tables, _Fitting(problem, tables.graph, tick))
     search.raise_bound()
     if search.short and not search.closed:
         search.try_multipliers(search.promising, SEARCH_SECONDS)
@@ -407,7 +414,7 @@ class _Search:
         if self.best is not None and once + float(each.max(axis=1).sum()) >= self.best.time:
             return rose
         try:
-            layer = _on_chip(self.problem, self.fitting(costs, relaxed))
+            layer = _on_chip(self.problem, self.fitting(costs, relaxed), self.fitting.tick)
         except Infeasible as error:
             self.misfits += error.faults
             return rose
@@ -416,11 +423,11 @@ class _Search:
         return rose
 
 
-def _on_chip(problem: GraphProblem, sharding: Sharding) -> _Layer:
+def _on_chip(problem: GraphProblem, sharding: Sharding, tick: Tick = lambda: None) -> _Layer:
     """A sharding's time with full overlap."""
     graph = local_graph(sharding, problem.fused)
     stage = SpatialProblem(graph, problem.chip, OVERLAP_ASSUMPTIONS, most=1.0)
-    parts = (best_plan(stage) if problem.fused else plan(stage, graph.sequence, _kernels(problem.workload))).partitions
+    parts = (best_plan(stage, tick=tick) if problem.fused else plan(stage, graph.sequence, _kernels(problem.workload))).partitions
     account = {name: float(total(part.steady for part in parts if part.bottleneck == name)) for name in LIMITING_RESOURCES}
     account["memory"] += float(total(part.once for part in parts))
     return _Layer(sharding, parts, float(total(account.values())), account, graph_memory(sharding, problem.in_place))
@@ -463,6 +470,7 @@ class _Fitting:
 
     problem: GraphProblem
     graph: ShardingGraph
+    tick: Tick
 
     def relaxed(self, costs: Sequence[CostTable], budget: float = math.inf, seconds: float = 60.0) -> ConstrainedMinimum:
         """The least cost of those whose inputs and outputs fit; its bound holds for all shardings that fit. ``room`` [B]:
@@ -470,7 +478,13 @@ class _Fitting:
         uses = [*self.graph.weights, *self._outputs()]
         where = f"{self.problem.workload.name} on {self.problem.system.name}, memory"
         return constrained_minimum(
-            costs, uses, min(budget, self.problem.capacity), where, lambda size, values: format_bytes(size), seconds
+            costs,
+            uses,
+            min(budget, self.problem.capacity),
+            where,
+            lambda size, values: format_bytes(size),
+            seconds,
+            tick=self.tick,
         )
 
     def _outputs(self) -> Iterator[CostTable]:

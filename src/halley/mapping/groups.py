@@ -11,11 +11,13 @@ from halley.ir.mapping import Hold, Node
 from halley.ir.workload import Op, Workload
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds.compulsory import CompulsoryBounds
-from halley.mapping.bounds.incumbents import Values, minimal
+from halley.mapping.bounds.costing import Costing
+from halley.mapping.bounds.incumbents import Frontier, Values, minimal
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem
 from halley.mapping.solve.aligned_tiles import with_aligned_tiles
+from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.space_size import count_mappings, has_mappings
 from halley.mapping.solve.ties import fastest
@@ -138,7 +140,8 @@ class FusedGroups:
 
         def make() -> GroupSearch:
             space = self._frames(workload, ops)
-            return GroupSearch(workload, chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame)
+            costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
+            return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
         least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
@@ -183,8 +186,8 @@ class FusedGroups:
             found = self._fastest[id(found)][1]
         if aligned:
             if id(found) not in self._aligned:
-                search = group.search
-                self._aligned[id(found)] = found, with_aligned_tiles(search.workload, search.chip, search.around, found)
+                costs = group.search.costs
+                self._aligned[id(found)] = found, with_aligned_tiles(costs.workload, costs.chip, costs.around, found)
             found = self._aligned[id(found)][1]
         return renamed(found, group.search.space, own)
 

@@ -11,9 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from halley.answer import Status
+from halley.answer import Status, relative_gap
 from halley.cost.checks import check_engines
 from halley.cost.evaluate import evaluate
+from halley.cost.figures import UNITS
 from halley.errors import Fault, Infeasible, InternalError, SearchStopped
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
@@ -188,8 +189,9 @@ class _Optimiser:
         if value >= best.certificate.value:
             return best
         certificate = replace(best.certificate, value=value, bound=min(best.certificate.bound, value))
-        status = Status.OPTIMAL if certificate.gap <= self.problem.gap else best.status
-        return replace(other, name=best.name, certificate=certificate, status=status)
+        if certificate.gap <= self.problem.gap:
+            certificate = replace(certificate, status=Status.OPTIMAL)
+        return replace(other, name=best.name, certificate=certificate)
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -479,26 +481,28 @@ class _Optimiser:
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         certificate = self._certificate(restriction, reached, size, bound)
-        stopped = certificate.bound * (1 + self.gap) < reached * (1 - SAME) and restriction.name not in self.searched
-        status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
-        return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
+        return Solution(restriction.name, plan, estimate, certificate, names, shape, workload.variant)
 
     def _certificate(self, restriction: Restriction, reached: float, size: int | None, bound: float) -> MappingCertificate:
         stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - SAME)
         number = sum(plans.partitions.count for plans in self._of(restriction))
+        least = min(bound, reached) if stopped else reached / (1 + self.gap)
+        limited = stopped and relative_gap(reached, least) > self.problem.gap
+        objective, subset = self.problem.objective.value, Clause("of these mappings", f"those with {restriction.about}")
         return MappingCertificate(
-            space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
+            reached,
+            least,
+            Status.LIMIT if limited else Status.OPTIMAL,
+            UNITS[objective],
+            declaration=SPACE if restriction is BEST else (*SPACE, subset),
             left_out=left_out(self.problem.chip, self.breadths),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
             f"{number:,} partitions of the kernels into fused groups",
-            objective=self.problem.objective.value,
-            bound=min(bound, reached) if stopped else reached / (1 + self.gap),
-            value=reached,
-            costed=self.tally.costed,
-            bounds=self.tally.bounds,
+            objective=objective,
+            effort={"costed": self.tally.costed, "bounded": self.tally.bounds},
             seconds=time.monotonic() - self.started,
             closed=f"stopped early: {self.stopped}"
             if stopped

@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
-from halley.answer import Status, relative_gap
+from halley.answer import Certificate, Status
 from halley.cost.estimate import Estimate
 from halley.ir.mapping import Node
 from halley.mapping.problem import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
-    """A clause of a certificate's declaration: ``what`` is searched or left out, and ``how``."""
+class Clause(str):
+    """A clause of a certificate's declaration: ``what`` is searched or left out, and ``how``. As text: both.
+
+    >>> str(Clause("buffers", "one or two")), Clause("buffers", "one or two").how
+    ('buffers: one or two', 'one or two')
+    """
+
+    __slots__ = ("how", "what")
 
     what: str
     how: str
 
+    def __new__(cls, what: str, how: str) -> Self:
+        made = super().__new__(cls, f"{what}: {how}")
+        made.what, made.how = what, how
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return self.what, self.how
+
+    def document(self) -> dict[str, str]:
+        """As plain data."""
+        return {"what": self.what, "how": self.how}
+
 
 @dataclass(frozen=True, slots=True)
-class MappingCertificate:
-    """Certificate of a mapping.
+class MappingCertificate(Certificate):
+    """Certificate of a mapping: value and bound are those of the ``objective``, size counts mappings (None: not counted), and the
+    effort is mappings ``costed`` and lower bounds computed (``bounds``). ``declaration``: what was searched; ``method``: how."""
 
-    ``space`` and ``left_out``: what was searched and what was not; ``size``: exact number of mappings of the space, None if not
-    counted; no mapping of the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed``:
-    number of mappings evaluated; ``bounds``: number of lower bounds computed; ``closed``: how the proof ended.
-    """
-
-    space: tuple[Clause, ...]
-    left_out: tuple[Clause, ...]
-    size: int | None
-    method: str
-    objective: str
-    bound: float
-    value: float
-    costed: int
-    bounds: int
-    seconds: float
-    closed: str
+    left_out: tuple[Clause, ...] = ()
+    declaration: tuple[Clause, ...] = ()
+    objective: str = "time"
+    method: str = ""
 
     @property
-    def gap(self) -> float:
-        return relative_gap(self.value, self.bound)
+    def costed(self) -> int:
+        return self.effort["costed"]
+
+    @property
+    def bounds(self) -> int:
+        return self.effort["bounded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +64,14 @@ class Solution:
     plan: Node
     estimate: Estimate
     certificate: MappingCertificate
-    status: Status
     groups: tuple[tuple[str, ...], ...]
     shape: tuple[str, ...]
     variant: str
+
+    @property
+    def status(self) -> Status:
+        """How the search ended."""
+        return self.certificate.status
 
 
 @dataclass(frozen=True, slots=True)

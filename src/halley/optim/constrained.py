@@ -9,19 +9,18 @@ The effort limit counts entries of tables instead of seconds, so that answers do
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, Infeasible
+from halley.optim.branch_and_bound import LowestFirst, branch_and_bound
 from halley.optim.elimination import CostTable, PartlyEliminated, cost, eliminate_partly, elimination_order, weighted
 from halley.optim.least_sum import DIRECT_ELIMINATION_ENTRIES, least_below, least_sum
 
@@ -96,6 +95,15 @@ _Allowed: TypeAlias = Mapping[str, NDArray[np.intp]]
 """Values that a node allows, by variable; variables that are missing may take all values."""
 
 
+class _Node(NamedTuple):
+    """The choices of ``allowed`` values. Of equal bounds the node of lowest ``number`` comes first."""
+
+    bound: float
+    number: int
+    relaxed: _Relaxed
+    allowed: _Allowed
+
+
 def constrained_minimum(
     costs: Sequence[CostTable],
     uses: Sequence[CostTable],
@@ -104,11 +112,13 @@ def constrained_minimum(
     describe: Describe = _plain,
     seconds: float = math.inf,
     effort: float = EFFORT_LIMIT_ENTRIES,
+    tick: Callable[[], None] = lambda: None,
 ) -> ConstrainedMinimum:
     """The choice of least cost among those whose use is at most ``capacity``.
 
     ``where`` and ``describe`` word the error. ``effort`` [entries of tables]: when it is spent, the incumbent is returned with
-    its bound; equal tables give equal answers. ``seconds`` [s]: a time limit as well, for interactive use.
+    its bound; equal tables give equal answers. ``seconds`` [s]: a time limit as well, for interactive use. ``tick`` is called
+    often, and may raise to stop the search without an answer.
 
     >>> costs = [CostTable(("x",), np.array([1.0, 4.0])), CostTable(("y",), np.array([2.0, 3.0]))]
     >>> uses = [CostTable(("x",), np.array([8.0, 1.0])), CostTable(("y",), np.array([4.0, 2.0]))]
@@ -120,7 +130,7 @@ def constrained_minimum(
     """
     end = time.monotonic() + seconds
     reduced = _pre_eliminated(costs, uses)
-    search = _Search(reduced.tables, uses, capacity, tie_break_multiplier(costs, uses), reduced.entries)
+    search = _Search(reduced.tables, uses, capacity, tie_break_multiplier(costs, uses), tick, reduced.entries)
     # feasibility takes less time to decide than the least cost
     least_use_point = search.least_use_point({}) if capacity < math.inf else None
     root = search.relaxed({}, search.tie_break, math.inf) if least_use_point is None or least_use_point.use <= capacity else None
@@ -129,23 +139,25 @@ def constrained_minimum(
     if root is None:
         assert least_use_point is not None  # as above
         raise _over_capacity(least_use_point.use, least_use_point.values, capacity, where, describe)
-    best, nodes, order = root.best, 1, itertools.count()
-    heap: list[tuple[float, int, _Relaxed, _Allowed]] = [(root.bound, next(order), root, {})]
-    while heap and heap[0][0] < best.cost * (1 - RELATIVE_TOLERANCE) and search.entries < effort and time.monotonic() < end:
-        bound, _, node, allowed = heapq.heappop(heap)
-        for branch in search.branches(node, allowed):
+    best, nodes = root.best, 1
+
+    def branch(node: _Node) -> Iterator[_Node]:
+        nonlocal best, nodes
+        for allowed in search.branches(node.relaxed, node.allowed):
             nodes += 1
-            found = search.relaxed(branch, node.multiplier, best.cost, node)
+            found = search.relaxed(allowed, node.relaxed.multiplier, best.cost, node.relaxed)
             if found is not None:
                 best = min(best, found.best, key=lambda point: point.cost)
-                heapq.heappush(heap, (max(found.bound, bound), next(order), found, branch))
-    # pruned branches may be better by the tolerance
-    bound = min((item[0] for item in heap), default=math.inf)
+                yield _Node(max(found.bound, node.bound), nodes, found, allowed)
+
+    open_nodes = LowestFirst([_Node(root.bound, nodes, root, {})], lambda bound: bound >= best.cost * (1 - RELATIVE_TOLERANCE))
+    branch_and_bound(open_nodes, branch, lambda: search.entries >= effort or time.monotonic() >= end)
     return ConstrainedMinimum(
         reduced.complete(best.values),
         best.cost,
         best.use,
-        min(bound, best.cost * (1 - RELATIVE_TOLERANCE)),
+        # pruned branches may be better by the tolerance
+        min(open_nodes.bound, best.cost * (1 - RELATIVE_TOLERANCE)),
         nodes,
         search.entries,
     )
@@ -184,19 +196,20 @@ def least_use(costs: Sequence[CostTable], uses: Sequence[CostTable]) -> float:
     >>> least_use(costs, [CostTable(("x",), np.array([8.0, 2.0, 1.0]))])
     2.0
     """
-    found = _Search(costs, uses, math.inf, 0.0).least_use_point({})
+    found = _Search(costs, uses, math.inf, 0.0, lambda: None).least_use_point({})
     return math.inf if found is None else found.use
 
 
 @dataclass(slots=True)
 class _Search:
-    """Tables of costs and uses, the multiplier that breaks ties, entries joined so far, and the choice of least use at the root
-    once it is known."""
+    """Tables of costs and uses, the multiplier that breaks ties, what is called before each minimum, entries joined so far, and
+    the choice of least use at the root once it is known."""
 
     costs: Sequence[CostTable]
     uses: Sequence[CostTable]
     capacity: float
     tie_break: float
+    tick: Callable[[], None]
     entries: int = 0
     root_least_use: _Point | None = None
 
@@ -290,6 +303,7 @@ class _Search:
     def _solve(
         self, tables: Iterable[CostTable], allowed: _Allowed, any_of_equals: bool = False, limit: float = math.inf
     ) -> _Point | None:
+        self.tick()
         found, entries = least_below((_restricted(item, allowed) for item in tables), limit, any_of_equals)
         self.entries += entries
         if found is None:

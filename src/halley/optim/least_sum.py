@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.optim.branch_and_bound import LastFirst, branch_and_bound
 from halley.optim.elimination import CostTable, Eliminated, cost, eliminate, eliminate_within
 from halley.optim.value_bounds import RELATIVE_ROUNDING, ValueBounds, value_bounds
 
@@ -211,25 +212,28 @@ def _searched(
     """Branch and bound: bounds, elimination of what remains, and branches, the more promising first. The least sum, None if
     none is below ``limit``; and the entries joined or swept."""
     best: Solved | None = None
-    entries, nodes = 0, [start]
-    while nodes:
-        node = nodes.pop()
+    entries = 0
+
+    def branch(node: ValueBounds) -> Iterable[ValueBounds]:
+        nonlocal best, entries
         node.best = min(node.best, limit if best is None else best.total)
         passed, tight, done = _tightened(items, node, any_of_equals)
         entries += passed
         if tight is None:
-            continue
+            return ()
         if done is not None:
             found = _solved(done, dict(zip(tight.names, tight.left, strict=True)))
         elif tight.closed and tight.chosen is not None:
             found = Solved(tight.chosen, cost(items, tight.chosen), 0)
         else:
-            nodes += _branches(tight)
-            continue
+            return _branches(tight)
         if found is not None:
             entries += found.entries
             if found.total < (limit if best is None else best.total):
                 best = found
+        return ()
+
+    branch_and_bound(LastFirst([start]), branch)
     return None if best is None else Solved(best.values, best.total, entries), entries
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number, ceil_div
-from halley.formulas.pipeline import pipeline_bound
 from halley.formulas.timing import busy_time, total
 from halley.formulas.training import offloaded_step_time, optimizer_traffic, sharded_bytes
 from halley.pipeline.block_counts import BlockCounts, block_counts, numbered, summed, table_of
@@ -239,16 +238,3 @@ def _drain_ends(training: PipelinedTraining, last_backward: Floats) -> Floats:
     # chunks with a lower number finish later, so their reductions follow
     behind = after[made.chunk].reshape(shape) + np.cumsum(busy, axis=0) - busy
     return np.asarray((last_backward.reshape(shape) + behind).max(axis=0))
-
-
-def iteration_bound(training: PipelinedTraining) -> Number:
-    """Lower bound of an iteration's time [s] that runs no schedule: the first stage is the last to finish its passes."""
-    data, pipeline, made, first = training.data, training.pipeline, training.distinct[2], training.held(0)
-    passes = _passes(training)
-    forward, backward = ([each[number] for number in made.chunk.tolist()] for each in zip(*passes, strict=True))
-    none = [0.0] * pipeline.last
-    given = () if training.blocking else (training.onward, training.back)
-    onward, back = [times if len(times) else none for times in given] or [none, none]
-    work = pipeline_bound(forward, backward, onward, back, pipeline.stages, pipeline.microbatches)
-    last = data.reduction(training.chunks[0][0]) if data.sharded < Sharded.GRADIENTS else 0.0
-    return work + last + training.optimizer.step_time(data, training.parameters(0)) + data.parameter_gather(first)

@@ -35,7 +35,8 @@ class TrainingIteration:
     ``blocks[chunk]``; ``onward`` and ``back`` [chunks - 1]: transfer of an activation to the next chunk, and of a gradient from
     it [s]. ``holding``: a transfer blocks its sender. ``sharded``: the ZeRO stage: 0 nothing, 1 optimizer state, 2 also
     gradients, 3 also parameters. Per stage: ``norm`` [s] of its gradients, ``step`` [s] of the optimizer; ``norm_reduction`` [s]
-    over all ranks, None without gradient clipping.
+    over all ranks, None without gradient clipping. ``tied`` [s]: sum of the gradients of a table that the first and the last
+    stage share; 0 without one.
     """
 
     table: PassTable
@@ -47,6 +48,7 @@ class TrainingIteration:
     step: Sequence[float] = ()
     norm: Sequence[float] = ()
     norm_reduction: float | None = None
+    tied: float = 0.0
 
     def __post_init__(self) -> None:
         if any(not (block.forward > 0 and block.backward > 0) for chunk in self.blocks for block in chunk):
@@ -147,6 +149,9 @@ class _Run:
         """Norm, optimizer step, gathers of updated parameters."""
         training, stages = self.training, range(self.training.table.stages)
         ready = {stage: (*self.free[stage], *self.reduced.get(stage, ())) for stage in stages}
+        if training.tied:
+            shared = self.tasks.add("sum of a shared table", (), (*ready[0], *ready[stages[-1]]), (), training.tied)
+            ready[0] = ready[stages[-1]] = (shared,)
         if training.norm_reduction is not None:
             norms = [self._on_engine("norm", stage, ready[stage], training.norm) for stage in stages]
             both = self.tasks.add("norm of all", (), norms, (), training.norm_reduction)

@@ -8,7 +8,7 @@ resulting plan is costed again from scratch (`halley.spatial.costs`), and both c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol, TypeVar
@@ -199,10 +199,16 @@ def tiled_plan(problem: SpatialProblem, chain: Sequence[TiledGroup]) -> SpatialP
     return SpatialPlan(problem, tuple(groups), tuple(found), problem.samples(kept), layer)
 
 
-def best_plan(problem: SpatialProblem, tiles: Sequence[int] | None = None, most_downsets: int = MOST_DOWNSETS) -> SpatialPlan:
+def best_plan(
+    problem: SpatialProblem,
+    tiles: Sequence[int] | None = None,
+    most_downsets: int = MOST_DOWNSETS,
+    tick: Callable[[], None] = lambda: None,
+) -> SpatialPlan:
     """The fastest partitions over the given sequence tiles (default: `sequence_choices`), proven.
 
     A graph with more than ``most_downsets`` gets the best partitions into consecutive kernels, and a lower bound of all plans.
+    ``tick`` is called between searches, and may raise.
     Raises BadInput: no sequence tiles, or sizes below 1; Infeasible: kernels that fit with none of them, or a memory that
     cannot hold a sample.
     """
@@ -218,6 +224,7 @@ def best_plan(problem: SpatialProblem, tiles: Sequence[int] | None = None, most_
     lines = sorted((PartitionSearch(made, line) for made in together), key=lambda search: search.root)
     found, limit = list[tuple[tuple[TiledGroup, ...], float, PartitionSearch]](), math.inf
     for search in lines:
+        tick()
         found.append((*search(limit), search))
         limit = min(limit, found[-1][1])
     groups, value, _ = min(found, key=lambda each: each[1])
@@ -229,7 +236,7 @@ def best_plan(problem: SpatialProblem, tiles: Sequence[int] | None = None, most_
         pass
     else:
         searches = [PartitionSearch(search.made, downsets) for _, _, search in sorted(found, key=lambda each: each[1])]
-        better = search_rising_limits(searches, value)
+        better = search_rising_limits(searches, value, tick)
         if better is not None:
             groups, value, _ = better
         count, bound = len(downsets.downsets), value
@@ -256,11 +263,13 @@ class LimitedSearch(Protocol):
 Searching = TypeVar("Searching", bound=LimitedSearch)
 
 
-def search_rising_limits(searches: Sequence[Searching], limit: float) -> tuple[tuple[TiledGroup, ...], float, Searching] | None:
+def search_rising_limits(
+    searches: Sequence[Searching], limit: float, tick: Callable[[], None] = lambda: None
+) -> tuple[tuple[TiledGroup, ...], float, Searching] | None:
     """The best chain of all searches below ``limit``, its value, and the search that found it.
 
     A search below a low limit is fast, because little is below it, and any chain that it finds is the best. So limits rise from
-    the lower bound in growing steps until there is a chain.
+    the lower bound in growing steps until there is a chain. ``tick`` is called before each search, and may raise.
     """
     root = min(search.root for search in searches)
     step = FIRST_LIMIT_STEP
@@ -268,6 +277,7 @@ def search_rising_limits(searches: Sequence[Searching], limit: float) -> tuple[t
         last = step > LAST_LIMIT_STEP or root * (1 + step) >= limit
         lowest, best = limit if last else root * (1 + step), None
         for search in searches:
+            tick()
             if search.root < lowest:
                 groups, value = search(lowest)
                 if groups:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-from halley.cost.figures import UNITS
 from halley.cost.own import OwnMapping
 from halley.dfmodel.plan import DFModelResult
 from halley.errors import BadInput, Fault
@@ -58,11 +57,11 @@ def verify(subject: Subject, limit: float = 60.0, search: bool = True, progress:
         case OwnMapping(workload=workload, chip=chip, plan=plan):
             yield from mapping_findings(MappingClaim("mapping", workload, chip, to_text(plan)))
         case GraphPlan():
-            yield from graph_plan_findings(subject, search)
+            yield from graph_plan_findings(subject, limit, search, progress)
         case TrainingResult():
             yield from training_findings(subject, limit, search, progress)
         case DFModelResult():
-            yield from dfmodel_findings(subject, search)
+            yield from dfmodel_findings(subject, limit, search, progress)
         case Verifiable():
             yield from subject.findings(limit, search, progress)
         case _:
@@ -88,5 +87,5 @@ def _claim(result: Result, solution: Solution) -> MappingClaim:
     parameters = dict(workload.parameters)
     if "variant" in parameters:
         workload = build(workload.name, {**parameters, "variant": solution.variant})
-    proof = CertificateClaim(own.objective, UNITS[own.objective], own.value, own.bound, solution.status.name == "OPTIMAL")
+    proof = CertificateClaim(own.objective, own.unit, own.value, own.bound, solution.status.name == "OPTIMAL")
     return MappingClaim(solution.name, workload, result.problem.chip, to_text(solution.plan), None, proof)

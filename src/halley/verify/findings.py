@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from halley.answer import Certificate, Status
+from halley.errors import Fault, SearchStopped
 
 TOLERANCE = 1e-9
 """Largest relative difference between two ways to the same number."""
@@ -23,6 +25,25 @@ class Finding:
     what: str
     passed: bool | None
     detail: str
+
+
+def stop_after(limit: float, progress: Progress | None = None, what: str = "searches again") -> Callable[[], None]:
+    """What a search calls between its steps: it raises `SearchStopped` once ``limit`` [s] has passed since now."""
+    began = time.monotonic()
+
+    def tick() -> None:
+        passed = time.monotonic() - began
+        if passed > limit:
+            raise SearchStopped(Fault(what, "an end", f"none after {limit:g} s", "raise the time limit"))
+        if progress is not None:
+            progress(what, passed / limit)
+
+    return tick
+
+
+def out_of_time(part: str, what: str, limit: float) -> Finding:
+    """A check that was not decided within ``limit`` [s]."""
+    return Finding(part, what, None, f"not decided within {limit:g} s; raise --time-limit")
 
 
 def close(a: float, b: float, tolerance: float = TOLERANCE) -> bool:

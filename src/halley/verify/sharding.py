@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from halley.errors import HalleyError
+from halley.errors import HalleyError, SearchStopped
 from halley.execute.interpreter import random_inputs
 from halley.graphs.plan import GraphPlan, plan_graph
 from halley.ir.masks import with_extents
@@ -17,7 +17,7 @@ from halley.ir.workload import Workload
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import Sharding
 from halley.units import format_bytes, format_time
-from halley.verify.findings import TOLERANCE, Finding, certificate_finding
+from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
 from halley.verify.meshes import MeshRun, WrongShare, whole_graph
 
 EXTENT = 4
@@ -69,9 +69,11 @@ def _small(work: Workload) -> Workload:
     return with_extents(work, dims)
 
 
-def graph_plan_findings(plan: GraphPlan, search: bool = True) -> Iterator[Finding]:
-    """A graph on a system: what a chip holds fits, the certificate is in order, ranks compute the right thing, and a search finds
-    nothing better."""
+def graph_plan_findings(
+    plan: GraphPlan, limit: float = 60.0, search: bool = True, progress: Progress | None = None
+) -> Iterator[Finding]:
+    """A graph on a system: what a chip holds fits, the certificate is in order, ranks compute the right thing, and a search of at
+    most ``limit`` [s] finds nothing better."""
     name, capacity = plan.problem.workload.name, plan.problem.capacity
     fits = plan.memory.total <= capacity
     yield Finding(name, "plan fits", fits, f"{format_bytes(plan.memory.total)} of {format_bytes(capacity)} on a chip")
@@ -80,7 +82,11 @@ def graph_plan_findings(plan: GraphPlan, search: bool = True) -> Iterator[Findin
     yield certificate_finding(name, plan.certificate, plan.time, CLOSED)
     yield sharding_finding(name, plan.sharding)
     if search:
-        again = plan_graph(plan.problem)
+        try:
+            again = plan_graph(plan.problem, stop_after(limit, progress))
+        except SearchStopped:
+            yield out_of_time(name, "search again", limit)
+            return
         worse = plan.certificate.bound > again.time * (1 + CLOSED) or again.certificate.bound > plan.time * (1 + CLOSED)
         detail = f"{format_time(again.time)} found anew, bound {format_time(again.certificate.bound)}"
         proven = again.certificate.gap <= CLOSED or plan.time <= again.time * (1 + CLOSED)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from halley.answer import Status
 from halley.dfmodel.plan import DFModelResult, best_training
-from halley.errors import Infeasible
+from halley.errors import Infeasible, SearchStopped
 from halley.sharding.axes import assignment_text
 from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
-from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding
+from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
+from halley.verify.iteration import iteration_finding
 from halley.verify.sharding import sharding_finding
 
 BEST = "best"
@@ -24,8 +25,8 @@ def training_findings(
     result: TrainingResult, limit: float = 60.0, search: bool = True, progress: Progress | None = None
 ) -> Iterator[Finding]:
     """A plan of training: its numbers go together, every stage fits, the parts of the time add up to it, no alternative is
-    faster, the certificate is in order, sharded ops compute the right thing, and a search of ``limit`` [s] finds nothing better.
-    """
+    faster, the certificate is in order, a simulated iteration takes as long, sharded ops compute the right thing, and a search of
+    ``limit`` [s] finds nothing better."""
     problem, plan, cost = result.problem, result.plan, result.cost
     faults = plan_faults(problem, plan)
     text = assignment_text(plan.assignment)
@@ -40,6 +41,7 @@ def training_findings(
     detail = f"one takes {format_time(faster[0].cost.time)}" if faster else f"none of {len(result.alternatives)} is faster"
     yield Finding("alternatives", "times", not faster, detail)
     yield certificate_finding(BEST, result.certificate, cost.time, OPTIMAL_GAP)
+    yield iteration_finding(BEST, result)
     for part in cost.parts.parts:
         yield sharding_finding(part.sharding.problem.workload.name, part.sharding)
     if search:
@@ -51,8 +53,10 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
     what, time, bound = "search again", result.cost.time, result.certificate.bound
     try:
         again = best_training_plan(result.problem, progress, limit, others=0)
-    except Infeasible:
-        return Finding(BEST, what, None, f"no plan found within {limit:g} s; raise --time-limit")
+    except SearchStopped:
+        return out_of_time(BEST, what, limit)
+    except Infeasible as error:
+        return Finding(BEST, what, False, f"no plan fits, yet the file has one: {error.faults[0]}")
     found = f"{format_time(again.cost.time)} found anew, bound {format_time(again.certificate.bound)}"
     if again.certificate.bound > time * (1 + OPTIMAL_GAP):
         return Finding(BEST, what, False, f"{found}; yet the file has {format_time(time)}")
@@ -65,8 +69,11 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
     return Finding(BEST, what, None, f"{found}, not proven within {limit:g} s; raise --time-limit")
 
 
-def dfmodel_findings(result: DFModelResult, search: bool = True) -> Iterator[Finding]:
-    """A plan in the view of DFModel: memory, the parts of its time, no candidate faster, and a search finds nothing better."""
+def dfmodel_findings(
+    result: DFModelResult, limit: float = 60.0, search: bool = True, progress: Progress | None = None
+) -> Iterator[Finding]:
+    """A plan in the view of DFModel: memory, the parts of its time, no candidate faster, and a search of at most ``limit`` [s]
+    finds nothing better."""
     problem = result.problem
     fits = result.memory <= problem.chip.dram
     yield Finding(BEST, "memory", fits, f"{format_bytes(result.memory)} of {format_bytes(problem.chip.dram)} on a chip")
@@ -77,6 +84,10 @@ def dfmodel_findings(result: DFModelResult, search: bool = True) -> Iterator[Fin
     right = first is not None and first.time >= result.time * (1 - TOLERANCE) and bool(own)
     yield Finding("candidates", "times", right, f"none of {len(result.candidates)} is faster" if right else "one is faster")
     if search:
-        again = best_training(problem)
+        try:
+            again = best_training(problem, stop_after(limit, progress))
+        except SearchStopped:
+            yield out_of_time(BEST, "search again", limit)
+            return
         same = abs(again.time - result.time) <= OPTIMAL_GAP * result.time and again.choices == result.choices
         yield Finding(BEST, "search again", same, f"{format_time(again.time)} is the optimum of {again.choices:,} choices")

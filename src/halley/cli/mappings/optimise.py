@@ -85,7 +85,7 @@ def optimise(
         if trace is not None:
             save_trace(result, trace, force)
     if not enough(result, good):
-        remarks.print(Text(f"halley: {verdict(result.best.certificate, result.best.status)}"))
+        remarks.print(Text(f"halley: {verdict(result.best.certificate)}"))
         raise typer.Exit(LIMIT)
 
 
@@ -119,7 +119,7 @@ def report(console: Console, result: Result) -> None:
     problem = result.problem
     console.print(Text(problem_text(problem.workload, problem.chip, problem.objective), style="bold"))
     console.print(Text(plan_text(result.best)))
-    console.print(Text(verdict(result.best.certificate, result.best.status)))
+    console.print(Text(verdict(result.best.certificate)))
     show(console, result_tables(result))
 
 

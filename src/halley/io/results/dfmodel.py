@@ -10,6 +10,7 @@ from pydantic import Field
 
 from halley.answer import Certificate, Status
 from halley.dfmodel.plan import AxisChoice, Candidate, DFModelProblem, DFModelResult, decided_dfmodel
+from halley.errors import BadInput, Fault
 from halley.io.files.models import Model
 from halley.io.results.envelope import Saved, enveloped
 from halley.io.results.models import AnswerFile, CertificateModel
@@ -143,4 +144,6 @@ def read_dfmodel(saved: Saved) -> DFModelResult:
         for item in answer.candidates
     )
     proof = file.certificate
+    if proof.size is None:
+        raise BadInput(Fault(f"{saved.name}: certificate.size", "the number of choices", "null", "plan it again"))
     return DFModelResult(problem, choice, layer, time, candidates, proof.size, proof.seconds)

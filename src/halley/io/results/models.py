@@ -94,7 +94,7 @@ class SolutionCertificateModel(Model):
 
     space: list[ClauseModel] = Field(description="the declared space of mappings")
     left_out: list[ClauseModel] = Field(description="what is not in the space")
-    mappings: Count = Field(description="mappings in the space")
+    mappings: Count | None = Field(description="mappings in the space; null: not counted")
     method: Text = Field(description="how the bound was obtained")
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
     bound: QuantityModel = Field(description="no mapping of the space has a smaller objective")
@@ -167,7 +167,7 @@ class CertificateModel(Model):
     unit: Literal["s", "J", "J s"] = Field(description="unit of value and bound")
     status: Literal["optimal", "within", "enumerated", "limit", "interrupted"] = Field(description="how the search ended")
     space: list[ChoiceModel] = Field(description="the choices of the space")
-    size: Count = Field(description="candidates of the space")
+    size: Count | None = Field(description="candidates of the space; null: not counted")
     left_out: list[Text] = Field(description="what the space lacks")
     effort: dict[str, Count] = Field(description="how many candidates were bounded, costed and so on")
     seconds: Amount = Field(description="wall time of the search [s]")

@@ -6,11 +6,11 @@ figures that somebody may have edited. `read_record` gives the figures as they s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halley.answer import Certificate, Status
+from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import UNITS, estimate_document
 from halley.errors import BadInput, Fault, IllegalMapping
@@ -54,23 +54,7 @@ def result_document(result: Result) -> dict[str, Any]:
         "absent": list(result.absent),
         "front": [{"time_s": p.time, "energy_J": p.energy, "plan": to_text(p.plan)} for p in result.front],
     }
-    return enveloped("mapping", question, certificate_of(result.best), answer)
-
-
-def certificate_of(solution: Solution) -> Certificate:
-    """The certificate of a solution, as answers of all kinds have it."""
-    own = solution.certificate
-    return Certificate(
-        own.value,
-        own.bound,
-        solution.status,
-        UNITS[own.objective],
-        size=own.size,
-        left_out=tuple(f"{clause.what}: {clause.how}" for clause in own.left_out),
-        effort={"costed": own.costed, "bounded": own.bounds},
-        seconds=own.seconds,
-        closed=own.closed,
-    )
+    return enveloped("mapping", question, result.best.certificate, answer)
 
 
 def save_result(result: Result, path: str | Path, force: bool = False) -> None:
@@ -89,7 +73,6 @@ def workload_document(workload: Workload) -> dict[str, Any]:
 
 def _solution(solution: Solution) -> dict[str, Any]:
     certificate = solution.certificate
-    unit = UNITS[certificate.objective]
     return {
         "name": solution.name,
         "variant": solution.variant,
@@ -99,13 +82,13 @@ def _solution(solution: Solution) -> dict[str, Any]:
         "plan": to_text(solution.plan),
         "estimate": estimate_document(solution.plan, solution.estimate),
         "certificate": {
-            "space": [asdict(clause) for clause in certificate.space],
-            "left_out": [asdict(clause) for clause in certificate.left_out],
+            "space": [clause.document() for clause in certificate.declaration],
+            "left_out": [clause.document() for clause in certificate.left_out],
             "mappings": certificate.size,
             "method": certificate.method,
             "objective": certificate.objective,
-            "bound": {"value": float(certificate.bound), "unit": unit},
-            "value": {"value": float(certificate.value), "unit": unit},
+            "bound": {"value": float(certificate.bound), "unit": certificate.unit},
+            "value": {"value": float(certificate.value), "unit": certificate.unit},
             "costed": certificate.costed,
             "bounds": certificate.bounds,
             "search_s": certificate.seconds,
@@ -194,24 +177,24 @@ def _rebuilt(record: Record, model: SolutionModel) -> Solution:
         raise IllegalMapping([Fault(f"{record.name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
     c = model.certificate
     certificate = MappingCertificate(
-        tuple(Clause(clause.what, clause.how) for clause in c.space),
-        tuple(Clause(clause.what, clause.how) for clause in c.left_out),
-        c.mappings,
-        c.method,
-        c.objective,
-        c.bound.value,
         c.value.value,
-        c.costed,
-        c.bounds,
-        c.search_s,
-        c.closed,
+        c.bound.value,
+        Status[model.status.upper()],
+        UNITS[c.objective],
+        size=c.mappings,
+        left_out=tuple(Clause(clause.what, clause.how) for clause in c.left_out),
+        effort={"costed": c.costed, "bounded": c.bounds},
+        seconds=c.search_s,
+        closed=c.closed,
+        declaration=tuple(Clause(clause.what, clause.how) for clause in c.space),
+        objective=c.objective,
+        method=c.method,
     )
     return Solution(
         model.name,
         plan,
         evaluate(workload, chip, plan),
         certificate,
-        Status[model.status.upper()],
         tuple(tuple(group) for group in model.groups),
         tuple(model.shape),
         model.variant,

@@ -8,13 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from halley.cost.program import Indices
-from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import Slot
 from halley.mapping.space.tile_chains import ChainTree
-
-SETS_PER_BATCH = 1 << 10
-"""Sets of mappings that are refined at once."""
 
 CHAINS_WITH_OPEN_BUFFERS = 1 << 6
 """Numbers of buffers are fixed once every dim has at most this many chains left. Bounds with open numbers of buffers are weak,
@@ -25,36 +21,6 @@ DIVE_BEAM_WIDTH = 128
 
 DIVE_SHAPES = 4
 """Number of shapes of a stage, the most promising ones, that are tried for a first mapping."""
-
-
-def most_promising(
-    stack: list[tuple[Values, Indices]], pruned: Callable[[Values], Flags], beam: int = 0
-) -> tuple[Values, Indices]:
-    """Bounds and nodes of the most promising sets of those on top of a stack. What is ``pruned`` is gone, the others go back;
-    in a dive just a ``beam`` of sets is followed, and the others are gone, too."""
-    bounds, nodes = _taken(stack, SETS_PER_BATCH)
-    alive = np.flatnonzero(~pruned(bounds))
-    alive = alive[np.lexsort(bounds[alive].T[::-1])]
-    if not beam:
-        _put_back(stack, bounds[alive[SETS_PER_BATCH:]], nodes[alive[SETS_PER_BATCH:]])
-    alive = alive[: beam or SETS_PER_BATCH]
-    return bounds[alive], nodes[alive]
-
-
-def _taken(stack: list[tuple[Values, Indices]], enough: int) -> tuple[Values, Indices]:
-    """Take from the end of the stack until that is enough."""
-    taken = [stack.pop()]
-    count = len(taken[0][0])
-    while stack and count < enough:
-        taken.append(stack.pop())
-        count += len(taken[-1][0])
-    return np.vstack([bounds for bounds, _ in taken]), np.vstack([nodes for _, nodes in taken])
-
-
-def _put_back(stack: list[tuple[Values, Indices]], bounds: Values, nodes: Indices) -> None:
-    """Put sets back that are in order, in parts that are enough each, the first on top: none is sorted again with the rest."""
-    for start in reversed(range(0, len(bounds), SETS_PER_BATCH)):
-        stack.append((bounds[start : start + SETS_PER_BATCH], nodes[start : start + SETS_PER_BATCH]))
 
 
 class Tree(Protocol):

@@ -2,6 +2,9 @@
 
 A stage on a partition of the clusters is in many frames, which differ in the partitions of other stages, and its least time is
 the same in all of them. So one search for it tightens the bounds of all these frames, and most of them are pruned.
+
+It has a loop of its own: it keeps all sets in one array, sorted by bound, and ends at the first single mapping. No order of
+`halley.optim.branch_and_bound` does that, and this is the only search that needs it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Used by `halley.mapping.solve.overlap`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,14 @@ import numpy as np
 
 from halley.cost.program import Indices
 from halley.errors import Fault, InternalError
-from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTH, DIVE_SHAPES, most_promising, opened, split_in, starts
+from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTH, DIVE_SHAPES, opened, split_in, starts
 from halley.mapping.bounds.incumbents import Flags, Values
-from halley.mapping.solve.stage_fronts import Fronts, Pick, dominated, undominated
+from halley.mapping.solve.stage_fronts import Fronts, Pick, Vector, dominated, undominated
 from halley.mapping.space.stages import BUFFERS
+from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
 if TYPE_CHECKING:
-    from halley.mapping.solve.overlap import Rounds, Vector
+    from halley.mapping.solve.overlap import Rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +52,34 @@ class FixedTileSearch:
         return self._join_up(fronts, order)
 
     def pruned(self, bounds: Values) -> Flags:
-        return self.rounds.search.found.pruned(bounds)
+        return self.rounds.group.found.pruned(bounds)
 
     def _join_up(self, fronts: Sequence[Fronts], order: Sequence[int]) -> set[Hashable]:
         """Add the plans that improve the frontier: combinations of one pick of each stage's front (``fronts``, in ``order``).
-        Sets of picks are split down to single ones. Returns like `run`, at the first plan that costs more than its bound."""
-        rows = np.zeros((1, len(fronts)), dtype=np.int64)
-        stack = [(self._of_picks(fronts, rows), rows)]
-        while stack:
-            self.rounds.search.tally.tick()
-            bounds, rows = most_promising(stack, self.pruned)
+        Sets of picks are divided down to single ones. Returns like `run`, at the first plan that costs more than its bound."""
+        limits = set[Hashable]()
+
+        def branch(batch: Batch) -> Iterator[Batch]:
+            self.rounds.group.tally.tick()
+            bounds, rows = batch
             sizes = np.stack([front.size[rows[:, place]] for place, front in enumerate(fronts)], axis=1)
             single = sizes.max(axis=1, initial=1) == 1
             for bound, row in zip(bounds[single], rows[single], strict=True):
                 if not self.pruned(bound[None, :])[0]:
-                    picks = dict(zip(order, map(Fronts.pick, fronts, row), strict=True))
-                    if limits := self._reach(picks, bound):
-                        return limits
-            if single.all():
-                continue
-            rows = split_in(fronts, rows[~single], sizes[~single].argmax(axis=1))
-            stack.append((self._of_picks(fronts, rows), rows))
-        return set()
+                    limits.update(self._reach(dict(zip(order, map(Fronts.pick, fronts, row), strict=True)), bound))
+                    if limits:
+                        return
+            if not single.all():
+                parts = split_in(fronts, rows[~single], sizes[~single].argmax(axis=1))
+                yield self._of_picks(fronts, parts), parts
+
+        every = np.zeros((1, len(fronts)), dtype=np.int64)
+        branch_and_bound(Batches((self._of_picks(fronts, every), every), self.pruned), branch, lambda: bool(limits))
+        return limits
 
     def _of_picks(self, fronts: Sequence[Fronts], rows: Indices) -> Values:
         """Lower bounds of plans, a node of each front per row."""
-        self.rounds.search.tally.bounds += len(rows)
+        self.rounds.group.tally.bounds += len(rows)
         states = [front.states[:, own] for front, own in zip(fronts, rows.T, strict=True)]
         return self.rounds.objectives(self.rounds.together(states), self.at)
 
@@ -151,7 +154,7 @@ class _StageSearch:
         return rounds.objectives(rounds.join(self.others, states), self.fixed.at)
 
     def _refine(self, part: Vector, floor: Values) -> None:
-        """Split sets of tile chains down to single mappings."""
+        """Divide sets of tile chains down to single mappings."""
         fixed, rounds = self.fixed, self.fixed.rounds
         dims, trees = tuple(part.trees), tuple(part.trees.values())
         start = starts(part.trees, rounds.shared, rounds.rows)
@@ -159,32 +162,34 @@ class _StageSearch:
         if BUFFERS in dims:
             rows = opened(rows, dims.index(BUFFERS), part.trees[BUFFERS].singles)
             floor = self._bounds(self._states(part, rows))
-        stack = [(floor, rows)]
-        while stack:
-            rounds.search.tally.tick()
-            _, rows = most_promising(stack, fixed.pruned, DIVE_BEAM_WIDTH if fixed.quick else 0)
+
+        def branch(batch: Batch) -> Iterator[Batch]:
+            rounds.group.tally.tick()
+            _, rows = batch
             sizes = np.array([tree.size[rows[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(rows))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():
                 self._keep(part, rows[single])
                 rows, sizes = rows[~single], sizes[:, ~single]
             if not len(rows):
-                continue
+                return
             rows = split_in(trees, rows, sizes.argmax(axis=0))
             states = self._states(part, rows)
             values = self._bounds(states)
             kept = np.flatnonzero(~fixed.pruned(values))
             kept = kept[~dominated(fixed.by_dominance_resources(states[:, kept]), self.front)]
-            stack.append((values[kept], rows[kept]))
+            yield values[kept], rows[kept]
+
+        branch_and_bound(Batches((floor, rows), fixed.pruned, DIVE_BEAM_WIDTH if fixed.quick else 0), branch)
 
     def _states(self, part: Vector, rows: Indices) -> Values:
         """States of a shape's sets."""
-        self.fixed.rounds.search.tally.bounds += len(rows)
+        self.fixed.rounds.group.tally.bounds += len(rows)
         return self.fixed.states(self.stage, part, rows)
 
     def _keep(self, part: Vector, rows: Indices) -> None:
         """Add single mappings to the Pareto set."""
-        self.fixed.rounds.search.tally.costed += len(rows)
+        self.fixed.rounds.group.tally.costed += len(rows)
         states = np.hstack([self.front, self.fixed.by_dominance_resources(self._states(part, rows))])
         made = [*self.made, *((part, tuple(row)) for row in rows)]
         best = undominated(states)

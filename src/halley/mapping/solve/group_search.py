@@ -7,111 +7,157 @@ its bound is no better than the incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 
-from halley.cost.evaluate import evaluate
 from halley.cost.program import Indices
-from halley.errors import Fault, InternalError
-from halley.ir.hardware import Chip
-from halley.ir.mapping import Compute, Node
-from halley.ir.workload import Workload
 from halley.mapping.bounds.chain_sets import (
     CHAINS_WITH_OPEN_BUFFERS,
     DIVE_BEAM_WIDTH,
     DIVE_SHAPES,
-    most_promising,
     opened,
     split_in,
     starts,
 )
 from halley.mapping.bounds.costing import Costing
 from halley.mapping.bounds.incumbents import Flags, Frontier, Values, minimal
-from halley.mapping.bounds.progress import SearchCounter
-from halley.mapping.bounds.shapes import Shape, Trees
+from halley.mapping.bounds.progress import Interrupted
+from halley.mapping.bounds.shapes import Shape
 from halley.mapping.solve.axis_partitions import promising
-from halley.mapping.solve.frame_order import search_all
+from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.loop_orders import ruled_out
-from halley.mapping.solve.outside_stages import OutsideCost, holds_fit
-from halley.mapping.solve.overlap import Rounds, Vector, fits, in_children
-from halley.mapping.space.choice import GroupMapping
-from halley.mapping.space.compose import Cut
+from halley.mapping.solve.outside_stages import holds_fit
+from halley.mapping.solve.overlap import Rounds, in_children
+from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.space.frame_sets import Frame, GroupSpace
-from halley.mapping.space.stages import BUFFERS, GroupStage, Skeleton
+from halley.mapping.space.stages import BUFFERS, GroupStage
+from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
+
+FRAMES_PER_BATCH = 1 << 8
+"""Number of frames with stages on partitions in one batch: each stores bounds of all its remaining shapes."""
+
+DIVES_WITHOUT_GAIN = 32
+"""Dives end after this many consecutive mappings that do not improve the incumbents."""
 
 
 @dataclass(slots=True)
 class GroupSearch:
-    """Search of one group. ``around`` wraps the group's tree in the workload's outer Holds; ``least``: compulsory lower bounds of
-    a frame. ``frames``: the current frames by number; frames with stages on partitions of an axis are added and removed in
-    batches. ``dominance_resources``: the resources and memories in which mappings of overlapped stages must be compared, for
-    frames on all clusters and on partitions."""
+    """Search of a ``group`` over the frames of a ``space``. ``frames``: the current frames by number; frames with stages on
+    partitions of an axis are added and removed in batches. ``open_bounds``: lower bounds of what an interrupted search leaves."""
 
-    workload: Workload
-    chip: Chip
+    group: GroupState
     space: GroupSpace
-    around: Callable[[Node], Node]
-    objectives: tuple[str, ...]
-    tally: SearchCounter
-    gap: float = 0.0
-    trees: Trees = field(default_factory=Trees)
-    least: Callable[[Frame, Compute | None], Mapping[str, float]] = lambda frame, laid: {"time": 0.0, "energy": 0.0}
     frames: list[Frame] = field(init=False)
-    found: Frontier = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
-    costs: Costing = field(init=False)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
-    vectors: dict[Hashable, Vector] = field(default_factory=dict)
-    outside_costs: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
-    orders: dict[Hashable, tuple[Frame, bool]] = field(default_factory=dict)
-    dominance_resources: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
     def __post_init__(self) -> None:
-        self.frames, self.found = list(self.space.plain), Frontier(len(self.objectives), self.gap)
-        ops = self.space.ops
-        self.costs = Costing(self.workload, self.chip, ops, self.around, self.objectives, self.trees, self.tally)
+        self.frames = list(self.space.plain)
+
+    @property
+    def costs(self) -> Costing:
+        return self.group.costs
+
+    @property
+    def found(self) -> Frontier:
+        return self.group.found
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        return self.group.objectives
 
     def run(self, incumbents: Values) -> Frontier:
         """The proven frontier, together with the ``incumbents``: values reached by other means, which mappings must improve on
         (payload None). On `Interrupted`, ``found`` has the best so far, and ``open_bounds`` lower bounds of the rest."""
         for incumbent in incumbents:
             self.found.add(incumbent, None)
-        search_all(self)
+        every = [Pipelines(self.group, family) for family in self.space.families]
+        self._search_batch(range(len(self.frames)), self._bounds(every))
+        for at, pipelines in enumerate(every):
+            self._search_set(pipelines, self._bounds(every[at:]))
         self._rounds.clear()  # what is compiled stays, for baselines
         self._floors.clear()
         return self.found
 
-    def leave(self, bounds: Values) -> None:
+    def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
+        """A new search of the same frames with fewer shapes of their stages. It reuses everything compiled here, which is most of
+        the work."""
+        costs, found = self.costs, Frontier(len(objectives), self.found.gap)
+        if objectives == self.objectives:
+            return GroupSearch(replace(self.group, found=found, orders={}), space)
+        own = Costing(costs.workload, costs.chip, space.ops, costs.around, objectives, costs.trees, costs.tally)
+        return GroupSearch(GroupState(own, self.group.least, found), space)
+
+    # --- the order of frames ------------------------------------------------------------------------------------------
+
+    def _bounds(self, every: Sequence[Pipelines]) -> Values:
+        """Lower bounds of several implicit sets of frames."""
+        return np.vstack([np.empty((0, len(self.objectives))), *(pipelines.bounds() for pipelines in every)])
+
+    def _search_set(self, pipelines: Pipelines, left: Values) -> None:
+        """Search an implicit set of frames in batches, so that neither the frames nor their bounds have to be stored; incumbents
+        of earlier batches prune most frames before they are made. ``left``: lower bounds of this and the following sets."""
+        first, frames = len(self.frames), pipelines.frames()
+        try:
+            while batch := list(islice(frames, FRAMES_PER_BATCH)):
+                self.frames += batch
+                self._search_batch(range(first, len(self.frames)), left)
+                self._forget(first)
+        except (Interrupted, KeyboardInterrupt):
+            self._forget(first)
+            self._leave(left)
+            raise
+
+    def _search_batch(self, numbers: Sequence[int], later: Values) -> None:
+        """Search some frames, the lowest bounds first. ``later``: lower bounds of the following ones."""
+        left = np.vstack([np.empty((0, len(self.objectives))), *(self.group.least_of(self.frames[number]) for number in numbers)])
+        try:
+            bounds, places = self.candidates(numbers)
+            left, order = bounds, np.lexsort(bounds.T[::-1])
+            order = order[~self.found.pruned(bounds[order])]
+            self._dive(bounds, places, order)
+            order = order[~self.found.pruned(bounds[order])]
+            if len(self.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
+                order = order[np.argsort([bool(self.frames[places[position][0]].cut) for position in order], kind="stable")]
+            for index, position in enumerate(order):
+                if self.found.pruned(bounds[position][None, :])[0]:
+                    continue
+                left = bounds[order[index:]]
+                self.group.tally.tick()
+                self.solve(*places[position])
+        except (Interrupted, KeyboardInterrupt):
+            self._leave(np.vstack([left, later]))
+            raise
+
+    def _leave(self, bounds: Values) -> None:
         """Record lower bounds of the part that an interrupted search leaves open."""
         self.open_bounds = list(bounds[~self.found.pruned(bounds)])
 
-    def forget(self, first: int) -> None:
+    def _forget(self, first: int) -> None:
         """Drop the frames from a number on, with the data of these frames only."""
         for number in range(first, len(self.frames)):
             self._rounds.pop(number, None)
         del self.frames[first:]
 
-    def least_of(self, frame: Frame, laid: Compute | None = None) -> Values:
-        """Compulsory lower bounds of one frame, as a row. ``laid``: only for shapes with these dims on the array."""
-        costs = self.least(frame, laid)
-        return np.array([[costs[name] for name in self.objectives]])
-
-    def useful(self, frame: Frame) -> Frame | None:
-        """The frame without pruned shapes (`wastes`); None if a stage has no others."""
-        left = [tuple(shape for shape in stage.skeletons if not self.wastes(frame, shape)) for stage in frame.stages]
-        stages = (replace(stage, skeletons=own) for stage, own in zip(frame.stages, left, strict=True))
-        return replace(frame, stages=tuple(stages)) if all(left) else None
-
-    def wastes(self, frame: Frame, skeleton: Skeleton) -> bool:
-        """Whether a shape is pruned: its only advantage is time, which does not matter, or its use of the array is too low."""
-        if self.costs.lean and skeleton.revisits:
-            return True
-        return skeleton.laid is not None and bool(self.found.pruned(self.least_of(frame, skeleton.laid))[0])
+    def _dive(self, bounds: Values, places: Sequence[tuple[int, int]], order: Indices) -> None:
+        """A first mapping of each frame for its most promising combination (``order``: of ``places``), until many consecutive
+        ones do not improve the incumbents. A good incumbent prunes most of the search; which one does not change the result."""
+        dived: set[int] = set()
+        without_gain = 0
+        for position in order:
+            frame, combination = places[position]
+            if without_gain == DIVES_WITHOUT_GAIN:
+                return
+            if frame not in dived and not self.found.pruned(bounds[position][None, :])[0]:
+                dived.add(frame)
+                before = self.found.points
+                self.solve(frame, combination, quick=True)
+                without_gain = without_gain + 1 if self.found.points is before else 0
 
     def dive(self) -> None:
         """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one. If only
@@ -139,7 +185,7 @@ class GroupSearch:
         are not compiled: once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
         made = self.frames[frame]
         stage, shared = made.stages[0], self.costs.searched_slots(made.shared)
-        useful = [at for at, shape in enumerate(stage.skeletons) if not self.wastes(made, shape)]
+        useful = [at for at, shape in enumerate(stage.skeletons) if not self.group.wastes(made, shape)]
         relaxed = [self.costs.bounds(made, 0, stage.skeletons[at])[0] for at in useful]
         for place in np.lexsort(np.array(relaxed).reshape(-1, len(self.objectives)).T[::-1]):
             shape = self.costs.shape(made, 0, stage.skeletons[useful[place]])
@@ -152,19 +198,6 @@ class GroupSearch:
                 del self._floors[frame]  # those of the other shapes are not known
             if self.found.payloads:
                 return
-
-    def narrowed(self, space: GroupSpace, objectives: tuple[str, ...]) -> GroupSearch:
-        """A new search of the same frames with fewer shapes of their stages. It reuses everything compiled here, which is most of
-        the work."""
-        made = GroupSearch(self.workload, self.chip, space, self.around, objectives, self.tally, self.gap, self.trees, self.least)
-        if objectives == self.objectives:
-            made.costs, made.vectors, made.outside_costs, made.dominance_resources = (
-                self.costs,
-                self.vectors,
-                self.outside_costs,
-                self.dominance_resources,
-            )
-        return made
 
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
@@ -192,11 +225,11 @@ class GroupSearch:
         """The search of a frame whose stages overlap; None if it is pruned."""
         if frame not in self._rounds:
             own = self.frames[frame]
-            made = promising(self, own) if own.shares else None
+            made = promising(self.group, own) if own.shares else None
             # if times do not matter hidden work does not pay: overlapped stages move and compute the same, and keep no less
-            if not own.shares and (self.costs.timed or not own.cut) and (useful := self.useful(own)):
-                made = useful, in_children(self, self._bare(useful, self.costs.combinations(own)))
-            self._rounds[frame] = Rounds(self, *made) if made else None
+            if not own.shares and (self.costs.timed or not own.cut) and (useful := self.group.useful(own)):
+                made = useful, in_children(self.group, self._bare(useful, self.costs.combinations(own)))
+            self._rounds[frame] = Rounds(self.group, *made) if made else None
         return self._rounds[frame]
 
     def _floor(self, frame: int) -> list[Values]:
@@ -208,19 +241,19 @@ class GroupSearch:
             bare = self._bare(made, rows)
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
             if rows > 1 and not self.found.pruned(least.sum(axis=0)).all():
-                least[:, ~holds_fit(self, made)] = np.inf
+                least[:, ~holds_fit(self.costs, made)] = np.inf
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
-                self.tally.tick()
+                self.group.tally.tick()
                 others = np.delete(least, index, axis=0).sum(axis=0)
                 floors = np.full((max(1, len(bounds)), rows, len(self.objectives)), np.inf)
                 for position, bound in enumerate(bounds):
                     left = np.flatnonzero(~self.found.pruned(bound + others))
-                    if len(left) and not ruled_out(self, made, made.stages[index].skeletons[position]):
+                    if len(left) and not ruled_out(self.group, made, made.stages[index].skeletons[position]):
                         shape = self.costs.shape(made, index, made.stages[index].skeletons[position])
                         every = starts(shape.trees, shared, rows)
                         floors[position, left] = shape.floor({dim: own[left] for dim, own in every.items()}, len(left))
-                        self.tally.bounds += len(left)
+                        self.group.tally.bounds += len(left)
                 stages.append(floors)
                 least[index] = floors.min(axis=0)
                 if self.found.pruned(least.sum(axis=0)).all():
@@ -237,10 +270,10 @@ class GroupSearch:
         known = len(self.found.points) > 0
         found: list[Values] = []
         for index, stage in enumerate(made.stages):
-            self.tally.tick()
+            self.group.tally.tick()
             bounds: list[Values] = []
             for skeleton in stage.skeletons:  # frames that differ in what overlaps have them in common
-                if self.wastes(made, skeleton):
+                if self.group.wastes(made, skeleton):
                     bounds.append(never)
                     continue
                 if known and (id(skeleton), rows) not in self._in_turn:
@@ -278,18 +311,19 @@ class GroupSearch:
             tiles = self.costs.fixed_sizes(made.shared)
             for skeleton, sizes in picked:
                 tiles |= self.costs.fixed_sizes(skeleton.slots) | sizes
-            self.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
+            self.group.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
     def _solve_stage(self, frame: int, index: int, stage: GroupStage, combination: int, others: Values, quick: bool) -> Frontier:
         """Frontier of one stage with given shared tiles, without mappings that cannot improve the group's frontier even with the
         least costs of the other stages."""
         made, floors = self.frames[frame], self._floor(frame)[index][:, combination]
-        front = Frontier(len(self.objectives), self.gap)
+        front = Frontier(len(self.objectives), self.found.gap)
         order = np.lexsort(floors.T[::-1])
         for position in order[:DIVE_SHAPES] if quick else order:
-            if self._pruned(front, floors[position][None, :], others)[0] or ruled_out(self, made, stage.skeletons[position]):
+            skeleton = stage.skeletons[position]
+            if self._pruned(front, floors[position][None, :], others)[0] or ruled_out(self.group, made, skeleton):
                 continue
-            shape = self.costs.shape(made, index, stage.skeletons[position])
+            shape = self.costs.shape(made, index, skeleton)
             every = starts(shape.trees, self.costs.searched_slots(made.shared), self.costs.combinations(made))
             start = {dim: nodes[combination : combination + 1] for dim, nodes in every.items()}
             self._refine(shape, start, floors[position][None, :], front, others, quick)
@@ -304,41 +338,42 @@ class GroupSearch:
     def _refine(
         self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
     ) -> None:
-        """Split sets of tile chains down to single mappings, the most promising sets first."""
+        """Divide sets of tile chains down to single mappings, the most promising sets first."""
 
         def pruned(bounds: Values) -> Flags:
             return self._pruned(front, bounds, others)
 
-        dims, trees = tuple(shape.trees), tuple(shape.trees.values())
-        nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
-        if BUFFERS in dims:
-            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
-            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
-        stack = [(bound, nodes)]
-        while stack:
-            self.tally.tick()
-            bounds, nodes = most_promising(stack, pruned, DIVE_BEAM_WIDTH if quick else 0)
+        def branch(batch: Batch) -> Iterator[Batch]:
+            self.group.tally.tick()
+            bounds, nodes = batch
             sizes = np.array([tree.size[nodes[:, at]] for at, tree in enumerate(trees)]).reshape(len(trees), len(nodes))
             single = sizes.max(axis=0, initial=1) == 1
             if single.any():  # bounds of single mappings are their costs
                 self._keep(shape, bounds[single], nodes[single], front, others)
                 nodes, sizes = nodes[~single], sizes[:, ~single]
             if not len(nodes):
-                continue
+                return
             if BUFFERS in dims:
                 own = sizes[dims.index(BUFFERS)]
                 own[own > 1] = CHAINS_WITH_OPEN_BUFFERS
             children = split_in(trees, nodes, sizes.argmax(axis=0))
-            own = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
-            values = shape.bounds(own, len(children), pruned)
-            self.tally.bounds += len(children)
+            columns = {dim: np.ascontiguousarray(children[:, place]) for place, dim in enumerate(dims)}  # each is read many times
+            values = shape.bounds(columns, len(children), pruned)
+            self.group.tally.bounds += len(children)
             kept = np.flatnonzero(values[:, 0] < np.inf)
             kept = kept[~pruned(values[kept])]
-            stack.append((values[kept], children[kept]))
+            yield values[kept], children[kept]
+
+        dims, trees = tuple(shape.trees), tuple(shape.trees.values())
+        nodes = np.stack([start[dim] for dim in dims], axis=1) if dims else np.empty((1, 0), dtype=np.int64)
+        if BUFFERS in dims:
+            nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
+            bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
+        branch_and_bound(Batches((bound, nodes), pruned, DIVE_BEAM_WIDTH if quick else 0), branch)
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
         """Add single mappings to the stage's frontier."""
-        self.tally.costed += len(costs)
+        self.group.tally.costed += len(costs)
         better = np.flatnonzero(~self._pruned(front, costs, others))
         if not len(better):
             return
@@ -347,15 +382,3 @@ class GroupSearch:
             for at, tree in enumerate(shape.trees.values()):
                 sizes |= tree.sizes(int(nodes[position, at]))
             front.add(costs[position], (shape.skeleton, sizes))
-
-    def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
-        """Add a mapping with its exact cost."""
-        choice = GroupMapping(frame, skeletons, tiles)
-        estimate = evaluate(self.workload, self.chip, self.around(choice.tree()))
-        if not fits(self.chip, estimate):
-            got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
-            raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))
-        costs = {"time": estimate.time, "energy": estimate.energy}
-        values = np.array([costs[name] for name in self.objectives], dtype=np.float64)
-        self.found.add(values, choice)
-        return values

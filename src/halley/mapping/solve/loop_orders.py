@@ -7,18 +7,17 @@ shape has to be compiled. Small problems are limited by ramps, not by traffic, s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
-from halley.mapping.bounds.chain_sets import most_promising, split_in, starts
+from halley.cost.program import Indices
+from halley.mapping.bounds.chain_sets import split_in, starts
 from halley.mapping.bounds.incumbents import Values
+from halley.mapping.solve.group import GroupState
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
-
-if TYPE_CHECKING:
-    from halley.cost.program import Indices
-    from halley.mapping.solve.group_search import GroupSearch
+from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
 SETS_BEFORE_SINGLE_SHAPES = 1 << 13
 """Largest number of sets bounded jointly before the shapes are bounded one by one: enough for small problems."""
@@ -27,27 +26,27 @@ MORE_OPEN_THAN_RULED_OUT = 3
 """Joint bounds are no longer tried once those that failed to prune exceed those that pruned by this number."""
 
 
-def ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
+def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether no mapping of a shape, or of another order of its loops, improves on the incumbents. Only for groups of one stage;
     with several stages the cost depends on the stages in the same loops. It is computed once for all orders.
     """
-    if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or search.costs.combinations(frame) > 1:
+    if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or group.costs.combinations(frame) > 1:
         return False
-    if not len(search.found.points):
+    if not len(group.found.points):
         return False
     key = id(frame), skeleton.kin
-    if key not in search.orders:
-        outcomes = [outcome for _, outcome in search.orders.values()]
+    if key not in group.orders:
+        outcomes = [outcome for _, outcome in group.orders.values()]
         if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
             return False
-        search.orders[key] = frame, _ruled_out(search, frame, skeleton)  # the frame is kept: a freed one's id could be another's
-    return search.orders[key][1]
+        group.orders[key] = frame, _ruled_out(group, frame, skeleton)  # the frame is kept: a freed one's id could be another's
+    return group.orders[key][1]
 
 
-def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
+def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether all sets of sizes are pruned while being split, most promising first, before one of them is a single mapping, whose
     loop order matters."""
-    costs = search.costs
+    costs = group.costs
     chains = costs.trees.of(costs.searched_slots(frame.shared), costs.searched_slots(skeleton.slots))
     least = costs.in_any_order(frame, skeleton)
     trees, at = tuple(chains.values()), {dim: index for index, dim in enumerate(chains)}
@@ -61,17 +60,19 @@ def _ruled_out(search: GroupSearch, frame: Frame, skeleton: Skeleton) -> bool:
         singles, _ = chains[BUFFERS].singles(nodes[:, at[BUFFERS]])
         nodes = nodes.repeat(len(singles), axis=0)
         nodes[:, at[BUFFERS]] = singles
-    stack, asked = [(bounded(nodes), nodes)], 0
-    while stack:
-        search.tally.tick()
-        _, nodes = most_promising(stack, search.found.pruned)
-        if not len(nodes):
-            continue
+    left, asked = False, 0
+
+    def branch(batch: Batch) -> Iterator[Batch]:
+        nonlocal left, asked
+        group.tally.tick()
+        _, nodes = batch
         sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])
-        if (sizes.max(axis=0) == 1).any() or asked > SETS_BEFORE_SINGLE_SHAPES:
-            return False
-        children = split_in(trees, nodes, sizes.argmax(axis=0))
-        asked += len(children)
-        search.tally.bounds += len(children)
-        stack.append((bounded(children), children))
-    return True
+        left = bool((sizes.max(axis=0) == 1).any()) or asked > SETS_BEFORE_SINGLE_SHAPES
+        if not left:
+            children = split_in(trees, nodes, sizes.argmax(axis=0))
+            asked += len(children)
+            group.tally.bounds += len(children)
+            yield bounded(children), children
+
+    branch_and_bound(Batches((bounded(nodes), nodes), group.found.pruned), branch, lambda: left)
+    return not left

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from halley.formulas.timing import total
 from halley.ir.mapping import Hold, Node, walk
 from halley.ir.mapping import Sequence as Steps
 from halley.mapping.bounds.chain_sets import starts
+from halley.mapping.bounds.costing import Costing
 from halley.mapping.bounds.incumbents import Flags
+from halley.mapping.space.compose import Cut
 from halley.mapping.space.frame_sets import Frame
-
-if TYPE_CHECKING:
-    from halley.mapping.solve.group_search import GroupSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,51 +60,51 @@ class OutsideCost:
     counted: Array
 
 
-def outside_cost(search: GroupSearch, frame: Frame) -> OutsideCost:
+def outside_cost(costs: Costing, frame: Frame, known: dict[tuple[Cut, str], OutsideCost]) -> OutsideCost:
     """The cost of a frame outside its stages. It does not depend on the shapes of the stages, as Holds depend only on which
     tensors the stages access. Holds around partitions of an axis are outside the clusters, so it is the same for all
-    partitions."""
+    partitions: these are in ``known``."""
     if frame.shares is None:
-        return _found(search, frame)
+        return _found(costs, frame)
     key = frame.cut, frame.shares.axis
-    if key not in search.outside_costs:
-        search.outside_costs[key] = _found(search, frame)
-    return search.outside_costs[key]
+    if key not in known:
+        known[key] = _found(costs, frame)
+    return known[key]
 
 
-def rounds(search: GroupSearch, frame: Frame) -> Array:
+def rounds(costs: Costing, frame: Frame) -> Array:
     """Number of runs of a frame's stages, for each combination of the shared tile sizes."""
-    symbols, stages = search.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
-    tree = search.around(frame.in_turn(symbols, stages))
+    symbols, stages = costs.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
+    tree = costs.around(frame.in_turn(symbols, stages))
     path = next(path for path, node in walk(tree) if node is stages[0])
-    entries = evaluate(search.workload, search.chip, tree, sums=search.trees.sums(search.workload)).nodes[path].entries
-    trees, rows = search.trees.of(frame.shared, ()), search.costs.combinations(frame)
-    return search.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
+    entries = evaluate(costs.workload, costs.chip, tree, sums=costs.trees.sums(costs.workload)).nodes[path].entries
+    trees, rows = costs.trees.of(frame.shared, ()), costs.combinations(frame)
+    return costs.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
 
 
-def holds_fit(search: GroupSearch, frame: Frame) -> Flags:
+def holds_fit(costs: Costing, frame: Frame) -> Flags:
     """For which combinations of the shared tile sizes a frame's own Holds fit. Holds of a finer cut need at least as many bytes,
     as a handed-over tensor has one buffer per child on its path."""
-    room = _room(search, frame, frame.tree(_shared_sizes(search, frame), frame.users()))
-    capacities = [search.chip.memory(name).capacity for name in search.costs.limited]
+    room = _room(costs, frame, frame.tree(_shared_sizes(costs, frame), frame.users()))
+    capacities = [costs.chip.memory(name).capacity for name in costs.limited]
     return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
 
 
-def _room(search: GroupSearch, frame: Frame, tree: Node) -> Array:
+def _room(costs: Costing, frame: Frame, tree: Node) -> Array:
     """The footprint [B] of a group's tree on its shared sizes (memories with a limit x combinations)."""
-    counter, rows = counter_of(search.workload, search.chip), search.costs.combinations(frame)
-    used = footprint(counter, search.around(tree), Body(counter))
-    every = [np.broadcast_to(np.asarray(used.get(name, 0), dtype=np.float64), (rows,)) for name in search.costs.limited]
+    counter, rows = counter_of(costs.workload, costs.chip), costs.combinations(frame)
+    used = footprint(counter, costs.around(tree), Body(counter))
+    every = [np.broadcast_to(np.asarray(used.get(name, 0), dtype=np.float64), (rows,)) for name in costs.limited]
     return np.reshape(every, (-1, rows))
 
 
-def _found(search: GroupSearch, frame: Frame) -> OutsideCost:
-    sizes, rows = _shared_sizes(search, frame), search.costs.combinations(frame)
+def _found(costs: Costing, frame: Frame) -> OutsideCost:
+    sizes, rows = _shared_sizes(costs, frame), costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
     made = [shape.build(sizes) for shape in shapes]
-    tree = search.around(frame.tree(sizes, made))
-    estimate = evaluate(search.workload, search.chip, tree, times=search.costs.timed, held=Steps(()))
+    tree = costs.around(frame.tree(sizes, made))
+    estimate = evaluate(costs.workload, costs.chip, tree, times=costs.timed, held=Steps(()))
 
     def each(value: Number) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
@@ -115,31 +113,31 @@ def _found(search: GroupSearch, frame: Frame) -> OutsideCost:
     path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
     parts = _with_kept if frame.kept else _by_phases
-    ramps, ends, serial, busy, beside = parts(search, frame, nodes, estimate, path, outside)
+    ramps, ends, serial, busy, beside = parts(costs, frame, nodes, estimate, path, outside)
     return OutsideCost(
         entries=each(estimate.nodes[path].entries),
         phases=each(_phases(nodes, estimate, path)),
         ramps=each(ramps),
         ends={name: each(time) for name, time in ends.items()},
         serial=each(serial),
-        energy=each(total(energy_of(search.chip, event)[1] for event in outside)),
+        energy=each(total(energy_of(costs.chip, event)[1] for event in outside)),
         busy={name: each(time) for name, time in busy.items()},
         beside={name: each(time) for name, time in beside.items()},
         visits=[
             replace(own, moving=each(own.moving), buffers=each(own.buffers))
-            for own in _visits(search, frame, nodes, estimate, path)
+            for own in _visits(costs, frame, nodes, estimate, path)
         ],
-        room=_room(search, frame, frame.tree(sizes, frame.users())),
-        counted=_room(search, frame, frame.in_turn(sizes, frame.users())),
+        room=_room(costs, frame, frame.tree(sizes, frame.users())),
+        counted=_room(costs, frame, frame.in_turn(sizes, frame.users())),
     )
 
 
-def _shared_sizes(search: GroupSearch, frame: Frame) -> dict[str, Number]:
+def _shared_sizes(costs: Costing, frame: Frame) -> dict[str, Number]:
     """The shared sizes of each combination, by slot."""
-    shared = search.costs.searched_slots(frame.shared)
-    trees = search.trees.of(shared, ())
-    sizes: dict[str, Number] = dict(search.costs.fixed_sizes(frame.shared))
-    for dim, nodes in starts(trees, shared, search.costs.combinations(frame)).items():
+    shared = costs.searched_slots(frame.shared)
+    trees = costs.trees.of(shared, ())
+    sizes: dict[str, Number] = dict(costs.fixed_sizes(frame.shared))
+    for dim, nodes in starts(trees, shared, costs.combinations(frame)).items():
         sizes |= {name: column[trees[dim].start[nodes]] for name, column in trees[dim].columns.items()}
     return sizes
 
@@ -148,12 +146,10 @@ Parts = tuple[Number, dict[Resource, Number], Number, dict[Resource, Number], di
 """Ramps, ends, serial, busy and beside of an `OutsideCost`."""
 
 
-def _visits(
-    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path
-) -> Iterator[BufferVisits]:
+def _visits(costs: Costing, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Iterator[BufferVisits]:
     """The visits of the Holds in the phase of the rounds, of as many as there are buffers at once."""
     phase = next((at + 1 for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), 0)
-    ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
+    ops = [[costs.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
     touched = [{name for op in own for name in (*op.inputs, *op.outputs, op.scaled_by)} for own in ops]
     for at in range(phase, len(path)):
         hold = nodes[path[:at]]
@@ -167,7 +163,7 @@ def _visits(
 
 
 def _by_phases(
-    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
+    costs: Costing, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
 ) -> Parts:
     """Of a frame whose rounds are the phases, or lie in phases with what follows them."""
     first = path[:1]
@@ -180,11 +176,11 @@ def _by_phases(
         outside_cost = whole.filling + whole.ramp_down
         ramps, ends = ramps + outside_cost, {name: time + outside_cost for name, time in ends.items()}
         serial = whole.work - estimate.nodes[own[:-1]].work
-    return ramps, ends, serial, _busy(search, outside, len(own), len(path)), _busy(search, outside, 0, len(own))
+    return ramps, ends, serial, _busy(costs, outside, len(own), len(path)), _busy(costs, outside, 0, len(own))
 
 
 def _with_kept(
-    search: GroupSearch, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
+    costs: Costing, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
 ) -> Parts:
     """Of a frame that keeps tensors around the loop around its stages. With two buffers what comes and goes there does so beside
     the stages, in one phase with them; with one before and after them, and what is inside is a phase of its own, with ramps of
@@ -199,7 +195,7 @@ def _with_kept(
         name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, whole)))
         for name in (*inner.ends, *whole.ends)
     }
-    busy, kept = _busy(search, outside, at + 1, len(path)), _busy(search, outside, 0, at + 1)
+    busy, kept = _busy(costs, outside, at + 1, len(path)), _busy(costs, outside, 0, at + 1)
     for resource, time in kept.items():
         busy[resource] = busy.get(resource, 0.0) + np.where(single, 0.0, time)
     serial = np.where(single, whole.work - inner.time, 0.0)
@@ -229,6 +225,6 @@ def _phases(nodes: Mapping[Path, Node], estimate: Estimate, path: Path) -> Numbe
     return result
 
 
-def _busy(search: GroupSearch, events: Sequence[Event], first: int, stop: int) -> dict[Resource, Number]:
+def _busy(costs: Costing, events: Sequence[Event], first: int, stop: int) -> dict[Resource, Number]:
     """What the events of nodes at these depths keep each resource busy for."""
-    return Resources(search.chip).busy(event for event in events if first <= len(event.path) < stop)
+    return Resources(costs.chip).busy(event for event in events if first <= len(event.path) < stop)

@@ -11,32 +11,26 @@ by another one whose state is no larger in every component. An array of states h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.cost.estimate import Estimate, Resource
+from halley.cost.estimate import Resource
 from halley.cost.program import Array, Indices
 from halley.cost.resources import depth_of, shared_engines
 from halley.errors import Fault, InternalError
 from halley.formulas.timing import contended_time, in_flight_time, total, waiting_time
-from halley.ir.hardware import Chip
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
-from halley.mapping.bounds.shapes import Compiled, least_of_buffers
+from halley.mapping.bounds.shapes import Compiled
 from halley.mapping.bounds.tighten import least_time
 from halley.mapping.solve.fixed_shared_tiles import FixedTileSearch
+from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.outside_stages import outside_cost
-from halley.mapping.solve.stage_fronts import Pick
+from halley.mapping.solve.stage_fronts import Pick, Vector
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import Skeleton
-from halley.mapping.space.tile_chains import ChainTree
-
-if TYPE_CHECKING:
-    from halley.mapping.solve.group_search import GroupSearch
 
 MEMBERS_WITHOUT_TIGHTENING = 8
 """Up to this number of members of an axis, bound tightening is not worth a search, as few frames use its result."""
@@ -46,12 +40,7 @@ MIN_TIME = 1e-30
 """Smallest time [s] in divisions, to avoid division by zero."""
 
 
-def fits(chip: Chip, estimate: Estimate) -> bool:
-    """Whether every memory holds its footprint."""
-    return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
-
-
-def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
+def in_children(group: GroupState, in_turn: Sequence[Values]) -> list[Values]:
     """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``in_turn``): its
     time in a child is the same. With static power the energy is 0, as the costs contain leakage over a time that other stages may
     hide."""
@@ -59,71 +48,35 @@ def in_children(search: GroupSearch, in_turn: Sequence[Values]) -> list[Values]:
     for costs in in_turn:
         values: Values = np.zeros((*costs.shape[:2], 2))
         for place, name in enumerate(("time", "energy")):
-            if name in search.objectives and not (name == "energy" and search.chip.static_power):
-                values[..., place] = costs[..., search.objectives.index(name)]
+            if name in group.objectives and not (name == "energy" and group.chip.static_power):
+                values[..., place] = costs[..., group.objectives.index(name)]
         found.append(values)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """A compiled shape of a stage: lower bounds of its time, its energy without leakage, the busy time of each resource and the
-    footprint of each memory that may overflow (rows in this order); the time of single mappings (``exact``). ``starts``: the sets
-    of all tiles, one for each combination of the shared sizes, whose bounds `at_least` caches; ``times``: tightened least times
-    by combination."""
-
-    skeleton: Skeleton
-    costs: Compiled
-    trees: Mapping[str, ChainTree]
-    resources: tuple[Resource, ...]
-    starts: Mapping[str, Indices]
-    exact: Callable[[], Compiled]
-    times: dict[int, float] = field(default_factory=dict)
-    _least: dict[int, Array] = field(default_factory=dict)
-
-    def at_least(self, rows: Indices) -> Array:
-        """Bounds for some combinations of the shared sizes, cached: frames with the same shape need different combinations."""
-        new = np.array([row for row in rows.tolist() if row not in self._least], dtype=np.int64)
-        if len(new):
-            nodes = {dim: own[new] for dim, own in self.starts.items()}
-            self._least.update(zip(new.tolist(), least_of_buffers(self.costs, self.trees, nodes, len(new)), strict=True))
-        return np.stack([self._least[row] for row in rows.tolist()], axis=1)
-
-    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
-        """Bounds of sets, a column each; exact for single mappings."""
-        found = self.costs(nodes, rows).T
-        alone = np.ones(rows, dtype=bool)
-        for dim, tree in self.trees.items():
-            alone &= tree.size[nodes[dim]] == 1
-        if alone.any():
-            times = self.exact()({dim: own[alone] for dim, own in nodes.items()}, int(alone.sum()))
-            found[0, alone] = np.maximum(found[0, alone], times[:, 0])
-        return found
-
-
 class Rounds:
-    """The search of one frame with overlapped stages, for ``search``, whose frontier it works on."""
+    """The search of one frame of a group with overlapped stages."""
 
-    def __init__(self, search: GroupSearch, frame: Frame, alone: Sequence[Values]) -> None:
+    def __init__(self, group: GroupState, frame: Frame, alone: Sequence[Values]) -> None:
         """``alone``: of each stage, least time and energy but for what leaks (shapes x combinations x both)."""
-        self.search, self.frame = search, frame
-        self.chip = search.chip
-        self.memories = search.costs.limited
+        self.group, self.frame = group, frame
+        self.chip = group.chip
+        self.memories = group.costs.limited
         self.capacities = np.array([self.chip.memory(name).capacity for name in self.memories])
         self.child_of = {stage: at for at, child in enumerate((*frame.children, frame.last)) for stage in child}
-        self.shared = search.costs.searched_slots(frame.shared)
-        self.rows = search.costs.combinations(frame)
+        self.shared = group.costs.searched_slots(frame.shared)
+        self.rows = group.costs.combinations(frame)
         self.left = np.empty(0, dtype=np.int64)
         if not self.rows or not all(stage.skeletons for stage in frame.stages):
             return
-        if self.search.found.pruned(self._least(alone)).all():
+        if self.group.found.pruned(self._least(alone)).all():
             return
-        self.around = outside_cost(search, frame)
+        self.around = outside_cost(group.costs, frame, group.outside_costs)
         self.left = self._worthwhile()
         if not len(self.left):
             return
         inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
-        ops = [[search.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
+        ops = [[group.costs.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
         self.contended = {} if frame.shares else shared_engines(self.chip, ops)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), ())
@@ -150,7 +103,7 @@ class Rounds:
             times[self.child_of[stage]] += own[:, 0]
         time = times[:-1].max(axis=0) + times[-1]
         costs = {"time": time, "energy": total(own[:, 1] for own in least) + self.chip.static_power * time}
-        return np.stack([costs[name] for name in self.search.objectives], axis=1)
+        return np.stack([costs[name] for name in self.group.objectives], axis=1)
 
     def _worthwhile(self) -> Indices:
         """The combinations of shared sizes that may be better than other frames. On all clusters, these have several rounds per
@@ -196,7 +149,7 @@ class Rounds:
             least = [own[:, :, self.left].min(axis=1) for at, own in enumerate(states) if at != stage]
             own = states[stage][:, :, self.left].reshape(self.width, -1)
             joined = self.join(np.tile(self.together(least), len(skeletons)), own)
-            pruned = self.search.found.pruned(self.objectives(joined, np.tile(self.left, len(skeletons))))
+            pruned = self.group.found.pruned(self.objectives(joined, np.tile(self.left, len(skeletons))))
             possible = ~pruned.reshape(len(skeletons), -1)
             self.left = self.left[possible.any(axis=0)]
             if not len(self.left):
@@ -215,28 +168,28 @@ class Rounds:
 
     def _unknown(self, stage: int, skeletons: Sequence[Skeleton]) -> int:
         """Number of a stage's shapes that are not compiled yet."""
-        return sum(self.frame.known_by(stage, skeleton) not in self.search.vectors for skeleton in skeletons)
+        return sum(self.frame.known_by(stage, skeleton) not in self.group.vectors for skeleton in skeletons)
 
     def _vector(self, index: int, skeleton: Skeleton) -> Vector:
         """The compiled shape of a stage, shared by frames that differ only in what overlaps."""
-        known, key = self.search.vectors, self.frame.known_by(index, skeleton)
+        known, key = self.group.vectors, self.frame.known_by(index, skeleton)
         if key not in known:
             known[key] = self._compile(index, skeleton)
         return known[key]
 
     def _compile(self, index: int, skeleton: Skeleton) -> Vector:
-        self.search.tally.tick()
-        estimate = self.search.costs.draft(self.frame, index, skeleton)
-        trees = self.search.trees.of(self.shared, self.search.costs.searched_slots(skeleton.slots))
+        self.group.tally.tick()
+        estimate = self.group.costs.draft(self.frame, index, skeleton)
+        trees = self.group.costs.trees.of(self.shared, self.group.costs.searched_slots(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         room = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *room]
-        made = self.search.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+        made = self.group.costs.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
 
         @cache
         def exact() -> Compiled:
-            symbols = self.search.costs.symbols(self.frame, skeleton)
-            return self.search.trees.single([self.search.costs.estimate(self.frame, index, skeleton, symbols).time], trees)
+            symbols = self.group.costs.symbols(self.frame, skeleton)
+            return self.group.costs.trees.single([self.group.costs.estimate(self.frame, index, skeleton, symbols).time], trees)
 
         return Vector(skeleton, made, trees, tuple(estimate.busy), starts(trees, self.shared, self.rows), exact)
 
@@ -244,7 +197,7 @@ class Rounds:
 
     def _floor(self, stage: int, part: Vector) -> Values:
         """The least states of a stage's shape, one for each combination of shared sizes; infinite where it is pruned."""
-        self.search.tally.bounds += len(self.left)
+        self.group.tally.bounds += len(self.left)
         found: Values = np.full((self.width, self.rows), np.inf)
         found[:, self.left] = self.state(stage, part, part.at_least(self.left), self.left)
         return found
@@ -275,9 +228,9 @@ class Rounds:
 
     def objectives(self, states: Values, at: Indices) -> Values:
         """Costs of plans with these states, a row each; infinite where they do not fit. ``at``: as for `state`."""
-        time = self._time(states, at) if self.search.costs.timed else 0.0
+        time = self._time(states, at) if self.group.costs.timed else 0.0
         costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
-        result: Values = np.stack([costs[name] for name in self.search.objectives], axis=1)
+        result: Values = np.stack([costs[name] for name in self.group.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
             room = states[self.adding + place :: len(self.memories)]
             own, after = room[: self.after], room[self.after :].max(axis=0, initial=0.0)
@@ -315,7 +268,7 @@ class Rounds:
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
-        result: Values = np.full((self.rows, len(self.search.objectives)), np.inf)
+        result: Values = np.full((self.rows, len(self.group.objectives)), np.inf)
         if len(self.left):
             result[self.left] = self.objectives(self.together(self.least_states(self.left)), self.left)
         return result
@@ -332,7 +285,7 @@ class Rounds:
         at = np.array([combination])
         if not quick and self._in_many():
             self._tighten(at)
-        dominance_resources = self.search.dominance_resources[self.frame.shares is not None]
+        dominance_resources = self.group.dominance_resources[self.frame.shares is not None]
         while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(dominance_resources)).run():
             dominance_resources |= limits
 
@@ -348,12 +301,12 @@ class Rounds:
     def reach(self, picks: Mapping[int, Pick], expected: Values) -> None:
         """Add a plan, given by the pick of each stage, with its exact cost to the frontier: at least ``expected``, as visits of
         Holds outside all phases may take longer."""
-        tiles = self.search.costs.fixed_sizes(self.frame.shared)
+        tiles = self.group.costs.fixed_sizes(self.frame.shared)
         for part, nodes in picks.values():
             for tree, node in zip(part.trees.values(), nodes, strict=True):
                 tiles |= tree.sizes(int(node))
-            tiles |= self.search.costs.fixed_sizes(part.skeleton.slots)
-        values = self.search.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
+            tiles |= self.group.costs.fixed_sizes(part.skeleton.slots)
+        values = self.group.reach(self.frame, tuple(picks[stage][0].skeleton for stage in range(len(picks))), tiles)
         if (values < expected * (1 - 1e-9)).any():
             got = f"{values} for {self.frame.name}"
             raise InternalError(Fault("search", f"overlapped stages to cost at least {expected} together", got, "please report"))
@@ -369,7 +322,7 @@ class Rounds:
         for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
             others = self.together([state for other, state in enumerate(self.least_states(at)) if other != stage])
             for part, floor in zip(parts, floors, strict=True):
-                if not self.search.found.pruned(self.objectives(self.join(others, floor[:, at]), at))[0]:
+                if not self.group.found.pruned(self.objectives(self.join(others, floor[:, at]), at))[0]:
                     child, time = 1 + self.child_of[stage], self._least_time(part, at)
                     floor[child, at] = np.maximum(floor[child, at], time if np.isfinite(time) else 0.0)
 
@@ -377,7 +330,7 @@ class Rounds:
         """The least time of a shape with given shared sizes; the same in all frames with the shape."""
         combination = int(at[0])
         if combination not in part.times:
-            self.search.tally.tick()
+            self.group.tally.tick()
             start = starts(part.trees, self.shared, self.rows)
             nodes = {dim: int(own[combination]) for dim, own in start.items()}
             room = (self.capacities + self.around.counted[:, combination])[:, None]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,17 +20,23 @@ from halley.cost.program import Array, Indices
 from halley.formulas.timing import waiting_time
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.solve.axis_partitions import common_resources, least_alone
+from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.outside_stages import holds_fit, rounds
 from halley.mapping.space.compose import Cut
 from halley.mapping.space.frame_sets import Frame, ImplicitFrames
-
-if TYPE_CHECKING:
-    from halley.mapping.solve.group_search import GroupSearch
-
+from halley.optim.branch_and_bound import LastFirst, explored
 
 LONGEST, SUM, ENERGY, BUSY = range(4)
 """Components of the least costs of runs: the time [s] of the longest, the sum of their times [s], their energy [J] without
 leakage, and from there on the busy time [s] of each shared resource."""
+
+
+class _FirstRuns(NamedTuple):
+    """The first runs of a pipeline: their stages (``cut``), their numbers of members, and their costs."""
+
+    cut: Cut
+    counts: tuple[int, ...]
+    costs: Array
 
 
 class Pipelines:
@@ -41,17 +47,17 @@ class Pipelines:
     alone, as far as known (first axis: these components; last axis: combinations of the shared sizes, or a single one while they
     are equal). ``rounds``: number of rounds of each combination, once known; ``fitting``: whether its Holds fit."""
 
-    def __init__(self, search: GroupSearch, family: ImplicitFrames) -> None:
-        self.search, self.family = search, family
+    def __init__(self, group: GroupState, family: ImplicitFrames) -> None:
+        self.group, self.family = group, family
         self.stages, self.members = len(family.whole.stages), family.members
         self.runs = [(first, end) for first, end in product(range(self.stages), range(self.stages + 1)) if first < end]
-        self.floor = search.least(family.whole, None)
+        self.floor = group.least(family.whole, None)
         self.work: Array = np.full((self.stages, self.stages + 1, self.members + 1), np.inf)
         for first, end in self.runs:
             run = tuple(range(first, end))
             parts = (family.part(run, count) for count in range(1, self.members))
-            self.work[first, end, 1:-1] = [search.least(part, None)["time"] for part in parts]
-        resources = common_resources(search, family.part((0,), 1))
+            self.work[first, end, 1:-1] = [group.least(part, None)["time"] for part in parts]
+        resources = common_resources(group, family.part((0,), 1))
         self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)
         self.fitting: Flags = np.full(1, True)
@@ -70,26 +76,29 @@ class Pipelines:
         for stage in sorted(range(self.stages), key=shapes.__getitem__):
             self._look_alone(stage)
             self._narrow()
-        yield from self._walk((), (), np.zeros((len(self.alone) + 1, 1)))
+        start = _FirstRuns((), (), np.zeros((len(self.alone) + 1, 1)))
+        for runs in explored(LastFirst([start], self._no_better), self._longer):
+            if sum(map(len, runs.cut)) == self.stages:
+                yield self.family.frame(runs.cut, runs.counts)
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
     def _objectives(self, costs: Array) -> Values:
         """Lower bounds of the objectives (last axis) from the costs of all runs together (first axis)."""
-        floor, static = self.floor, self.search.chip.static_power
+        floor, static = self.floor, self.group.chip.static_power
         possible = np.isfinite(costs[LONGEST]) & self.fitting
         every = np.where(possible, costs[SUM], 0.0)
         busiest = np.where(possible, np.maximum(costs[LONGEST], costs[BUSY:].max(axis=0, initial=0.0)), 0.0)
         time = np.maximum(busiest + waiting_time(every, busiest, self.rounds), floor["time"])
         energy = np.maximum(costs[ENERGY] + static * time, floor["energy"] + static * (time - floor["time"]))
         least = {"time": np.where(possible, time, np.inf), "energy": np.where(possible, energy, np.inf)}
-        found: Values = np.stack([least[name] for name in self.search.objectives], axis=-1)
+        found: Values = np.stack([least[name] for name in self.group.objectives], axis=-1)
         return found
 
     def _pruned(self, costs: Array) -> Flags:
         """Which costs are pruned for all shared sizes (the last axis)."""
         bounds = self._objectives(costs)
-        flags = self.search.found.pruned(bounds.reshape(-1, bounds.shape[-1]))
+        flags = self.group.found.pruned(bounds.reshape(-1, bounds.shape[-1]))
         return np.asarray(flags.reshape(bounds.shape[:-1]).all(axis=-1))
 
     def _left(self, first: int, end: int) -> Indices:
@@ -104,8 +113,8 @@ class Pipelines:
 
     def _tell_apart(self) -> None:
         """Expand the last axis to one row for each combination of the shared sizes."""
-        self.rounds = rounds(self.search, self.family.whole)
-        self.fitting = np.any([holds_fit(self.search, frame) for frame in self.family.coarsest()], axis=0)
+        self.rounds = rounds(self.group.costs, self.family.whole)
+        self.fitting = np.any([holds_fit(self.group.costs, frame) for frame in self.family.coarsest()], axis=0)
         self.alone = np.repeat(self.alone, len(self.rounds), axis=-1)
 
     def _look_alone(self, stage: int) -> None:
@@ -114,14 +123,14 @@ class Pipelines:
         for count in range(1, self.members):
             having = [run for run in runs if np.isfinite(self.work[*run, count])]
             if having:
-                self.search.tally.tick()
-                alone = least_alone(self.search, self.family.alone(stage, count), stage)
+                self.group.tally.tick()
+                alone = least_alone(self.group, self.family.alone(stage, count), stage)
                 for first, end in having:
                     self.alone[:, first, end, count] += alone.T
 
     def _narrow(self) -> None:
         """Prune runs on numbers of members for all runs before and after them."""
-        self.search.tally.tick()
+        self.group.tally.tick()
         before, behind = self._beside(behind=False), self._beside(behind=True)
         for first, end in self.runs:
             for count in self._left(first, end):
@@ -143,19 +152,22 @@ class Pipelines:
                 least[:, here, count:] = np.minimum(least[:, here, count:], made)
         return least
 
-    # --- the walk -----------------------------------------------------------------------------------------------------
+    # --- depth-first search ---------------------------------------------------------------------------------------------
 
-    def _walk(self, cut: Cut, counts: tuple[int, ...], costs: Array) -> Iterator[Frame]:
-        """The frames that start with some runs, which have these costs."""
-        first, left = sum(map(len, cut)), self.members - sum(counts)
+    def _no_better(self, runs: _FirstRuns) -> bool:
+        """Whether no frame that starts with these runs is better than the incumbents."""
+        end, left = sum(map(len, runs.cut)), self.members - sum(runs.counts)
+        return bool(self._pruned(_together(runs.costs, self.behind[:, end, left])))
+
+    def _longer(self, runs: _FirstRuns) -> Iterator[_FirstRuns]:
+        """The runs with one more, the most promising last."""
+        first, left = sum(map(len, runs.cut)), self.members - sum(runs.counts)
         if first == self.stages:
-            yield self.family.frame(cut, counts)
             return
-        self.search.tally.tick()
-        for end, count in self._promising(first, left, costs):
-            own = _together(costs, self._costs(first, end, count))
-            if not self._pruned(_together(own, self.behind[:, end, left - count])):  # by what is found meanwhile
-                yield from self._walk((*cut, tuple(range(first, end))), (*counts, count), own)
+        self.group.tally.tick()
+        for end, count in reversed(self._promising(first, left, runs.costs)):
+            costs = _together(runs.costs, self._costs(first, end, count))
+            yield _FirstRuns((*runs.cut, tuple(range(first, end))), (*runs.counts, count), costs)
 
     def _promising(self, first: int, left: int, costs: Array) -> list[tuple[int, int]]:
         """The next runs that are not pruned, as (stage after the run, members), most promising first."""

@@ -14,7 +14,7 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Pipeline
 from halley.ir.workload import Workload
-from halley.mapping.solve.overlap import fits
+from halley.mapping.solve.group import fits
 from halley.mapping.solve.ties import RELATIVE_ROUNDING
 from halley.rewrite.paths import replace_at
 from halley.rewrite.rounds import concurrent_nodes, is_handed_over, touches_of

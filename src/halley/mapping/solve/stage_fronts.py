@@ -1,17 +1,18 @@
-"""The Pareto set of an overlapped stage (`halley.mapping.solve.overlap`), as a tree of sets with bounds."""
+"""Compiled shapes of an overlapped stage (`halley.mapping.solve.overlap`), and its Pareto set as a tree of sets with bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from halley.cost.program import Indices
+from halley.cost.estimate import Resource
+from halley.cost.program import Array, Indices
 from halley.mapping.bounds.incumbents import Flags, Values
-
-if TYPE_CHECKING:
-    from halley.mapping.solve.overlap import Vector
+from halley.mapping.bounds.shapes import Compiled, least_of_buffers
+from halley.mapping.space.stages import Skeleton
+from halley.mapping.space.tile_chains import ChainTree
 
 STATES_PER_COMPARISON = 1 << 8
 """Number of states that are compared with each other at once."""
@@ -19,7 +20,44 @@ STATES_PER_COMPARISON = 1 << 8
 CHILDREN_PER_SET = 8
 """Number of children of a node in the tree of a Pareto set."""
 
-Pick = tuple["Vector", tuple[int, ...]]
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A compiled shape of a stage: lower bounds of its time, its energy without leakage, the busy time of each resource and the
+    footprint of each memory that may overflow (rows in this order); the time of single mappings (``exact``). ``starts``: the sets
+    of all tiles, one for each combination of the shared sizes, whose bounds `at_least` caches; ``times``: tightened least times
+    by combination."""
+
+    skeleton: Skeleton
+    costs: Compiled
+    trees: Mapping[str, ChainTree]
+    resources: tuple[Resource, ...]
+    starts: Mapping[str, Indices]
+    exact: Callable[[], Compiled]
+    times: dict[int, float] = field(default_factory=dict)
+    _least: dict[int, Array] = field(default_factory=dict)
+
+    def at_least(self, rows: Indices) -> Array:
+        """Bounds for some combinations of the shared sizes, cached: frames with the same shape need different combinations."""
+        new = np.array([row for row in rows.tolist() if row not in self._least], dtype=np.int64)
+        if len(new):
+            nodes = {dim: own[new] for dim, own in self.starts.items()}
+            self._least.update(zip(new.tolist(), least_of_buffers(self.costs, self.trees, nodes, len(new)), strict=True))
+        return np.stack([self._least[row] for row in rows.tolist()], axis=1)
+
+    def bounds(self, nodes: Mapping[str, Indices], rows: int) -> Array:
+        """Bounds of sets, a column each; exact for single mappings."""
+        found = self.costs(nodes, rows).T
+        alone = np.ones(rows, dtype=bool)
+        for dim, tree in self.trees.items():
+            alone &= tree.size[nodes[dim]] == 1
+        if alone.any():
+            times = self.exact()({dim: own[alone] for dim, own in nodes.items()}, int(alone.sum()))
+            found[0, alone] = np.maximum(found[0, alone], times[:, 0])
+        return found
+
+
+Pick = tuple[Vector, tuple[int, ...]]
 """A shape of a stage, and a node per dim."""
 
 

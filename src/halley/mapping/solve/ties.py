@@ -24,11 +24,12 @@ BOUNDS_LIMIT = 10_000
 def fastest(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None], effort: int = BOUNDS_LIMIT) -> GroupMapping:
     """The fastest mapping of the choice's frame, over all its shapes, tile sizes and numbers of buffers, with no more energy; the
     fastest one found so far if that takes more than ``effort`` bounds, or if ``tick`` raises `Interrupted`."""
-    start = add_buffers(search, choice)
-    estimate = evaluate(search.workload, search.chip, search.around(start.tree()))
+    costs = search.group.costs
+    start = add_buffers(costs, choice)
+    estimate = evaluate(costs.workload, costs.chip, costs.around(start.tree()))
     time_, energy = float(estimate.time), float(estimate.energy)
     faster = search.narrowed(GroupSpace((choice.frame,)), ("time", "energy"))
-    faster.tally = faster.costs.tally = tally = SearchCounter()
+    faster.group.costs.tally = tally = SearchCounter()
 
     def patient() -> None:
         tick()

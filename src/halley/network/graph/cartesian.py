@@ -21,7 +21,8 @@ _I = TypeVar("_I", int, Integers)
 
 @dataclass(frozen=True)
 class DimensionOrder:
-    """Routing in a product: the last block's coordinate is put right first, the first block's last, each by its block's router.
+    """Routing in a product, dimension by dimension: a message first reaches its target's coordinate in the last block, at the end
+    that in the first block. Each block routes by its own router.
 
     On a mesh of (row, column), this is XY routing: along the row, then along the column. On a pod of (node, GPU) a message first
     goes, inside its node, to the GPU that shares a rail with its target.
@@ -31,12 +32,12 @@ class DimensionOrder:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Per block: how far apart two ranks are whose coordinates in it differ by one."""
+        """Per block: the difference of the numbers of two ranks whose coordinates in it differ by one."""
         return tuple(math.prod(block.ranks for block in self.blocks[place + 1 :]) for place in range(len(self.blocks)))
 
     @cached_property
     def bases(self) -> tuple[int, ...]:
-        """Per block: the index of its first edge; its fibres follow each other."""
+        """Per block: the index of its first edge. The edges of its fibres are consecutive."""
         ranks = math.prod(block.ranks for block in self.blocks)
         counts = [ranks // block.ranks * len(block.edges) for block in self.blocks]
         return tuple(sum(counts[:place]) for place in range(len(counts)))
@@ -59,7 +60,7 @@ class DimensionOrder:
         return rank // (stride * extent) * stride + rank % stride
 
     def table(self, graph: Graph, sources: Integers, targets: Integers) -> RoutingMatrix:
-        """The matrix of many pairs: each block's own matrix, once per pair of coordinates, moved to the pair's fibre."""
+        """The matrix of many pairs: the matrix of each block, once per pair of coordinates, moved to the pair's fibre."""
         parts, here = [], sources
         for place in reversed(range(len(self.blocks))):
             block, stride = self.blocks[place], self.strides[place]

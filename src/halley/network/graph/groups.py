@@ -1,8 +1,8 @@
 """Sub-groups of a network: some of its ranks, the topology that these have among themselves, and their graph.
 
-A slice of a ring that is shorter than the ring is a line, as it lacks the closing link; every k-th rank of a ring is a ring whose
-links take k hops. Where a group has no topology of its own, its graph holds the links that its routes take, through other ranks
-too. What other groups send over the same links meanwhile is not in it.
+A part of a ring is a line, as it lacks the closing link; every k-th rank of a ring is a ring whose links are k hops long. If a
+group has no topology of its own, its graph holds the links of its routes, which may pass through other ranks. Traffic of other
+groups on the same links is not included.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _few(ranks: Sequence[int]) -> str:
 
 
 def _flat(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The axes with lines and rings in place of meshes and tori: the same network, routed alike."""
+    """The axes, with lines and rings instead of meshes and tori: the same network with the same routes."""
     found: list[Axis] = []
     for axis in axes:
         if axis.topology in (_T.MESH, _T.TORUS) and not axis.multipath:
@@ -98,7 +98,7 @@ def _flat(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _axes(axes: tuple[Axis, ...], members: tuple[int, ...]) -> tuple[Axis, ...] | None:
-    """The axes of the group, where its ranks are the points of a box, row-major, and all sides of that have a topology."""
+    """The axes of the group, if its ranks are the points of a box in row-major order and every side of the box has a topology."""
     sizes = [axis.size for axis in axes]
     points = np.stack(np.unravel_index(np.array(members), sizes), axis=1)
     sides = [np.unique(points[:, place]) for place in range(len(axes))]
@@ -113,7 +113,7 @@ def _axes(axes: tuple[Axis, ...], members: tuple[int, ...]) -> tuple[Axis, ...] 
 
 
 def _side(axis: Axis, side: tuple[int, ...]) -> Axis | None:
-    """What at least two coordinates on an axis, rising, are among themselves; None: no topology that has a name."""
+    """The topology of at least two ascending coordinates on an axis; None if it is none of the known ones."""
     count, start, step = len(side), side[0], side[1] - side[0]
     if count == axis.size:
         return axis
@@ -138,7 +138,7 @@ def _side(axis: Axis, side: tuple[int, ...]) -> Axis | None:
 
 
 def _hops(link: Link, count: int) -> Link:
-    """``count`` links one after the other, as one."""
+    """``count`` links in series, as one link."""
     return replace(link, latency=count * link.latency, energy=count * link.energy, price=count * link.price)
 
 
@@ -169,7 +169,7 @@ class Through:
 
 
 def induced(network: Graph, ranks: Sequence[int]) -> Graph:
-    """The ranks with the links that their routes among each other take; other ranks on the way become switches.
+    """The ranks with the links of the routes between them; other ranks on these routes become switches.
 
     Raises BadInput: no ranks, ranks that the network lacks, a rank twice, ranks without a way between them.
     """

@@ -1,14 +1,14 @@
-"""Lanes: the network that one group of ranks has on an axis, while all groups that are cut like it use the axis too.
+"""Lanes: the network of one group of ranks on an axis, when all groups of the same shape use the axis at the same time.
 
-An axis of n ranks is cut into groups of ``size`` ranks, ``stride`` apart. Where ranks have ports of their own (a switch) or links
-of their own to all others, groups do not meet. On a line or ring with stride t, the hop from a rank to the next of its group is
-t links long, and each link is crossed by the hops of t groups: a lane of latency t and bandwidth 1 / t. This is exact for every
-table of messages that the groups run in step: what the sub-axis carries on its busiest link, t groups carry on one link of the
-axis. (The hops of one edge of the lane all cross the last link before their group's next rank; no link has more than t.)
+An axis of n ranks is divided into groups of ``size`` ranks with a ``stride``. On a switch, or with a link between every two
+ranks, groups share no link. On a line or ring with stride t, the hop from a rank to the next one of its group is t links long,
+and t groups share each link. So the lane has t times the latency of a link and 1 / t of its bandwidth. This is exact if all
+groups run the same step table at the same time: t groups together load a link of the axis as one group loads the busiest link of
+its lane. (All t hops cross the link before the next rank of the group, and no link has more than t.)
 
-A group that closes round the ring is a ring, else a line. The groups of a hypercube are hypercubes, those of a mesh or torus
-products of its sides' lanes. What is left (fat-trees, dragonflies, parts of a one-way ring ...) is `Crossed`: told by the whole
-axis, on whose graph the messages of all groups are counted.
+A group that spans the whole ring is a ring, otherwise a line. The groups of a hypercube are hypercubes; those of a mesh or torus
+are products of lanes of its sides. All other groups (of fat-trees, dragonflies, one-way rings and so on) are `Crossed`: the
+messages of all groups are counted on the graph of the whole axis.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _T = Topology
 
 @dataclass(frozen=True, slots=True)
 class Crossed:
-    """Groups of an axis whose network has no name of its own."""
+    """Groups of an axis whose network is no topology of its own."""
 
     axis: Axis
     size: int
@@ -48,7 +48,8 @@ SIMPLE = (_T.LINE, _T.RING, _T.FULL, _T.SWITCH)
 
 @lru_cache(maxsize=1 << 14)
 def lanes(axis: Axis, size: int, stride: int) -> tuple[Lane, ...]:
-    """The lanes whose product a group of ``size`` ranks, ``stride`` apart, has; () for one rank. Their product divides the axis.
+    """The lanes whose product is the network of a group of ``size`` ranks with a ``stride``; () for one rank. Groups divide the
+    axis.
 
     >>> ring = Axis("x", 16, Topology.RING, Link(8e9, 1e-6))
     >>> [(lane.topology.value, lane.size, lane.link.bandwidth, lane.link.latency) for lane in lanes(ring, 4, 4)]
@@ -69,7 +70,7 @@ def lanes(axis: Axis, size: int, stride: int) -> tuple[Lane, ...]:
         case _T.RING:
             return (_of_ring(axis, size, stride),)
         case _T.HYPERCUBE if not axis.multipath:
-            # a bit is a pair of ranks; bits share no links
+            # each dimension of the hypercube is a pair of ranks; dimensions share no links
             count = size.bit_length() - 1
             return tuple(Axis(f"{axis.name}{bit}", 2, _T.LINE, axis.link) for bit in range(count))
         case _T.MESH | _T.TORUS if not axis.multipath:
@@ -85,7 +86,7 @@ def _along(axis: Axis, size: int, stride: int) -> Axis:
 
 
 def _shared(link: Link, links: int, groups: float) -> Link:
-    """A hop over several links that several groups share."""
+    """A link of a lane: a hop over several links that several groups share."""
     bandwidth, latency = lane_bandwidth(link.bandwidth, groups), lane_latency(link.latency, links)
     return replace(link, bandwidth=bandwidth, latency=latency, energy=links * link.energy)
 
@@ -93,18 +94,18 @@ def _shared(link: Link, links: int, groups: float) -> Link:
 def _of_ring(axis: Axis, size: int, stride: int) -> Lane:
     closes = size * stride == axis.size
     if closes and axis.multipath and size == 2:
-        # the two ways round are equally long, and each message takes both; a ring of two has one
+        # both directions round the ring are equally long, and each message uses both; a ring of two ranks has one
         return replace(axis, size=2, multipath=False, link=_shared(axis.link, stride, stride / 2))
     if closes:
         return _along(axis, size, stride)
     if axis.one_way:
-        return Crossed(axis, size, stride)  # messages back go round the whole ring
-    # at most half of the ring: its ranks are never nearer to each other the other way round
+        return Crossed(axis, size, stride)  # a message to the rank before goes round the whole ring
+    # at most half of the ring: the other direction is never shorter
     return replace(_along(axis, size, stride), topology=_T.LINE, multipath=False)
 
 
 def _of_grid(axis: Axis, size: int, stride: int) -> tuple[Lane, ...]:
-    """The part of each side that lies between the stride and the stride times the size, row-major."""
+    """The lane on each side of the grid, in row-major order; a side may have none."""
     inner = _T.LINE if axis.topology is _T.MESH else _T.RING
     found: list[Lane] = []
     for place, extent in enumerate(axis.shape):
@@ -113,7 +114,7 @@ def _of_grid(axis: Axis, size: int, stride: int) -> tuple[Lane, ...]:
         if high <= low:
             continue
         if low % below or high % low or (below * extent) % high:
-            return (Crossed(axis, size, stride),)  # cut across a side
+            return (Crossed(axis, size, stride),)  # the group divides a side unevenly
         side = Axis(f"{axis.name}{place}", extent, inner, axis.link)
         found += lanes(side, high // low, low // below)
     return tuple(found)

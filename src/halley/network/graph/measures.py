@@ -1,4 +1,4 @@
-"""What one number can say of a network: diameter, bisection, injection bandwidth, price, power."""
+"""Figures of merit of a network: diameter, bisection, injection bandwidth, price, power."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def diameter(graph: Graph) -> tuple[int, float]:
 
 
 def injection(graph: Graph) -> float:
-    """Bandwidth of all links that leave a rank, of the rank that has least [B/s]."""
+    """Bandwidth of all links that leave a rank [B/s]; the least over all ranks."""
     return min(graph.injection(rank) for rank in range(graph.ranks))
 
 

@@ -22,8 +22,7 @@ def product(axes: tuple[Axis, ...]) -> Graph:
     """The network whose ranks have one coordinate per axis, row-major (the first axis changes slowest).
 
     Ranks that differ in one coordinate alone form a copy of that axis' topology. A link's ``dimension`` is its axis' place.
-    Messages put the last axis' coordinate right first (`halley.network.graph.cartesian.DimensionOrder`). Equal axes share one
-    graph.
+    Messages are routed in the last axis first (`halley.network.graph.cartesian.DimensionOrder`). Equal axes share one graph.
 
     >>> from halley.ir.hardware import Link, Topology
     >>> nodes, gpus = Axis("node", 4, Topology.SWITCH, Link(50e9)), Axis("gpu", 8, Topology.SWITCH, Link(450e9))

@@ -1,6 +1,6 @@
-"""The ways that messages take through a graph: one route or several, remembered, and tables of many pairs at once.
+"""Routes of messages through a graph: one path or several per pair of ranks, cached, and matrices of many pairs.
 
-`paths` asks the graph's router and remembers the answer. `routing_matrix` gives the share of each pair's bytes on every link.
+`paths` asks the graph's router and caches the answer. `routing_matrix` gives the share of each pair's bytes on every link.
 Routers here suit any graph; `halley.network.graph.products` and `halley.network.graph.topologies` have those of their topologies.
 """
 
@@ -79,7 +79,7 @@ class TableRouter(Protocol):
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known of one graph: paths by their ends, and what is known from each vertex."""
+    """Cached results for one graph: paths by their ends, and shortest-path trees by vertex."""
 
     paths: dict[tuple[int, int], tuple[Path, ...]] = field(default_factory=dict)
     trees: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ def paths(graph: Graph, source: int, target: int) -> tuple[Path, ...]:
 
 
 def shortest(graph: Graph, source: int, target: int) -> tuple[Path, ...]:
-    """One path of fewest links; among equals, at every vertex in turn, the link that the graph lists first.
+    """One path of fewest links; among equals, at every vertex the link that the graph lists first.
 
     Raises BadInput: no way between them.
     """
@@ -135,7 +135,7 @@ def shortest(graph: Graph, source: int, target: int) -> tuple[Path, ...]:
 
 
 def tree(graph: Graph, source: int) -> tuple[list[int], list[int]]:
-    """Per vertex: links from the source (-1: no way there), and the last link of the shortest path that is found first."""
+    """Per vertex: the number of links from the source (-1: unreachable), and the last link of its first shortest path."""
     trees = _memory(graph).trees
     if source not in trees:
         hops, last = [-1] * graph.vertices, [-1] * graph.vertices

@@ -1,4 +1,4 @@
-"""Networks whose ranks hang on switches in tiers or groups: fat-trees and dragonflies, and how they route.
+"""Networks with tiers or groups of switches: fat-trees and dragonflies, with their routing.
 
 Ranks come first, then the switches: of a fat-tree leaves, spines, cores; of a dragonfly its routers, group after group.
 """
@@ -17,7 +17,7 @@ from halley.network.graph.routes import Integers, RoutingMatrix
 
 
 class ByStops(ABC):
-    """A router with one path for each pair, told by the vertices that it visits."""
+    """A router with one path for each pair, given by the vertices on it."""
 
     @abstractmethod
     def stops(self, ranks: int, sources: Integers, targets: Integers) -> list[Integers]:
@@ -46,8 +46,8 @@ class UpDown(ByStops):
     """Up to the lowest common tier and down again, by the spine and the core that the target's number selects (d-mod-k).
 
     With t the target, a message takes spine t mod S of its tree or pod and, above it, core (t div S) mod (C / S): so the targets
-    of a leaf are dealt evenly to the links that leave it. ``leaf``: ranks per leaf; ``leaves``: leaves per pod; ``spines``: S,
-    per pod; ``cores``: C, 0 in a tree of two levels.
+    of a leaf are distributed evenly over the links that leave it. ``leaf``: ranks per leaf; ``leaves``: leaves per pod;
+    ``spines``: S, per pod; ``cores``: C, 0 in a tree of two levels.
     """
 
     leaf: int

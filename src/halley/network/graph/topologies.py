@@ -1,7 +1,7 @@
 """Topologies as graphs: one builder for each, from an `Axis`.
 
-Links are full duplex, two edges each, unless a ring is one-way. The edges that go up come first, so that among equally short ways
-round a ring the one that goes up is taken.
+Links are full duplex, two edges each, unless a ring is one-way. The edges to higher ranks come first: of the two directions round
+a ring, if equally long, messages take the ascending one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build(axis: Axis) -> Graph:
 
 
 class Misfit(NamedTuple):
-    """Something wrong with an axis: at one of its fields, or at none of them alone ("")."""
+    """A fault of an axis: in one of its fields, or in several together ("")."""
 
     field: str
     expected: str
@@ -71,7 +71,7 @@ _FIELDS: Mapping[str, tuple[Topology, ...]] = {
 
 
 def coordinates(axis: Axis) -> int:
-    """How many numbers tell the place of a rank on the axis.
+    """Number of coordinates of a rank on the axis.
 
     >>> from halley.ir.hardware import Link
     >>> coordinates(Axis("x", 64, Topology.TORUS, Link(1.0), (4, 4, 4))), coordinates(Axis("x", 64, Topology.RING, Link(1.0)))
@@ -210,7 +210,7 @@ def _grid(axis: Axis) -> Graph:
 
 
 def _hypercube(axis: Axis) -> Graph:
-    """Routed by putting the lowest bit right first."""
+    """Routed in the lowest dimension first."""
     pair = build(Axis(axis.name, 2, _T.LINE, axis.link))
     return _one_block(axis.name, (pair,) * (axis.size.bit_length() - 1) or (_line(axis),))
 
@@ -237,7 +237,7 @@ DGX_1_CIRCUITS = ((0, 3, 2, 1, 5, 6, 7, 4), (0, 3, 2, 1, 5, 6, 7, 4), (0, 1, 3, 
 
 
 def _dgx_1(axis: Axis) -> Graph:
-    """Two quads whose pairs have one link or two; what is not adjacent shares all ways of two links."""
+    """Two fully joined groups of four, with one link or two per pair; other pairs share all paths of two links."""
     edges = [
         Edge(i, j, replace(axis.link, bandwidth=count * axis.link.bandwidth, price=count * axis.link.price))
         for i, row in enumerate(_DGX_1)

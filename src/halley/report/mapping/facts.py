@@ -118,29 +118,29 @@ def _many(number: int, what: str) -> str:
     return f"{number:,} {what}" if number < 10**15 else f"{number:.2e} {what}"
 
 
-def verdict(certificate: MappingCertificate, status: Status) -> str:
+def verdict(certificate: MappingCertificate) -> str:
     """The certificate in one sentence."""
     bound = objective_text(certificate.objective, certificate.bound)
     size = "all mappings, which were not counted" if certificate.size is None else _many(certificate.size, "mappings")
     measure = {"time": "takes less time than", "energy": "needs less energy than", "edp": "has an energy-delay product below"}
     sentence = f"of {size}, none {measure[certificate.objective]} {bound}"
-    if status is Status.OPTIMAL:
+    if certificate.status is Status.OPTIMAL:
         return f"optimal: {sentence}, which this one reaches"
     value = objective_text(certificate.objective, certificate.value)
     gap = f"{100 * certificate.gap:.2f} %" if certificate.bound > 0 else "unknown"
     return f"not proven optimal: {sentence}; this one has {value} (gap {gap}); {certificate.closed}"
 
 
-def certificate_tables(certificate: MappingCertificate, status: Status) -> tuple[Table, ...]:
+def certificate_tables(certificate: MappingCertificate) -> tuple[Table, ...]:
     """The certificate: verdict and effort, the space, what the space leaves out."""
     effort = f"{certificate.costed:,} mappings costed, {certificate.bounds:,} bounds, {certificate.seconds:.1f} s"
     rows = (
-        ("verdict", verdict(certificate, status)),
+        ("verdict", verdict(certificate)),
         ("method", certificate.method),
         ("proof", certificate.closed),
         ("effort", effort),
     )
-    lists = (("Space", certificate.space), ("Left out", certificate.left_out))
+    lists = (("Space", certificate.declaration), ("Left out", certificate.left_out))
     declared = (Table(title, ("", ""), tuple((clause.what, clause.how) for clause in found)) for title, found in lists)
     return (Table("Certificate", ("", ""), rows), *declared)
 
@@ -216,7 +216,7 @@ def result_tables(result: Result) -> tuple[Table, ...]:
     best = result.best
     tables = [
         *solution_tables(result.problem.chip, best.plan, best.estimate),
-        *certificate_tables(best.certificate, best.status),
+        *certificate_tables(best.certificate),
     ]
     if result.baselines:
         tables.append(comparison(result))

@@ -88,7 +88,7 @@ def estimate_html(estimate: Estimate) -> str | None:
 
 
 def _about(solution: Solution) -> str:
-    return f"{escape(plan_text(solution))}<br>{escape(verdict(solution.certificate, solution.status))}"
+    return f"{escape(plan_text(solution))}<br>{escape(verdict(solution.certificate))}"
 
 
 def _tables(tables: Iterable[Table]) -> str:

@@ -86,7 +86,7 @@ def _header(result: Result, title: str) -> list[Element]:
     best, problem = result.best, result.problem
     proven = best.status is Status.OPTIMAL
     mark = "\N{CHECK MARK} Proven optimal:" if proven else "\N{WARNING SIGN} Not proven optimal:"
-    sentence = verdict(best.certificate, best.status).partition(": ")[2]
+    sentence = verdict(best.certificate).partition(": ")[2]
     effort = f"{best.certificate.costed:,} mappings costed in {best.certificate.seconds:.1f} s"
     kind = "verdict" if proven else "verdict open"
     return [
@@ -327,7 +327,7 @@ def _front(result: Result) -> list[Element]:
 
 
 def _certificate(result: Result) -> list[Element]:
-    whole, *lists = certificate_tables(result.best.certificate, result.best.status)
+    whole, *lists = certificate_tables(result.best.certificate)
     listed = (element for each in lists for element in (el("h3", each.title), table(each, titled=False)))
     return [table(whole, titled=False), *listed]
 

@@ -160,12 +160,12 @@ def _axes(result: TrainingResult) -> Table:
 def _choices(plan: Plan, tier: str, second: str) -> Table:
     pipeline = plan.pipeline
     layers = sorted(set(plan.layers))
-    dealt = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
+    each = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
     kept = second if plan.offload else tier
     rows = [
         ("microbatch", f"{_count(plan.microbatch, 'sequence')}; {pipeline.microbatches} of them for each data-parallel rank"),
         ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
-        ("layers", f"{dealt} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {dealt} on every chip"),
+        ("layers", f"{each} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {each} on every chip"),
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
         ("sharded over data-parallel ranks", SHARED_OUT[plan.sharded]),
         ("optimizer state in", kept),

@@ -19,7 +19,7 @@ bound of all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import NamedTuple
@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Infeasible
+from halley.optim.branch_and_bound import LastFirst, branch_and_bound
 from halley.training.part_costs import ModelCosts
 from halley.training.search.floors import PlanFloors
 from halley.training.search.items import Timed
@@ -104,10 +105,12 @@ def tightened_bound(
     the costs under the shardings that attain it; None where that is not known. ``timed`` [s]: the plan's time with these costs.
     """
     parameters = proof.floors.parameters
-    best, bound = TightenedBound(math.inf, time, proof.costs), math.inf
-    left, looked = [ShardingCase(parameters, np.full(len(parameters), math.inf), [proof.costs])], 0
-    while left:
-        case, looked = left.pop(), looked + 1
+    best, bound, looked = TightenedBound(math.inf, time, proof.costs), math.inf, 0
+    left = LastFirst([ShardingCase(parameters, np.full(len(parameters), math.inf), [proof.costs])])
+
+    def branch(case: ShardingCase) -> Sequence[ShardingCase]:
+        nonlocal best, bound, looked
+        looked += 1
         floors = proof.floors._replace(parameters=case.least)
         found = _along_paths(replace(proof, floors=floors), best, target, case, solve, timed)
         if found.time < best.time:
@@ -116,9 +119,11 @@ def tightened_bound(
             best = TightenedBound(math.inf, found.time, costs)
         short = found.bound < min(target, best.time) * (1 - RELATIVE_ROUNDING)
         cases = _cases(case) if short and looked + len(left) < MAX_CASES else []
-        left += cases
         if not cases:
             bound = min(bound, found.bound)
+        return cases
+
+    branch_and_bound(left, branch)
     return best._replace(bound=bound)
 
 

@@ -121,8 +121,7 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, l
     stopped = dived = False
     ahead, steps = GROUPS_BEFORE_DIVE, 0
     try:
-        while not found.closed and not stopped:
-            found.step()
+        for _ in found.steps():
             passed, steps = time.perf_counter() - began, steps + 1
             if due := found.refined >= ahead:
                 ahead = 2 * found.refined
@@ -135,6 +134,8 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, l
             if progress is not None:
                 best = f"best {format_time(found.incumbent)}" if found.best else "no plan yet"
                 progress(f"{best}, bound {format_time(found.bound)}, {found.solved} solved", found.share)
+            if stopped:
+                break
         found.bound_timed_plans()
     except KeyboardInterrupt:
         stopped = True

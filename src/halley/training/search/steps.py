@@ -14,9 +14,8 @@ by `halley.training.search.proof`.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import Infeasible
+from halley.optim.branch_and_bound import LowestFirst, divide, explored
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.communication import Communication
@@ -78,7 +78,7 @@ class TrainingSearch:
     over_capacity: list[OverCapacityPlan] = field(default_factory=list)
     timed_plans: list[tuple[float, Timed]] = field(default_factory=list)
     postponed: list[tuple[float, OverCapacityPlan]] = field(default_factory=list)
-    _heap: list[SearchItem] = field(default_factory=list)
+    _open: LowestFirst[SearchItem] = field(init=False)
     _groups: dict[int, PlanGroup] = field(default_factory=dict)
     _budgets: Budgets = field(default_factory=Budgets)
     _layouts: dict[int, Integers] = field(default_factory=dict)
@@ -86,6 +86,9 @@ class TrainingSearch:
     _bound_ratios: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     _proofs: dict[object, tuple[float, float]] = field(default_factory=dict)
     _meshes: dict[object, Communication] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._open = LowestFirst((), lambda bound: bound >= self.threshold * (1 - RELATIVE_ROUNDING))
 
     def start(self) -> None:
         """Bounds all plans by their work, and queues their groups."""
@@ -101,7 +104,7 @@ class TrainingSearch:
             for rows in np.split(order, starts[1:]) if len(order) else []:
                 key = int(floors.cell[layouts[rows[0]]]) * len(floors.variants) + variant
                 self._layouts[key] = layouts[rows]
-                heapq.heappush(self._heap, SearchItem(float(bounds[rows].min()), ItemStage.WORK, key))
+                self._open.add(SearchItem(float(bounds[rows].min()), ItemStage.WORK, key))
         self.first = self.bound
 
     def _options(self, key: int) -> Integers:
@@ -122,7 +125,7 @@ class TrainingSearch:
     @property
     def bound(self) -> float:
         """Lower bound of all open plans [s]."""
-        return self._heap[0].bound if self._heap else math.inf
+        return self._open.bound
 
     @property
     def least(self) -> float:
@@ -139,40 +142,35 @@ class TrainingSearch:
     @property
     def closed(self) -> bool:
         """Whether all open plans are pruned by their bound."""
-        return self.bound >= self.threshold * (1 - RELATIVE_ROUNDING)
+        return self._open.closed
 
-    def step(self) -> None:
-        """Processes the item of lowest bound."""
-        item = heapq.heappop(self._heap)
-        self._unless_interrupted(item, lambda: self._process(item))
+    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[SearchItem]:
+        """Processes the item of lowest bound, step by step until the search is `closed` or to ``stop``."""
+        return explored(self._open, self._process, stop)
 
-    def _unless_interrupted(self, item: SearchItem, work: Callable[[], None]) -> None:
-        """Processes an item; if interrupted, the item stays open."""
-        try:
-            work()
-        except KeyboardInterrupt:
-            heapq.heappush(self._heap, item)
-            raise
-
-    def _process(self, item: SearchItem) -> None:
+    def _process(self, item: SearchItem) -> Iterable[SearchItem]:
         match item.stage:
             case ItemStage.WORK:
-                self._prune_groups_by_memory(item.key)
+                return self._prune_groups_by_memory(item.key)
             case ItemStage.MEMORY:
-                if not self._raise_by_axes(item):
-                    self._prune_plans_by_memory(item.key)
+                return self._raised_by_axes(item) or self._prune_plans_by_memory(item.key)
             case ItemStage.AXES:
-                self._refine(item.key, ItemStage.ROUGH)
+                return self._refine(item.key, ItemStage.ROUGH)
             case ItemStage.ROUGH:
-                self._refine(item.key, ItemStage.LAYERS)
+                return self._refine(item.key, ItemStage.LAYERS)
             case ItemStage.LAYERS:
-                self._shard_group(item.key)
+                return self._shard_group(item.key)
             case ItemStage.SHARDED:
-                self._time(item.key)
+                return self._time(item.key)
             case ItemStage.OVER_CAPACITY:
-                self._reshard(item.bound, self.over_capacity[item.key])
+                return self._reshard(item.bound, self.over_capacity[item.key])
             case _:
                 assert_never(item.stage)
+
+    def _process_early(self, item: SearchItem, work: Callable[[int], Iterable[SearchItem]] | None = None) -> None:
+        """Processes an open item outside the order of bounds. ``work``: of its key, if not what its stage asks for."""
+        self._open.remove(item)
+        divide(self._open, item, self._process if work is None else lambda each: work(each.key))
 
     def find_first_plan(self) -> None:
         """Looks for a first plan: among the groups with equally many chips per op, from few to many, in the one with least
@@ -180,12 +178,10 @@ class TrainingSearch:
         ranks = {item.key: self._mesh(self._layouts[item.key][0]).ranks(Role.MODEL) for item in self._waiting()}
         for number in sorted(set(ranks.values())):
             for item in [item for item in self._waiting() if ranks[item.key] == number and item.stage is ItemStage.WORK]:
-                self._remove(item.key)
-                self._unless_interrupted(item, partial(self._prune_groups_by_memory, item.key))
+                self._process_early(item)
             waiting = [item for item in self._waiting() if ranks[item.key] == number]
             for item in sorted(waiting, key=lambda item: self._saved_rank(item.key))[:1]:
-                self._remove(item.key)
-                self._unless_interrupted(item, partial(self._time_group, item.key))
+                self._time_group(item)
             if self.best:
                 return
 
@@ -201,36 +197,31 @@ class TrainingSearch:
         """Looks for a better plan outside the order of bounds: bounds the layers of the most promising groups; then processes
         the lowest bounds among the groups with known layers."""
         for _ in range(MAX_EARLY_SHARDINGS):
-            if not (left := [item for item in self._heap if item.stage < ItemStage.ROUGH]):
+            if not (left := [item for item in self._open if item.stage < ItemStage.ROUGH]):
                 break
             self._bound_layers(min(left, key=self._expected_bound))
         before, until = self.incumbent, self.solved + MAX_EARLY_SHARDINGS
         for _ in range(MAX_TIMED_PIPELINES):
-            known = min((item for item in self._heap if item.stage >= ItemStage.ROUGH), default=None)
+            known = min((item for item in self._open if item.stage >= ItemStage.ROUGH), default=None)
             if known is None or known.bound >= before or self.incumbent < before or self.solved >= until:
                 return
-            self._heap.remove(known)
-            heapq.heapify(self._heap)
-            self._unless_interrupted(known, partial(self._process, known))
+            self._process_early(known)
 
     def _bound_layers(self, item: SearchItem | None) -> None:
         """Bounds the layers of a group, unless it is pruned before."""
         while item is not None and item.stage < ItemStage.ROUGH and item.bound < self.threshold:
-            key = item.key
-            self._heap.remove(item)
-            heapq.heapify(self._heap)
-            self._unless_interrupted(item, partial(self._process, item))
-            item = next((each for each in self._heap if each.key == key and each.stage is not ItemStage.OVER_CAPACITY), None)
+            self._process_early(item)
+            item = self._item_of(item.key)
 
-    def _time_group(self, key: int) -> None:
+    def _time_group(self, item: SearchItem) -> None:
         """Shards a group and times its plans until one fits."""
-        self._prune_plans_by_memory(key)
-        if self._remove(key):
-            self._shard_group(key)
-        for _ in range(MAX_TIMED_PIPELINES):
-            if self.best or not self._remove(key):
+        stages: list[Callable[[int], Iterable[SearchItem]]] = [self._prune_plans_by_memory, self._shard_group]
+        for work in stages + [self._time] * MAX_TIMED_PIPELINES:
+            self._process_early(item, work)
+            left = self._item_of(item.key)
+            if self.best or left is None:
                 return
-            self._time(key)
+            item = left
 
     def _saved_rank(self, key: int) -> tuple[int, int]:
         """Orders groups by their saved activations: recomputation, and sequences of a microbatch."""
@@ -239,17 +230,14 @@ class TrainingSearch:
 
     def _waiting(self) -> list[SearchItem]:
         """The groups without shardings."""
-        return [item for item in self._heap if item.stage < ItemStage.SHARDED]
+        return [item for item in self._open if item.stage < ItemStage.SHARDED]
 
-    def _remove(self, key: int) -> bool:
-        """Removes a group from the queue; False if it is not in it."""
-        found = [item for item in self._heap if item.key == key and item.stage is not ItemStage.OVER_CAPACITY]
-        self._heap = [item for item in self._heap if item not in found]
-        heapq.heapify(self._heap)
-        return bool(found)
+    def _item_of(self, key: int) -> SearchItem | None:
+        """The open item of a group."""
+        return next((item for item in self._open if item.key == key and item.stage is not ItemStage.OVER_CAPACITY), None)
 
-    def _raise_by_axes(self, item: SearchItem) -> bool:
-        """Raises the bounds of a group by bounds from some axes of its mesh, and queues it again; False if none improves."""
+    def _raised_by_axes(self, item: SearchItem) -> list[SearchItem]:
+        """A group with a higher bound, from some axes of its mesh; nothing if none is higher."""
         floors, layouts, variant = self.floors, self._layouts[item.key], item.key % len(self.floors.variants)
         given = self._mesh(layouts[0]), int(floors.space.microbatch[layouts[0]]), floors.variants[variant]
         floor, excess = self._work[item.key], floors.floor(layouts[:1], variant).excess[0, 1:-1]
@@ -258,11 +246,10 @@ class TrainingSearch:
             bound = float(floors.work_times(layouts, int(floors.options[variant][0]), work).min())
             if bound > item.bound * (1 + RELATIVE_ROUNDING):
                 self._work[item.key] = work
-                heapq.heappush(self._heap, item._replace(bound=bound))
-                return True
-        return False
+                return [item._replace(bound=bound)]
+        return []
 
-    def _prune_groups_by_memory(self, key: int) -> None:
+    def _prune_groups_by_memory(self, key: int) -> Iterator[SearchItem]:
         """Prunes layouts of a group that do not fit even with the options of least memory, and bounds the work of the others by
         their kernels, equally for all options."""
         layouts, options, chosen = self._layouts[key], self._options(key), self.floors.space.options
@@ -276,9 +263,9 @@ class TrainingSearch:
             places = np.ix_(layouts, options)
             bounds = self.floors.work_times(layouts, int(options[0]))
             self.bounds[places] = np.where(np.isfinite(self.bounds[places]), bounds[:, None], np.inf)
-            heapq.heappush(self._heap, SearchItem(float(self.bounds[places].min()), ItemStage.MEMORY, key))
+            yield SearchItem(float(self.bounds[places].min()), ItemStage.MEMORY, key)
 
-    def _prune_plans_by_memory(self, key: int) -> None:
+    def _prune_plans_by_memory(self, key: int) -> Iterator[SearchItem]:
         """Prunes the plans of a group that cannot fit, and bounds the others."""
         layouts = self._layouts[key]
         for option in self._options(key).tolist():
@@ -286,7 +273,7 @@ class TrainingSearch:
             self.bounds[layouts[over], option] = np.inf
         bound = self._raise_bounds(key, self._work[key])
         if math.isfinite(bound):
-            heapq.heappush(self._heap, SearchItem(bound, ItemStage.AXES, key))
+            yield SearchItem(bound, ItemStage.AXES, key)
 
     def find_alternatives(self, others: int, late: Callable[[], bool]) -> None:
         """Continues, lowest bound first, until there are ``others`` plans of other kinds, it is ``late``, or the effort limit
@@ -294,25 +281,24 @@ class TrainingSearch:
         self.others, aside = others, {(each.layout, each.option) for _, each in self.postponed}
         self.timed_plans = [each for each in self.timed_plans if (each[1].layout, each[1].option) not in aside]
         for bound, over in self.postponed:
-            self._queue_over_capacity(bound, over)
+            self._open.add(self._over_capacity_item(bound, over))
         most = self.model.spent + ALTERNATIVES_ENTRIES
 
         def enough() -> bool:
             return self.closed or len(self.best) > others or late()
 
-        while not enough() and self.model.spent < most:
-            self.step()
-            most -= ENTRIES_PER_STEP
-        while not enough() and (known := [item for item in self._heap if item.stage is ItemStage.SHARDED]):
-            self._remove(min(known).key)
-            self._time(min(known).key)
+        for steps, _ in enumerate(self.steps(enough), start=1):
+            if self.model.spent + steps * ENTRIES_PER_STEP >= most:
+                break
+        while not enough() and (known := [item for item in self._open if item.stage is ItemStage.SHARDED]):
+            self._process_early(min(known))
 
     @property
     def unfit(self) -> float:
         """Lower bound [s] of the plans for which neither a sharding that fits was found nor infeasibility was proven."""
         return min((bound for bound, timed in self.timed_plans if math.isinf(timed.time)), default=math.inf)
 
-    def _refine(self, key: int, stage: ItemStage) -> None:
+    def _refine(self, key: int, stage: ItemStage) -> Iterator[SearchItem]:
         """Bounds the plans of a group by bounds of its layers, rough ones first; embedding and head follow when it is sharded."""
         layouts, variant, floor = self._layouts[key], self.floors.variants[key % len(self.floors.variants)], self._work[key]
         microbatch = int(self.floors.space.microbatch[layouts[0]])
@@ -324,7 +310,7 @@ class TrainingSearch:
         if stage is ItemStage.ROUGH and math.isfinite(bound):
             self._bound_ratios.setdefault(self._group_class(key), []).append(bound / before)
         if math.isfinite(bound):
-            heapq.heappush(self._heap, SearchItem(bound, stage, key))
+            yield SearchItem(bound, stage, key)
 
     def _raise_bounds(self, key: int, work: Floats) -> float:
         """Bounds the plans of a group by lower bounds of the parts [parts]; returns the lowest of the bounds [s]."""
@@ -334,7 +320,7 @@ class TrainingSearch:
             self.bounds[rows, option] = np.maximum(self.bounds[rows, option], self.floors.times(rows, option, work))
         return float(self.bounds[np.ix_(every, which)].min())
 
-    def _shard_group(self, key: int) -> None:
+    def _shard_group(self, key: int) -> Iterator[SearchItem]:
         """Finds the shardings of a group, and bounds its plans with them."""
         every, which = self._layouts[key], self._options(key)
         try:
@@ -351,7 +337,7 @@ class TrainingSearch:
             own = options == option
             tight[own] = self.floors.memories(layouts[own], option, costs) > self.problem.capacity
         self._groups[key] = PlanGroup(costs, bounds[rows, columns][order], layouts, options, waiting, tight)
-        self._queue_group(key)
+        yield from self._group_items(key)
 
     def _mesh(self, layout: int) -> Communication:
         """The first communication with the mesh of a layout, so that results are shared between equal meshes."""
@@ -363,22 +349,22 @@ class TrainingSearch:
         self.solved += 1
         return self.model.costs(self._mesh(layout), int(space.microbatch[layout]), variant, budget, resident)
 
-    def _queue_group(self, key: int) -> None:
-        """Queues the group at its first plan that may fit; the plans before it are queued for other shardings. A group without
-        one is done."""
+    def _group_items(self, key: int) -> Iterator[SearchItem]:
+        """The group at its first plan that may fit, and the plans before it, which need other shardings. A group without one is
+        done."""
         group = self._groups[key]
         waiting = np.flatnonzero(group.waiting & ~group.tight)
         ahead = np.flatnonzero(group.waiting[: waiting[0] if waiting.size else None])
         group.waiting[ahead] = False
         for row in ahead.tolist():
             over = OverCapacityPlan(int(group.layouts[row]), int(group.options[row]), group.costs, group.costs.bound)
-            self._queue_over_capacity(float(group.bounds[row]), over)
+            yield self._over_capacity_item(float(group.bounds[row]), over)
         if waiting.size:
-            heapq.heappush(self._heap, SearchItem(float(group.bounds[waiting[0]]), ItemStage.SHARDED, key))
+            yield SearchItem(float(group.bounds[waiting[0]]), ItemStage.SHARDED, key)
         else:
             del self._groups[key]
 
-    def _time(self, key: int) -> None:
+    def _time(self, key: int) -> Iterator[SearchItem]:
         """Times the first waiting plan, and those of the group that share its pipeline."""
         group, space = self._groups[key], self.floors.space
         first = int(np.flatnonzero(group.waiting & ~group.tight)[0])
@@ -395,10 +381,9 @@ class TrainingSearch:
             if math.isfinite(taken):
                 self._record(Timed(taken, each, int(option), group.costs, group.costs.bound))
             else:
-                self._queue_over_capacity(
-                    float(group.bounds[row]), OverCapacityPlan(each, int(option), group.costs, group.costs.bound)
-                )
-        self._queue_group(key)
+                over = OverCapacityPlan(each, int(option), group.costs, group.costs.bound)
+                yield self._over_capacity_item(float(group.bounds[row]), over)
+        yield from self._group_items(key)
 
     def _evaluate(self, layouts: Integers, option: int, costs: ModelCosts) -> Floats:
         """[plans] times of iterations [s] of plans that share a pipeline; inf where a chip does not have enough memory."""
@@ -420,11 +405,11 @@ class TrainingSearch:
         if known is None or found.time < known.time:
             self.best[kind] = found
 
-    def _queue_over_capacity(self, bound: float, over: OverCapacityPlan) -> None:
+    def _over_capacity_item(self, bound: float, over: OverCapacityPlan) -> SearchItem:
         self.over_capacity.append(over)
-        heapq.heappush(self._heap, SearchItem(bound, ItemStage.OVER_CAPACITY, len(self.over_capacity) - 1))
+        return SearchItem(bound, ItemStage.OVER_CAPACITY, len(self.over_capacity) - 1)
 
-    def _reshard(self, bound: float, over: OverCapacityPlan) -> None:
+    def _reshard(self, bound: float, over: OverCapacityPlan) -> Iterator[SearchItem]:
         """Bounds a plan over capacity by its longest path. Then shards it again for the memory that remains on its fullest
         stage: first beside the least working memory of any sharding, which decides whether any fits; then beside that of its
         current shardings. The first takes little time, the others much: plans whose bound rises are queued again."""
@@ -446,7 +431,7 @@ class TrainingSearch:
         if math.isfinite(taken):
             self._record(Timed(taken, layout, option, costs, proven))
         elif open_still and over.tries <= MAX_RESHARDINGS:
-            self._queue_over_capacity(bound, OverCapacityPlan(layout, option, costs, proven, over.tries + 1))
+            yield self._over_capacity_item(bound, OverCapacityPlan(layout, option, costs, proven, over.tries + 1))
         else:
             self.timed_plans.append((bound, Timed(math.inf, layout, option, costs, proven)))
             if not open_still:

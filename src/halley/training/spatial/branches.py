@@ -8,15 +8,15 @@ divided next. The bound of a layout is the lowest of all halves; the shardings f
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.optim.branch_and_bound import LowestFirst, branch_and_bound
 from halley.optim.elimination import CostTable, cost
 from halley.optim.least_sum import MinMarginals
 from halley.training.spatial.relaxation import PartTables, RelaxedBounds, ShardingChoice, by_section, least_by_layout
@@ -45,7 +45,7 @@ ROUNDS_PER_BRANCH = 4
 class Branch(NamedTuple):
     """Shardings without those that are ``barred``; ordered by their bounds."""
 
-    lowest: float
+    bound: float
     number: int
     barred: tuple[CostTable, ...]
     relaxed: RelaxedBounds
@@ -60,7 +60,7 @@ class Branches:
     relaxed: RelaxedBounds = field(init=False)
     choices: list[ShardingChoice] = field(init=False)
     entries: int = field(init=False)
-    _open: list[Branch] = field(init=False)
+    _open: LowestFirst[Branch] = field(init=False)
     _unsplit: list[Branch] = field(init=False, default_factory=list)
     _number: int = field(init=False, default=0)
     _refined: bool = field(init=False, default=False)
@@ -75,7 +75,7 @@ class Branches:
 
     def _start(self, relaxed: RelaxedBounds) -> None:
         self.relaxed, self.choices, self.entries = relaxed, list(relaxed.choices), relaxed.entries
-        self._open = [Branch(float(relaxed.bounds.min()), 0, (), relaxed)]
+        self._open = LowestFirst([Branch(float(relaxed.bounds.min()), 0, (), relaxed)], lambda bound: False)
 
     def refine(self) -> None:
         """Bounds with multipliers by section, which take longer."""
@@ -93,18 +93,20 @@ class Branches:
         or until the bound hardly rises."""
         self.refine()
         start = float(self.relaxed.bounds.min())
-        while self.cheap and self._open and self._number < MAX_BRANCHES and self.entries < MAX_BRANCHING_ENTRIES:
-            enough, lowest = min(time, *(each.time for each in self.choices)) - gap, self._open[0].lowest
-            hoped = LEAST_GAP_SHARE * (enough - start) * self._number / MAX_BRANCHES
-            if lowest >= enough or (self._number >= BRANCHES_BEFORE_CHECK and lowest - start < hoped):
-                return
-            branch = heapq.heappop(self._open)
-            name = _most_different(self.tables, branch.relaxed.choices)
-            if name is None:
-                self._unsplit.append(branch)
-                continue
-            for barred in self._halves(name, branch.relaxed.choices):
-                self._add(branch, barred, enough)
+
+        def enough() -> float:
+            return min(time, *(each.time for each in self.choices)) - gap
+
+        def stalled() -> bool:
+            hoped = LEAST_GAP_SHARE * (enough() - start) * self._number / MAX_BRANCHES
+            return self._number >= BRANCHES_BEFORE_CHECK and self._open.bound - start < hoped
+
+        def stop() -> bool:
+            spent = self._number >= MAX_BRANCHES or self.entries >= MAX_BRANCHING_ENTRIES
+            return not self.cheap or spent or stalled()
+
+        self._open.pruned = lambda bound: bound >= enough()
+        branch_and_bound(self._open, lambda branch: self._halves(branch, enough()), stop)
 
     def candidates(self, layout: int, beside: Sequence[CostTable]) -> list[ShardingChoice]:
         """Shardings with the part's end in this layout, the most promising first: all that were found, and a few more where
@@ -126,7 +128,17 @@ class Branches:
                 found[_key(choice)] = choice
         return sorted(found.values(), key=lambda each: each.time + cost(added, each.values))
 
-    def _halves(self, name: str, choices: Sequence[ShardingChoice]) -> tuple[CostTable, CostTable]:
+    def _halves(self, branch: Branch, enough: float) -> Iterator[Branch]:
+        """The branch divided in two by one value of a variable; nothing, where no variable differs. ``enough`` [s]: a bound that
+        needs no improvement."""
+        name = _most_different(self.tables, branch.relaxed.choices)
+        if name is None:
+            self._unsplit.append(branch)
+            return
+        for barred in self._bars(name, branch.relaxed.choices):
+            yield self._bounded(branch, barred, enough)
+
+    def _bars(self, name: str, choices: Sequence[ShardingChoice]) -> tuple[CostTable, CostTable]:
         """Tables that bar the value of the best choice, and all other values."""
         best = min(choices, key=lambda each: each.time)
         item = next(item for item in self.tables.items if name in item.variables)
@@ -134,7 +146,8 @@ class Branches:
         own = np.arange(size) == best.values[name]
         return CostTable((name,), np.where(own, math.inf, 0.0)), CostTable((name,), np.where(own, 0.0, math.inf))
 
-    def _add(self, branch: Branch, barred: CostTable, enough: float) -> None:
+    def _bounded(self, branch: Branch, barred: CostTable, enough: float) -> Branch:
+        """The part of a branch without what is barred, with its bounds."""
         met = [each for each in branch.relaxed.choices if np.isfinite(barred.values[each.values[barred.variables[0]]])]
         relaxed = least_by_layout(self.tables, (*branch.barred, barred), met, enough, ROUNDS_PER_BRANCH)
         self.choices += relaxed.choices[len(met) :]
@@ -142,8 +155,7 @@ class Branches:
         # a bound of all shardings also holds for half of them
         bounds = np.maximum(relaxed.bounds, branch.relaxed.bounds)
         self._number += 1
-        made = Branch(float(bounds.min()), self._number, (*branch.barred, barred), relaxed._replace(bounds=bounds))
-        heapq.heappush(self._open, made)
+        return Branch(float(bounds.min()), self._number, (*branch.barred, barred), relaxed._replace(bounds=bounds))
 
 
 def _key(choice: ShardingChoice) -> tuple[tuple[str, int], ...]:

@@ -49,7 +49,7 @@ def test_groups_of_a_block_run_as_they_are_costed(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("block", range(10))
-def test_groups_of_a_block_run_as_they_are_costed_at_length(kind: str, block: int) -> None:
+def test_groups_of_a_block_run_as_they_are_costed_on_many(kind: str, block: int) -> None:
     for seed in range(1000 * (block + 1), 1000 * (block + 1) + 40):
         checked(seed, kind)
 

@@ -1,4 +1,4 @@
-"""Dims on the array as a choice of the search: none left out of the declared space, none dropped that could be better."""
+"""Dims on the matrix array as a choice of the search: all of the declared space are there, and no better one is pruned."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def draw_several(draw: random.Random) -> Workload:
 
 
 @pytest.mark.parametrize("block", range(3))
-def test_search_equals_exhaustive_walk(block: int) -> None:
+def test_search_equals_exhaustive_enumeration(block: int) -> None:
     """Each block draws problems until a small one was compared."""
     seed = 1000 * block
     while compare(seed, 800, draw_several) == "large":
@@ -46,7 +46,7 @@ def test_search_equals_exhaustive_walk(block: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
-def test_search_equals_exhaustive_walk_at_length(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
     for seed in range(50_000 + 10 * block, 50_010 + 10 * block):
         compare(seed, 8000, draw_several)
 
@@ -101,7 +101,7 @@ WORK = {
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", WORK)
-def test_every_choice_is_there(name: str, machine: str) -> None:
+def test_every_choice_of_dims_is_in_the_space(name: str, machine: str) -> None:
     """Of every shape of every stage: with the same loops, each choice once."""
     workload, chip = WORK[name](), load_chip(machine)
     seen = 0
@@ -201,7 +201,7 @@ def test_a_whole_dim_that_fills_a_side_evenly_needs_no_other(seed: int) -> None:
 
 @given(SEEDS)
 @many(60)
-def test_a_side_of_one_costs_the_same_whatever_lies_there(seed: int) -> None:
+def test_a_side_of_one_costs_the_same_for_any_dim(seed: int) -> None:
     workload, chip, tree = draw_tree(seed)
     assert chip.matrix is not None
     chip = replace(chip, matrix=replace(chip.matrix, rows=1, cols=1))
@@ -215,7 +215,7 @@ def test_a_side_of_one_costs_the_same_whatever_lies_there(seed: int) -> None:
 # ---- what it gains ---------------------------------------------------------------------------------
 
 
-def test_a_first_layer_lays_its_taps_on_the_array_together() -> None:
+def test_a_first_layer_maps_its_taps_to_one_side_of_the_array() -> None:
     """Three channels on 32 rows: 21 sums together do in one pass what takes seven with channels alone."""
     workload = graph(["S[p,f] = U[p,c,r] * W[f,c,r]"], {"p": 64, "f": 32, "c": 3, "r": 7})
     result = optimise(Problem(workload, load_chip("edge"), Objective.TIME, baselines=False))

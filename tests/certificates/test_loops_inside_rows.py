@@ -1,5 +1,5 @@
-"""Groups that walk a further dim inside their rows: the optimum is that of the walk through all mappings, no drawn mapping of
-larger blocks beats it, winners run and count as they should, and sums stay in the shared buffer between tiles."""
+"""Groups with a loop over a further dim inside their rows: the optimum is that of exhaustive enumeration, no drawn mapping of
+larger blocks is better, the best mappings execute and count as costed, and sums stay in the shared buffer between tiles."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def solved(seed: int, objective: Objective) -> tuple[Workload, Chip, Solution]:
 
 
 @pytest.mark.parametrize("seed", [15, 46, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 19, 22, 57, 62, 91, 104))])
-def test_search_equals_the_walk(seed: int) -> None:
+def test_search_equals_exhaustive_enumeration(seed: int) -> None:
     assert compare(seed, 6000, draw_hidden) in ("equal", "infeasible")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
-def test_search_equals_the_walk_at_length(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
     for seed in range(1000 + 10 * block, 1000 + 10 * block + 10):
         compare(seed, 3000, draw_hidden)
         compare(seed, 3000, draw_hidden, draw_far)
@@ -70,7 +70,7 @@ def test_search_equals_the_walk_at_length(block: int) -> None:
     ("seed", "objective"),
     [(0, Objective.ENERGY), (1, Objective.ENERGY), (2, Objective.TIME), (2, Objective.EDP)],
 )
-def test_winners_run_and_count(seed: int, objective: Objective) -> None:
+def test_best_mappings_execute_and_count_as_costed(seed: int, objective: Objective) -> None:
     workload, chip, best = solved(seed, objective)
     assert "walked" in best.shape[0]
     assert best.certificate.gap == 0.0
@@ -102,7 +102,7 @@ def test_no_drawn_mapping_beats_the_best(seed: int) -> None:
 
 
 @pytest.mark.parametrize("work", [gemm_gelu_gemm(4, 4, 8), gated_mlp(4, 4, 8)])
-def test_what_lacks_the_dim_is_kept_around_its_tiles(work: Workload) -> None:
+def test_tensors_without_the_dim_are_held_outside_its_tiles(work: Workload) -> None:
     """The sums always, inputs or not; where stages overlap all of it, each part of it used by one child."""
     made = walks(work, load_chip("edge"))
     assert {tuple(name for name, _ in frame.kept) for frame in made} == {("Y",), ("X", "Y")}
@@ -119,7 +119,7 @@ def test_what_lacks_the_dim_is_kept_around_its_tiles(work: Workload) -> None:
         assert loop[: len(around)] == around
 
 
-def test_a_dim_that_a_softmax_sums_over_is_not_walked() -> None:
+def test_no_loop_over_a_dim_that_a_softmax_sums_over() -> None:
     work = gemm_softmax(4, 4, 4, variant="plain")
     assert not walks(work, load_chip("edge"))
 
@@ -131,7 +131,7 @@ def test_a_block_whose_hidden_rows_do_not_fit_is_fused_through_its_hidden_dim() 
     assert "f walked" in best.shape[0]
 
 
-def test_a_group_of_which_an_intermediate_leaves_walks_no_further_dim() -> None:
+def test_no_further_loop_in_a_group_whose_intermediate_leaves() -> None:
     """It would go out from its one buffer between the tiles."""
     work = graph(["T[m,f] = X[m,k] * V[k,f]", "Y[m,n] = T[m,f] * W[f,n]", "R[m,f] = relu(T[m,f])"], dict.fromkeys("mknf", 4))
     machine = hierarchy(load_chip("edge"))

@@ -1,4 +1,4 @@
-"""The search against exhaustive enumeration on chips that state more: whole instructions, wide sums, what collectives take."""
+"""The search against exhaustive enumeration on chips with instruction sizes, wide accumulators and costs of collectives."""
 
 from __future__ import annotations
 

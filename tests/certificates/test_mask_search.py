@@ -33,13 +33,13 @@ def visible(tree: Node) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
-def test_search_equals_the_walk(seed: int) -> None:
+def test_search_equals_exhaustive_enumeration(seed: int) -> None:
     assert compare(seed, 1500, draw_masked) == "equal"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
-def test_search_equals_the_walk_at_length(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         compare(seed, 3000, draw_masked)
 

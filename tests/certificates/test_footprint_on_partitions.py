@@ -1,4 +1,4 @@
-"""What a stage on a share of the clusters tells the others of its room: no more than decides whether a plan fits."""
+"""The footprint of a stage on a partition of the clusters, as other stages see it: enough to decide whether a plan fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import replace
 
-from tests.certificates.test_families import shared_out, whole_group
+from tests.certificates.test_implicit_frames import shared_out, whole_group
 
 from halley.cost.counting import Counter
 from halley.cost.footprint import footprint
@@ -30,11 +30,11 @@ def drawn_mapping(frame: Frame, draw: random.Random) -> GroupMapping:
 
 
 def used(search: GroupSearch, tree: Node) -> dict[str, float]:
-    counter: Counter = counter_of(search.workload, search.chip)
+    counter: Counter = counter_of(search.costs.workload, search.costs.chip)
     return {name: float(size) for name, size in footprint(counter, tree, Body(counter)).items()}
 
 
-def test_the_stages_of_a_share_fit_in_the_clusters_if_each_does() -> None:
+def test_stages_of_a_partition_fit_together_if_each_fits() -> None:
     """In the memories of the clusters a plan needs what the stage needs that needs most there, found for each by itself; and
     what stages tell of that overflows where that does."""
     draw, seen, full = random.Random(3), 0, 0
@@ -42,7 +42,7 @@ def test_the_stages_of_a_share_fit_in_the_clusters_if_each_does() -> None:
         search = whole_group(workload, chip, ("time",))
         for frame in (frame for family in search.space.families for frame in family):
             choice = drawn_mapping(frame, draw)
-            whole = used(search, search.around(choice.tree()))
+            whole = used(search, search.costs.around(choice.tree()))
             held = (search.costs.held(frame, at, shape, choice.tiles) for at, shape in enumerate(choice.skeletons))
             stages = [used(search, tree) for tree in held]
             for memory in chip.levels[-1].memories:
@@ -56,7 +56,7 @@ def test_the_stages_of_a_share_fit_in_the_clusters_if_each_does() -> None:
     assert 0 < full < seen
 
 
-def test_of_memories_that_stages_have_in_common_all_is_told() -> None:
+def test_footprints_in_shared_memories_are_complete() -> None:
     ((_, chip, _),) = shared_out(1)
     level = chip.levels[-1].name
     every = {memory.name: 3.0 for memory in chip.memories}
@@ -65,14 +65,16 @@ def test_of_memories_that_stages_have_in_common_all_is_told() -> None:
         assert (told[memory.name] == 3.0) == (chip.depth(memory.name) < len(chip.levels) - 1)
 
 
-def test_every_mapping_needs_the_same_of_the_outermost_memory() -> None:
+def test_all_mappings_have_one_footprint_in_the_outermost_memory() -> None:
     """So it is asked for only where that does not fit."""
     draw, seen = random.Random(5), 0
     for workload, chip, _ in shared_out(6):
         search = whole_group(workload, chip, ("time",))
-        needs = {used(search, search.around(drawn_mapping(frame, draw).tree()))[chip.memories[0].name] for frame in search.space}
+        needs = {
+            used(search, search.costs.around(drawn_mapping(frame, draw).tree()))[chip.memories[0].name] for frame in search.space
+        }
         (need,) = needs
-        tree = search.around(Steps(tuple(Compute(op.name) for op in workload.ops)))
+        tree = search.costs.around(Steps(tuple(Compute(op.name) for op in workload.ops)))
         for capacity, limited in ((need, False), (need - 1, True), (math.inf, False)):
             levels = (replace(chip.levels[0], memories=(replace(chip.memories[0], capacity=capacity),)), *chip.levels[1:])
             found = may_be_full(workload, replace(chip, levels=levels), tree)

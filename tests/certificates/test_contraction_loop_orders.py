@@ -1,4 +1,4 @@
-"""Loops around a fused contraction: columns inside, or the sum."""
+"""Two orders of the loops outside a fused contraction: columns inside, or the sum inside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.certificates.exhaustive import draw_chip
-from tests.certificates.test_floors import drawn
+from tests.certificates.test_compulsory_bounds import drawn
 
 from halley import load_chip
 from halley.cost.estimate import Estimate
@@ -35,7 +35,7 @@ def whole(workload: Workload, draw: random.Random) -> GroupSearch:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_revisits_moves_no_less_and_needs_no_less_room(seed: int) -> None:
+def test_revisiting_orders_have_no_less_traffic_or_footprint(seed: int) -> None:
     """So that it is left out where no time counts. Its twin has the sum inside, and the same sizes."""
     draw, seen, fewer = random.Random(seed), 0, 0
     for _ in range(12):
@@ -60,7 +60,7 @@ def test_what_revisits_moves_no_less_and_needs_no_less_room(seed: int) -> None:
     assert fewer
 
 
-def test_a_result_that_stays_has_one_order() -> None:
+def test_a_stationary_result_has_one_loop_order() -> None:
     """It comes and goes in neither."""
     workload = graph(["Y[m,n] = T[m,f] * W[f,n]"], {"m": 2, "n": 3, "f": 4})
     role = roles(workload, workload.ops[0])

@@ -1,4 +1,4 @@
-"""Mappings of overlapped stages are told apart by few limits first: the answers are those that all limits from the start give."""
+"""Lazy refinement of dominance resources of overlapped stages: the answers are those with all resources from the start."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 
 import pytest
 from tests.certificates.exhaustive import draw_chip, draw_hidden, draw_workload
-from tests.certificates.test_streamed import draw_attention
-from tests.certificates.test_walked import draw_far
+from tests.certificates.test_loops_inside_rows import draw_far
+from tests.certificates.test_overlapped_attention import draw_attention
 
 from halley.errors import Infeasible
 from halley.io.chips.load import load_chip
@@ -45,11 +45,9 @@ def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
     """Holds the answer against that with all limits from the start; returns how often limits were found to be missing."""
     missing = 0
 
-    def counted(
-        settling: FixedTileSearch, run: Callable[[FixedTileSearch], set[Hashable]] = FixedTileSearch.run
-    ) -> set[Hashable]:
+    def counted(search: FixedTileSearch, run: Callable[[FixedTileSearch], set[Hashable]] = FixedTileSearch.run) -> set[Hashable]:
         nonlocal missing
-        limits = run(settling)
+        limits = run(search)
         missing += bool(limits)
         return limits
 
@@ -57,7 +55,7 @@ def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
         patch.setattr(FixedTileSearch, "run", counted)
         few = answer(problem)
     with monkeypatch.context() as patch:
-        patch.setattr(Rounds, "_hidden", lambda rounds, told: {})
+        patch.setattr(Rounds, "_hidden", lambda rounds, resources: {})
         every = answer(problem)
     assert len(few) == len(every)
     for point, expected in zip(few, every, strict=True):
@@ -66,7 +64,7 @@ def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.slow
-def test_a_plan_hangs_on_limits_that_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omitted_limits_are_found_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = gemm_gelu_gemm(32, 128, 256)
     assert same(Problem(workload, load_chip("edge"), baselines=False), monkeypatch)
 
@@ -82,7 +80,7 @@ def test_drawn_answers_are_those_of_all_limits(seed: int, asked: str, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
-def test_drawn_answers_are_those_of_all_limits_at_length(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_answers_are_those_of_all_limits_on_many(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(100 + 15 * block, 115 + 15 * block):
         for objective in (Objective.TIME, Objective.EDP):
             same(Problem(*drawn(seed), objective, baselines=False, front=objective is Objective.TIME), monkeypatch)

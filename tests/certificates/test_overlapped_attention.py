@@ -1,5 +1,5 @@
-"""Overlapped stages of attention with running softmax in the search: every cut is there, the optimum is that of the walk through
-all mappings, winners run and count as they should, and bounds rise with what they are made of."""
+"""Overlapped stages of attention with running softmax: every cut is in the space, the optimum is that of exhaustive
+enumeration, the best mappings execute and count as costed, and bounds are monotonic in their components."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def rounds_in(tree: Node) -> list[Overlap]:
 
 
 @pytest.mark.parametrize("seed", [52, 58])
-def test_search_equals_the_walk(seed: int) -> None:
+def test_search_equals_exhaustive_enumeration(seed: int) -> None:
     assert compare(seed, 700, draw_attention) == "equal"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20))
-def test_search_equals_the_walk_at_length(block: int) -> None:
+def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         compare(seed, 3000, draw_attention)
 
 
 @pytest.mark.parametrize("seed", WINNERS)
-def test_winners_run_and_count_and_the_queues_agree(seed: int) -> None:
+def test_best_mappings_execute_count_and_simulate_as_costed(seed: int) -> None:
     workload, chip = drawn(seed)
     best = optimise(Problem(workload, chip, baselines=False, fixed_variant=True)).best
     assert rounds_in(best.plan)
@@ -80,7 +80,7 @@ def test_every_cut_of_the_stages_inside_the_loop_is_in_the_space() -> None:
         assert {frame.cut for frame in shapes.of(space)} == {()}
 
 
-def test_what_is_carried_on_has_a_copy_for_all_that_is_under_way() -> None:
+def test_a_running_value_has_a_copy_per_round_in_flight() -> None:
     """Where statistics and values are in one child, one is enough."""
     work = attention(1, 1, 1, 4, 4, 4, variant="online")
     for frame in frames(work, hierarchy(load_chip("edge")), work.ops):
@@ -107,7 +107,7 @@ def test_overlap_makes_running_softmax_faster(chip: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("seed", WINNERS)
-def test_no_part_of_a_state_makes_a_plan_faster_by_growing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_monotonic_in_every_component_of_a_state(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds and dominance rest on it. Parts are drawn about as long as what comes in beside the rounds, and unlike those of any
     mapping: engines busier than all children together, children that take no time."""
     rng, seen, times = np.random.default_rng(seed), 0, Rounds._time

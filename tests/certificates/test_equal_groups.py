@@ -1,4 +1,4 @@
-"""Groups of equal form, and programs of equal outputs, are taken for each other: they must be the same."""
+"""Groups of equal form and programs of equal outputs share results: they must be the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_map_may_not_work_in_place_of_what_others_need() -> None:
     assert form(plain, (first,), (*first.inputs, made)) == form(needed, (first,), (*first.inputs, made))
 
 
-def test_a_constant_is_not_taken_for_a_term() -> None:
+def test_a_constant_does_not_equal_a_term() -> None:
     trees = Trees()
     slot = Slot("m1", "m", lambda extent: (3, 7), lambda tiles: 7)
     size = trees.symbols([slot])["m1"]

@@ -1,4 +1,4 @@
-"""Stages on whole tiles bound what they cost on any; the coarsest cuts bound the room of all."""
+"""The untiled relaxation of a stage bounds its cost for all tile sizes; the coarsest cuts bound the footprint of all cuts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 from tests.certificates.exhaustive import draw_batched, draw_chip, draw_divisible, draw_graph, draw_workload
-from tests.certificates.test_families import shared_out, whole_group
-from tests.certificates.test_floors import attentions, drawn, sequences, sums
+from tests.certificates.test_compulsory_bounds import attentions, drawn, sequences, sums
+from tests.certificates.test_implicit_frames import shared_out, whole_group
 
 from halley import load_chip
 from halley.formulas.timing import total
@@ -59,7 +59,7 @@ def some_frames(search: GroupSearch, draw: random.Random) -> list[Frame]:
 
 def row(search: GroupSearch, frame: Frame, tiles: Mapping[str, int]) -> int:
     """The combination of the shared sizes."""
-    sizes = around._shared_sizes(search, frame)
+    sizes = around._shared_sizes(search.costs, frame)
     here = np.full(search.costs.combinations(frame), True)
     for slot in frame.shared:
         here &= np.asarray(sizes[slot.name] == tiles[slot.name])
@@ -84,13 +84,17 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     if frame.shares is None:
         bounds, reached = costs.bounds(frame, index, skeleton)[at], [getattr(found, name) for name in search.objectives]
     else:
-        bounds = shares._alone(search, frame, index, skeleton)[at]
+        bounds = shares._alone(search.group, frame, index, skeleton)[at]
         energy = total(part for name, part in found.energy_by.items() if name != "static")
-        reached = [found.time, energy, *(found.busy.get(resource, 0) for resource in shares.common_resources(search, frame))]
+        reached = [
+            found.time,
+            energy,
+            *(found.busy.get(resource, 0) for resource in shares.common_resources(search.group, frame)),
+        ]
     assert (bounds <= np.array(reached, dtype=np.float64) * SLACK).all(), name
-    if not frame.cut and not around.holds_fit(search, frame)[at]:
+    if not frame.cut and not around.holds_fit(search.costs, frame)[at]:
         used = costs.estimate(frame, index, skeleton, tiles).footprint
-        assert any(amount > search.chip.memory(memory).capacity for memory, amount in used.items()), name
+        assert any(amount > search.costs.chip.memory(memory).capacity for memory, amount in used.items()), name
 
 
 def lean(search: GroupSearch, frame: Frame, skeleton: Skeleton, tiles: Mapping[str, int]) -> dict[str, int]:
@@ -108,7 +112,7 @@ CHIPS: list[Callable[[random.Random], Chip]] = [draw_chip, lambda draw: load_chi
     # the last has Holds that always have one buffer, around others that have two
     [*itertools.product(DRAWN, range(4)), (sequences, 396)],
 )
-def test_no_tiles_of_a_stage_cost_less_than_whole_ones(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
+def test_no_tile_sizes_cost_less_than_the_untiled_stage(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
     draw = random.Random(seed)
     workload, chip = drawn_from(draw), CHIPS[seed % 3](draw)
     search = some_group(workload, chip, OBJECTIVES[seed % 2], draw)
@@ -120,7 +124,7 @@ def test_no_tiles_of_a_stage_cost_less_than_whole_ones(drawn_from: Callable[[ran
             compare(search, frame, index, skeleton, lean(search, frame, skeleton, drawn(frame, (skeleton,), draw)))
 
 
-def test_a_finer_cut_takes_no_less_room() -> None:
+def test_a_finer_cut_has_no_smaller_footprint() -> None:
     """So that what has no room in any of the coarsest cuts of a family has none in others."""
     less = 0
     for workload, chip, _ in shared_out(10):
@@ -138,4 +142,4 @@ def test_a_finer_cut_takes_no_less_room() -> None:
 
 
 def room_of(search: GroupSearch, frame: Frame) -> Values:
-    return around._room(search, frame, frame.tree(around._shared_sizes(search, frame), frame.users()))
+    return around._room(search.costs, frame, frame.tree(around._shared_sizes(search.costs, frame), frame.users()))

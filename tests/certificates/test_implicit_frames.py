@@ -1,4 +1,4 @@
-"""Frames on shares of the clusters, of which a search makes only those that may matter: none is lost, and all are counted."""
+"""Frames with stages on partitions of the clusters: those that may be the best are made, and all are counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.groups import FusedGroups
 from halley.mapping.problem import Problem
-from halley.mapping.solve import frame_order as waves
+from halley.mapping.solve import group_search
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.solve.space_size import count_mappings
@@ -63,7 +63,7 @@ def shared_out(count: int) -> Iterator[tuple[Workload, Chip, GroupSpace]]:
 
 
 @pytest.mark.parametrize("shapes", [AdmittedShapes.EVERY, AdmittedShapes.LOCAL])
-def test_all_frames_are_counted_at_once_as_one_by_one(shapes: AdmittedShapes) -> None:
+def test_the_count_of_implicit_frames_is_that_of_all_frames(shapes: AdmittedShapes) -> None:
     spaces = [space for _, _, space in shared_out(6)]
     spaces += [frames(work, hierarchy(load_chip("cloud")), work.ops) for work in (gated_mlp(8, 12, 6), plain_attention())]
     for space in map(shapes.of, spaces):
@@ -87,7 +87,7 @@ def optima(search: GroupSearch) -> Iterator[tuple[object, np.ndarray]]:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("objectives", OBJECTIVES)
-def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[str, ...], count: int) -> None:
+def test_every_frame_better_than_the_incumbents_is_made(objectives: tuple[str, ...], count: int) -> None:
     """Against values around those of all frames, each searched by itself; and the bounds of a family hold for all of it."""
     made_any = left_out = 0
     for workload, chip, _ in shared_out(count):
@@ -97,11 +97,11 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
             continue
         values = np.vstack([points for _, points in fronts])
         for share, rank in ((0.3, 0.0), (0.6, 0.0), (1.0, 0.0), (1.0, 0.2), (1.0, 0.5), (1.0, 0.9)):
-            search.found = Frontier(len(objectives))
+            search.group.found = Frontier(len(objectives))
             search.found.add(share * np.quantile(values, rank, axis=0), None)
             made, bounds = set(), np.empty((0, len(objectives)))
             for family in search.space.families:
-                pipelines = Pipelines(search, family)
+                pipelines = Pipelines(search.group, family)
                 bounds = np.vstack([bounds, pipelines.bounds()])
                 made |= {(frame.cut, frame.shares) for frame in pipelines.frames()}
             better = {key for key, points in fronts if not search.found.pruned(points).all()}
@@ -116,13 +116,13 @@ def test_the_walk_makes_every_frame_that_beats_what_is_found(objectives: tuple[s
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("objectives", OBJECTIVES)
-def test_waves_of_few_frames_find_the_same_and_keep_none(
+def test_small_batches_find_the_same_and_keep_no_frames(
     objectives: tuple[str, ...], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for workload, chip, _ in shared_out(count):
         incumbents = np.empty((0, len(objectives)))
         expected = whole_group(workload, chip, objectives).run(incumbents).points
-        monkeypatch.setattr(waves, "FRAMES_PER_BATCH", 2)
+        monkeypatch.setattr(group_search, "FRAMES_PER_BATCH", 2)
         search = whole_group(workload, chip, objectives)
         np.testing.assert_allclose(search.run(incumbents).points, expected, rtol=1e-12)
         assert len(search.frames) == len(search.space.plain)
@@ -144,7 +144,7 @@ def test_a_search_stopped_anywhere_leaves_bounds_that_hold(objectives: tuple[str
                 if left < 0:
                     raise Interrupted
 
-            search.tally.tick = tick
+            search.group.tally.tick = tick
             with suppress(Interrupted):
                 search.run(np.empty((0, len(objectives))))
                 continue
@@ -155,7 +155,7 @@ def test_a_search_stopped_anywhere_leaves_bounds_that_hold(objectives: tuple[str
     assert stopped
 
 
-def test_a_family_of_millions_is_counted_and_none_of_its_frames_is_made() -> None:
+def test_millions_of_frames_are_counted_without_making_one() -> None:
     """Stages that are one mapping each, wherever they are: as many mappings as there are cuts and shares. With a border or none
     behind each of 6 stages, and as many borders among 39 gaps of an axis, but for no border at all: C(45, 6) - 1."""
     shape = Skeleton("the only one", (), lambda tiles: Steps(()), False)
@@ -166,7 +166,7 @@ def test_a_family_of_millions_is_counted_and_none_of_its_frames_is_made() -> Non
     assert len(list(replace(family, members=5))) == math.comb(10, 6) - 1
 
 
-def test_stages_that_overlap_in_a_single_round_are_no_better_than_in_turn() -> None:
+def test_overlap_in_a_single_round_is_no_better_than_a_sequence() -> None:
     """So that a search leaves them out: they take no less time and energy, and no less room in any memory."""
     draw, compared = random.Random(0), 0
     for seed in range(100_000, 100_008):
@@ -179,8 +179,10 @@ def test_stages_that_overlap_in_a_single_round_are_no_better_than_in_turn() -> N
             for slot in (slot for skeleton in skeletons for slot in skeleton.slots):
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
-            tree = search.around(frame.tree(tiles, nodes))
-            at_once, in_turn = (evaluate(workload, chip, each) for each in (tree, search.around(frame.in_turn(tiles, nodes))))
+            tree = search.costs.around(frame.tree(tiles, nodes))
+            at_once, in_turn = (
+                evaluate(workload, chip, each) for each in (tree, search.costs.around(frame.in_turn(tiles, nodes)))
+            )
             if [at_once.nodes[path].entries for path, node in walk(tree) if isinstance(node, Overlap)] != [1]:
                 continue
             compared += 1

@@ -1,4 +1,4 @@
-"""Simulations that are shortened: visits that are alike are counted once, long mappings are cut to their first iterations."""
+"""Shortened simulations: equal visits are simulated once, and long mappings are cut to their first iterations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def random_problems(count: int) -> Iterator[tuple[Workload, Chip, Node]]:
         yield workload, machine, tree
 
 
-def test_visits_that_are_alike_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_visits_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every interval of every server, with each visit counted anew."""
     cases = [*random_problems(60), *((one.workload, one.chip, one.tree) for one in drawn(3, seed=3))]
     quick = [simulate(*case) for case in cases]
@@ -45,7 +45,7 @@ def test_visits_that_are_alike_are_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     assert [simulate(*case) for case in cases] == quick
 
 
-def test_the_beginning_keeps_the_tiles() -> None:
+def test_truncation_keeps_the_tiles() -> None:
     tree = parse("hold dram: A B C\n  for m by 8\n    hold glb: A B C\n      for k by 2\n        compute C\n", "test")
     found = truncated(gemm(64, 4, 16), tree, 3)
     assert dict(found.workload.dims) == {"m": 24, "n": 4, "k": 6}
@@ -53,7 +53,7 @@ def test_the_beginning_keeps_the_tiles() -> None:
     assert estimated_tasks(tree, found.workload.dims) == 1 + 3 * (1 + 3)
 
 
-def test_splits_around_the_loop_shrink_with_it() -> None:
+def test_splits_outside_the_loop_shrink_with_it() -> None:
     """Each of 12 x 14 members has 6 tiles of n of 7 points; 2 are left."""
     text = (
         "hold dram: A B C\n  spread n by 588 over pe.y\n    spread n by 42 over pe.x\n      for n by 7\n"
@@ -76,7 +76,7 @@ def test_a_dim_without_a_loop_somewhere_is_kept() -> None:
 
 
 @pytest.mark.slow
-def test_the_ratio_of_the_beginning_is_that_of_the_whole() -> None:
+def test_the_ratio_of_the_first_iterations_is_that_of_all() -> None:
     """Formula over simulation, of mappings cut to a quarter of their tasks, against the whole."""
     apart = []
     for one in drawn(60, seed=21):

@@ -1,4 +1,4 @@
-"""Contractions that clusters split over a dim that they sum over, inside fused groups: legal, run as costed, and worth it."""
+"""Contractions inside fused groups whose sum is split over clusters: legal, executed as costed, and faster in some cases."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_groups_with_a_split_sum_run_as_they_are_costed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
-def test_groups_with_a_split_sum_run_as_they_are_costed_at_length(block: int) -> None:
+def test_groups_with_a_split_sum_run_as_they_are_costed_on_many(block: int) -> None:
     for seed in range(1000 * (block + 1), 1000 * (block + 1) + 100):
         checked(seed)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_way_to_split_one_sum_is_there(seed: int) -> None:
+def test_every_split_of_a_sum_is_in_the_space(seed: int) -> None:
     """Worked out from the rules: each axis of several members splits a dim of several points, where there is any; one axis or
     more a summed one."""
     draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What a search takes for the least that a group costs is no more than any mapping of it costs."""
+"""Compulsory lower bounds of a group are no higher than the cost of any of its mappings."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def sums(draw: random.Random) -> Workload:
 
 @pytest.mark.parametrize("drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions, sums])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_mapping_costs_less_than_its_floor(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
+def test_no_mapping_costs_less_than_its_compulsory_bound(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
     draw = random.Random(seed)
     assert sum(compared(drawn_from(draw), CHIPS[seed % len(CHIPS)](draw), draw) for _ in range(2))

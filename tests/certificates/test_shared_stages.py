@@ -1,4 +1,4 @@
-"""Stages that groups have in common: each group has the shapes that it would have alone."""
+"""Stages that several groups share: each group has the shapes that it would have alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at_hand(space: GroupSpace) -> list[Frame]:
 
 
 @pytest.mark.parametrize("made", [lambda: gated_mlp(8, 12, 6), lambda: attention(1, 2, 1, 4, 4, 4, variant="plain"), scanned])
-def test_stages_in_common_are_those_of_each_group(made: Callable[[], Workload]) -> None:
+def test_shared_stages_are_those_of_each_group_alone(made: Callable[[], Workload]) -> None:
     workload, machine = made(), hierarchy(load_chip("cloud"))
     groups = list(every_partition(workload)[0].groups)
     random.Random(0).shuffle(groups)

@@ -78,7 +78,7 @@ def test_what_is_handed_over_gets_a_buffer_more() -> None:
     assert simulate(WORKLOAD, chip, tree).time < 0.92 * simulate(WORKLOAD, chip, TREE).time
 
 
-def test_without_room_the_mapping_stays_as_it_is() -> None:
+def test_without_capacity_the_mapping_stays_as_it_is() -> None:
     chip = load_chip("cloud")
     used = float(evaluate(WORKLOAD, chip, TREE).footprint["glb"])
     tight = with_room(chip, used)

@@ -13,7 +13,7 @@ from tests.reference.generate import Editor, plain_tree, random_chip, random_wor
 from tests.reference.oracles import inputs, oracle
 from tests.reference.problems import LONG, SIZES
 from tests.reference.test_counts import assert_agrees
-from tests.reference.test_sequences import small_chip
+from tests.reference.test_state_space_blocks import small_chip
 
 from halley.errors import BadInput
 from halley.execute.interpreter import run

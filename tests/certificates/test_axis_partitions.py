@@ -1,4 +1,4 @@
-"""What a search finds once for all shares of an axis: what lies around them, least times of shapes, stages of baselines."""
+"""What is computed once for all partitions of an axis: costs outside the stages, least times of shapes, stages of baselines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.certificates.test_families import shared_out, whole_group
+from tests.certificates.test_implicit_frames import shared_out, whole_group
 
 from halley.cost.program import Indices
 from halley.io.chips.load import load_chip
 from halley.mapping.baselines import AdmittedShapes
-from halley.mapping.bounds import tighten as sharpen
+from halley.mapping.bounds import tighten
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.solve import outside_stages as around
 from halley.mapping.solve.outside_stages import OutsideCost
@@ -21,7 +21,7 @@ from halley.mapping.space.hierarchy import hierarchy
 from halley.workloads import attention
 
 
-def test_what_lies_around_shares_is_the_same_for_all() -> None:
+def test_costs_outside_the_stages_are_equal_for_all_partitions() -> None:
     """Frames of equal cut and axis differ in how many members each child has, and in the shapes that are there for these."""
     seen = 0
     for workload, chip, _ in shared_out(12):
@@ -29,14 +29,14 @@ def test_what_lies_around_shares_is_the_same_for_all() -> None:
         known: dict[object, OutsideCost] = {}
         for frame in (frame for family in search.space.families for frame in family):
             assert frame.shares
-            found = around._found(search, frame)
+            found = around._found(search.costs, frame)
             before = known.setdefault((frame.cut, frame.shares.axis), found)
             assert found.busy.keys() == before.busy.keys()
             for name in ("entries", "ramps", "energy", "room", "counted"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(before, name))
             for resource, time in found.busy.items():
                 np.testing.assert_array_equal(time, before.busy[resource])
-            np.testing.assert_array_equal(found.entries, around.rounds(search, frame))
+            np.testing.assert_array_equal(found.entries, around.rounds(search.costs, frame))
             seen += before is not found
     assert seen > 10
 
@@ -48,10 +48,10 @@ def singles(part: Vector, start: dict[str, int]) -> dict[str, Indices]:
     return {dim: np.ascontiguousarray(grid[:, at]) for at, dim in enumerate(part.trees)}
 
 
-@pytest.mark.parametrize("patience", [0, sharpen.SETS_LIMIT])
-def test_least_times_are_those_of_all_mappings_that_fit(patience: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no patience they are no more."""
-    monkeypatch.setattr(sharpen, "SETS_LIMIT", patience)
+@pytest.mark.parametrize("limit", [0, tighten.SETS_LIMIT])
+def test_least_times_are_those_of_all_mappings_that_fit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no sets to bound, they are lower bounds."""
+    monkeypatch.setattr(tighten, "SETS_LIMIT", limit)
     seen = 0
     for workload, chip, _ in shared_out(6):
         search = whole_group(workload, chip, ("time",))
@@ -67,12 +67,12 @@ def test_least_times_are_those_of_all_mappings_that_fit(patience: int, monkeypat
                 room = np.maximum(values[2 + len(part.resources) :] - rounds.around.counted[:, combination], 0.0)
                 times = values[0, (room <= rounds.capacities[:, None]).all(axis=0)]
                 expected = times.min(initial=np.inf)
-                assert found == expected if patience else found <= expected
+                assert found == expected if limit else found <= expected
                 seen += 1
     assert seen > 10
 
 
-def test_stages_in_common_stay_in_common_in_a_baseline() -> None:
+def test_a_baseline_shares_stages_as_the_search_does() -> None:
     """And have the shapes that split no reduction, all of them."""
     work = attention(1, 1, 1, 4, 4, 4, variant="plain")
     every = frames(work, hierarchy(load_chip("cloud")), work.ops)
