@@ -9,7 +9,7 @@ import signal
 import sys
 from importlib import import_module
 
-from halley.cli.interrupts import leave, unraisable
+from halley.cli.interrupts import leave, set_handlers, unraisable
 
 ALLOCATIONS = 200_000
 """Objects that a command makes between two looks for cycles: modules and searches make many that stay, and drop few cycles."""
@@ -17,27 +17,26 @@ ALLOCATIONS = 200_000
 
 def main() -> None:
     """Entry point of the ``halley`` command; leaves the process with the exit code."""
-    # set even where the parent had Ctrl-C ignored, as shells do for what scripts start beside them: a search has always taken it
-    signal.signal(signal.SIGINT, leave)
+    set_handlers(leave)
     sys.unraisablehook = unraisable
     gc.set_threshold(ALLOCATIONS)
     run = import_module("halley.cli.main").app
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        set_handlers(signal.default_int_handler)
         run()
     except KeyboardInterrupt:
         leave()
     except SystemExit as done:
         _end(done)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end
+        set_handlers(signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end
 
 
 def _end(done: SystemExit) -> None:
     """End the process: write all output and run what is registered for the exit, but do not free every object, which takes as
     long as a small search. Raises SystemExit, for the interpreter to tell: the output cannot be written, or the exit code is no
     number."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_handlers(signal.SIG_IGN)
     atexit._run_exitfuncs()
     if not isinstance(done.code, int):
         raise done
