@@ -321,6 +321,6 @@ def test_no_baseline_splits_what_windows_are_read_from(objective: Objective) -> 
     """The rows that a vector stage splits may be those that a window op next to it reads with a halo."""
     draw = random.Random(200_002)
     workload, chip = draw_divisible(draw), draw_chip(draw)
-    assert workload.windows
+    assert workload.indices
     result = optimise(Problem(workload, chip, objective, fixed_variant=True))  # raises InternalError if a plan is illegal
     assert all(solution.certificate.value >= result.best.certificate.value for solution in result.baselines)

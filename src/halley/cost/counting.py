@@ -124,6 +124,7 @@ class Counter:
 
     def __init__(self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> None:
         self.workload = workload
+        self.extents: Mapping[str, int] = workload.dims
         self.chip = chip
         self.resources = Resources(chip)
         self.totals = totals
@@ -207,11 +208,11 @@ class Counter:
 
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
         """Largest range of the dim that an instance at the depth accesses over all iterations."""
-        return reach(self.workload.dims[dim], self._splits(dim, loops, self._every - self._upto[depth]))
+        return reach(self.extents[dim], self._splits(dim, loops, self._every - self._upto[depth]))
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
         """(size, count) of the dim's tiles."""
-        return sizes(self.workload.dims[dim], self._splits(dim, loops, summed))
+        return sizes(self.extents[dim], self._splits(dim, loops, summed))
 
     def boxes(
         self,
@@ -306,5 +307,5 @@ class Counter:
         tiles = tuple([(s.tile if type(s.tile) is int else id(s.tile), s.summed, s.place) for s in splits])
         key = (dim, name, tiles)
         if key not in self._sums:
-            self._sums[key] = (formula(self.workload.dims[dim], splits), splits)
+            self._sums[key] = (formula(self.extents[dim], splits), splits)
         return self._sums[key][0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from halley.cost.affine import counter_of
 from halley.cost.checks import check_engines, check_lockstep
 from halley.cost.collective import SINGLE, Shared, exchange
 from halley.cost.compute import compute
@@ -20,7 +21,6 @@ from halley.cost.phases import EMPTY, HandOver, Ramp, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
-from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum, positive
 from halley.formulas.terms import Term

@@ -280,7 +280,7 @@ def _windows(graph: GradientGraph, op: Op) -> None:
     if gradient is not None:
         source = op.inputs[0]
         made = graph.make(
-            op, source, OpKind.SCATTER, (gradient,), graph.dims(source), op.dims, along=op.along, windows=op.windows
+            op, source, OpKind.SCATTER, (gradient,), graph.dims(source), op.dims, along=op.along, indices=op.indices
         )
         graph.give(source, made[0])
 

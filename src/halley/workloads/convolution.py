@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from halley.errors import Fault
-from halley.ir.workload import Op, OpKind, Window, Workload
+from halley.ir.affine import AffineIndex
+from halley.ir.workload import Op, OpKind, Workload
 from halley.workloads.graph import contract, elementwise, reduction, tensors
 from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
 from halley.workloads.steps import OpSequence
@@ -32,9 +33,10 @@ def causal_convolution(
     return OpSequence(ops, {unfolded: copies, result: f"{places} {channels}"}, {}, (tuple(op.name for op in ops),))
 
 
-def windows(name: str, source: str, result: str, dims: str, sums: tuple[Window, ...] = (), along: str = "") -> Op:
+def windows(name: str, source: str, result: str, dims: str, sums: tuple[AffineIndex, ...] = (), along: str = "") -> Op:
     """Copies of the windows of a tensor: at sums of dims (``sums``), or the causal windows of a sequence (``along``)."""
-    return Op(name, OpKind.WINDOW, (source,), (result,), tuple(dims.split()), along=along, windows=sums)
+    kind = OpKind.WINDOW if along else OpKind.MAP
+    return Op(name, kind, (source,), (result,), tuple(dims.split()), along=along, indices=sums)
 
 
 def conv_chain(
@@ -81,7 +83,7 @@ def conv_chain(
         extents |= {f"p{i}": height - i * (kernel - 1), f"q{i}": width - i * (kernel - 1), f"f{i}": filters}
         extents |= {f"r{i}": kernel, f"s{i}": kernel}
         copies = f"{b}p{i} q{i} r{i} s{i} f{before}"
-        sums = (Window(f"p{before}", f"p{i}", f"r{i}"), Window(f"q{before}", f"q{i}", f"s{i}"))
+        sums = (AffineIndex(f"p{before}", ((f"p{i}", 1), (f"r{i}", 1))), AffineIndex(f"q{before}", ((f"q{i}", 1), (f"s{i}", 1))))
         made, last = f"{b}p{i} q{i} f{i}", i == layers
         dims |= {f"U{i}": copies, f"W{i}": f"r{i} s{i} f{before} f{i}", f"S{i}": made}
         ops.append(windows(f"window_{i}", f"x{before}", f"U{i}", copies, sums))
