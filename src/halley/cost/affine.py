@@ -14,7 +14,7 @@ from halley.cost.counting import Axes, AxisName, Counter, CountingScope, DimFact
 from halley.cost.masking import MaskCounter
 from halley.formulas.affine import AffineDim, affine_points, buffered_points, unclipped_points
 from halley.formulas.numbers import Number, minimum
-from halley.formulas.tiling import Split
+from halley.formulas.tiling import Split, sizes
 from halley.ir.affine import AffineIndex
 from halley.ir.hardware import Chip
 from halley.ir.masks import masks
@@ -78,16 +78,7 @@ class AffineCounter(Counter):
             if not index.padded(self.workload.dims):
                 return unclipped_points(self._dims(index, loops, summed))
             return affine_points(self._dims(index, loops, summed), index.constant, self.workload.dims[index.dim])
-        # dims of a tensor with a term in common: none has padding, so a box depends on the tiles' sizes alone
-        terms = tuple(dict.fromkeys(each for dim in group for each in (cut[dim].dims if dim in cut else (dim,))))
-        result: Number = 0
-        for tiles in product(*(self.sizes(dim, loops, summed) for dim in terms)):
-            size = dict(zip(terms, (extent for extent, _ in tiles), strict=True))
-            points: Number = math.prod((count for _, count in tiles), start=1)
-            for dim in group:
-                points = points * (_span(cut[dim], size) if dim in cut else size[dim])
-            result = result + points
-        return result
+        return _boxes(group, cut, {dim: self.sizes(dim, loops, summed) for dim in _terms(group, cut)})
 
     def _dims(self, index: AffineIndex, loops: tuple[Loop, ...], summed: Axes) -> list[AffineDim]:
         return [
@@ -101,20 +92,30 @@ class AffineCounter(Counter):
         span = _span(index, {each: super(AffineCounter, self).first_tile(each, loops) for each in index.dims})
         return minimum(span, self.workload.dims[dim]) if index.padded(self.workload.dims) else span
 
-    def resident(self, dim: str, loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
-        cut = self._cut(dim, loops)
-        if cut is None:
-            return super().resident(dim, loops, within, index)
+    def space(self, dims: tuple[str, ...], loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+        cut = {dim: found for dim in dims if (found := self._cut(dim, loops)) is not None}
+        if not cut:
+            return super().space(dims, loops, within, index)
+        terms = {each for found in cut.values() for each in found.dims}
+        result = super().space(tuple(dim for dim in dims if dim not in cut and dim not in terms), loops, within, index)
 
-        def splits(each: str) -> list[Split]:
+        def splits(dim: str) -> list[Split]:
             return [
                 Split(loop.tile, loop.axis is not None and loop.axis not in within, index.get(loop.axis, 0) if loop.axis else 0)
                 for loop in loops
-                if loop.dim == each
+                if loop.dim == dim
             ]
 
-        dims = [AffineDim(coefficient, self.workload.dims[each], splits(each)) for each, coefficient in cut.terms]
-        return buffered_points(dims, self.workload.dims[dim]) if cut.padded(self.workload.dims) else unclipped_points(dims)
+        for group in _connected(dims, cut):
+            own = cut.get(group[0])
+            if len(group) == 1 and own is not None:
+                parts = [AffineDim(coefficient, self.workload.dims[each], splits(each)) for each, coefficient in own.terms]
+                padded = own.padded(self.workload.dims)
+                result = result * (buffered_points(parts, self.workload.dims[own.dim]) if padded else unclipped_points(parts))
+            else:
+                sizes_of = {each: sizes(self.workload.dims[each], splits(each)) for each in _terms(group, cut)}
+                result = result * _boxes(group, cut, sizes_of)
+        return result
 
 
 def _span(index: AffineIndex, sizes: Mapping[str, Number]) -> Number:
@@ -123,6 +124,25 @@ def _span(index: AffineIndex, sizes: Mapping[str, Number]) -> Number:
     for dim, coefficient in index.terms:
         span = span + abs(coefficient) * (sizes[dim] - 1)
     return span
+
+
+def _terms(group: Sequence[str], cut: Mapping[str, AffineIndex]) -> tuple[str, ...]:
+    """The dims whose tiles select the parts of some dims of a tensor."""
+    return tuple(dict.fromkeys(each for dim in group for each in (cut[dim].dims if dim in cut else (dim,))))
+
+
+def _boxes(
+    group: Sequence[str], cut: Mapping[str, AffineIndex], sizes_of: Mapping[str, Sequence[tuple[Number, Number]]]
+) -> Number:
+    """Points of the boxes, over dims of a tensor without padding, of all combinations of tiles, (size, count) by dim."""
+    result: Number = 0
+    for tiles in product(*sizes_of.values()):
+        size = dict(zip(sizes_of, (extent for extent, _ in tiles), strict=True))
+        points: Number = math.prod((count for _, count in tiles), start=1)
+        for dim in group:
+            points = points * (_span(cut[dim], size) if dim in cut else size[dim])
+        result = result + points
+    return result
 
 
 def _connected(dims: Sequence[str], cut: Mapping[str, AffineIndex]) -> list[list[str]]:

@@ -206,6 +206,13 @@ class Counter:
             found = self._sums[key] = self._keep(dim, "resident", splits, covered), loops
         return found[0]
 
+    def space(self, dims: tuple[str, ...], loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+        """Elements over ``dims`` for which one instance has space; the other arguments as for `resident`."""
+        result: Number = 1
+        for dim in dims:
+            result = result * self.resident(dim, loops, within, index)
+        return result
+
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
         """Largest range of the dim that an instance at the depth accesses over all iterations."""
         return reach(self.extents[dim], self._splits(dim, loops, self._every - self._upto[depth]))
