@@ -434,7 +434,8 @@ def _index_faults(workload: Workload) -> Iterator[Fault]:
                 expected = f"positions inside the tensor, for {op.monoid} has no value for padding"
                 yield Fault(at, expected, f"{first} to {last} of {dims[index.dim]}", "pad the tensor itself")
             for other in workload.indices:
-                if other != index and other.dim == index.dim and set(other.dims) & set(index.dims):
+                together = other in op.indices or set(other.dims) & set(index.dims)
+                if other != index and other.dim == index.dim and together:
                     remedy = "copy the tensor for one of them"
                     yield Fault(at, "one index over these dims everywhere", f"also {other}", remedy)
         yield from _repeated_dims(workload, op, where)
