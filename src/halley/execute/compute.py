@@ -11,7 +11,7 @@ from halley.errors import Fault, IllegalMapping
 from halley.execute.arithmetic import TileResult, align, dims_by_role, evaluate, passes
 from halley.execute.counters import CountedMove
 from halley.execute.functions import Array, exp_difference, merge
-from halley.execute.holds import first_holders
+from halley.execute.holds import first_holders, written
 from halley.execute.members import (
     AxisKey,
     Box,
@@ -257,7 +257,7 @@ def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Arra
                 f"give {other} a buffer of its own",
             )
         )
-    count = buffer.held(number, box)
+    count = buffer.held(number, _needed(store, op, name, hold, box))
     if not count.all():
         raise IllegalMapping(
             Fault(
@@ -279,6 +279,16 @@ def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Arra
         )
     _check_relative(store, site, name, buffer, box, member)
     return np.asarray(buffer.value[slices(box)])
+
+
+def _needed(store: Store, op: Op, name: str, hold: OpenHold, box: Box) -> Box:
+    """The part of an input that must be there: its region; of a tensor computed inside its Hold, all along dims that are read at
+    affine indices, because members do not have tiles of these dims in common."""
+    sums = {index.dim for index in op.indices}
+    if not sums or name not in written(store, hold.node.body):
+        return box
+    dims, shape = store.workload.tensors[name].dims, store.shapes[name]
+    return tuple((0, most) if dim in sums else own for dim, own, most in zip(dims, box, shape, strict=True))
 
 
 def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: ExecutionScope) -> None:
