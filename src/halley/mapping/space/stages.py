@@ -127,7 +127,7 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
     for placed in holds:
         if type(placed.buffers) is int and not placed.buffers:
             continue
-        dims = workload.tensors[placed.tensor].dims
+        dims = workload.selectors(placed.tensor)
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
         at.setdefault(-1 if placed.early else last, []).append(placed)
     node = body
