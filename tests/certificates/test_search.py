@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.certificates.exhaustive import (
     TooLarge,
+    draw_affine,
     draw_batched,
     draw_chip,
     draw_divisible,
@@ -78,7 +79,7 @@ def compare(
     return "equal"
 
 
-DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible)
+DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible, draw_affine)
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,23 @@ MOST_POSITIONS = 1 << 24
 """Most combinations of terms whose positions are listed to count the elements that are read."""
 
 
-def longest(workload: Workload, index: AffineIndex) -> str:
-    """The longest dim of a sum, which loops and splits may tile."""
-    return max(index.dims, key=workload.dims.__getitem__)
+def tiled(workload: Workload, index: AffineIndex) -> str:
+    """The dim of a sum that loops and splits may tile: the longest of those whose stride is no longer than what the others take,
+    so that the boxes of its tiles leave no gaps; the longest, if there is none."""
+    able = [dim for dim in index.dims if not _leaves_gaps(workload, index, dim)]
+    return max(able or index.dims, key=workload.dims.__getitem__)
+
+
+def _leaves_gaps(workload: Workload, index: AffineIndex, dim: str) -> bool:
+    return workload.dims[dim] > 1 and abs(index.coefficient(dim)) > index.span(workload.dims, dim)
 
 
 def taps(workload: Workload, op: Op) -> Iterator[str]:
-    """Dims of an op that stay whole because of its affine indices: all terms but the longest of a sum with strides, dilation or
-    padding. So the boxes of tiles of the longest have no gaps, and their points depend on the tiles of one dim alone."""
+    """Dims of an op that stay whole because of its affine indices: all terms but one (`tiled`) of a sum with strides, dilation or
+    padding. So the boxes of tiles have no gaps, and their points depend on the tiles of one dim alone."""
     for index in op.indices:
         if index.padded(workload.dims) or any(coefficient != 1 for _, coefficient in index.terms):
-            yield from (dim for dim in index.dims if dim != longest(workload, index))
+            yield from (dim for dim in index.dims if dim != tiled(workload, index))
 
 
 def check_indices(workload: Workload) -> None:
@@ -34,11 +40,10 @@ def check_indices(workload: Workload) -> None:
     faults = []
     for op in workload.ops:
         where = f"search, op {op.name}"
-        used = [dim for name in op.inputs for dim in dict.fromkeys(workload.tensors[name].dims)]
         for index in op.indices:
-            dim = longest(workload, index)
-            stride, taken = abs(index.coefficient(dim)), index.span(workload.dims, dim)
-            if stride > taken and workload.dims[dim] > 1:
+            dim = tiled(workload, index)
+            if _leaves_gaps(workload, index, dim):
+                stride, taken = abs(index.coefficient(dim)), index.span(workload.dims, dim)
                 got = f"{index.dim} at {index}: a stride of {stride} over {taken}"
                 remedy = f"leave out of {index.dim} what is not read, and read it at {dim}"
                 faults.append(Fault(where, "strides no longer than what is read at each point", got, remedy))
@@ -47,8 +52,8 @@ def check_indices(workload: Workload) -> None:
             used = [each for dim in workload.tensors[name].dims for each in sums.get(dim, (dim,))]
             twice = sorted({dim for dim in used if used.count(dim) > 1})
             if twice:
-                remedy = "read it in an op of its own, mapped by hand"
-                faults.append(Fault(where, f"each dim once in the index of {name}", f"{' and '.join(twice)} twice", remedy))
+                remedy = "cost a mapping of your own (halley evaluate)"
+                faults.append(Fault(where, f"each dim once in the places of {name}", f"{' and '.join(twice)} twice", remedy))
     if faults:
         raise BadInput(faults)
 

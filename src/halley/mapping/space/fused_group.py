@@ -10,7 +10,7 @@ from functools import cached_property
 from halley.formulas.numbers import Number, minimum
 from halley.ir.mapping import Node, Temporal
 from halley.ir.workload import Op, OpKind, Workload, roles
-from halley.mapping.space.affine import longest, taps
+from halley.mapping.space.affine import taps, tiled
 from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
 from halley.mapping.space.stages import Join, Ranges, Slot, Split, Tiles, member_ranges, splits
@@ -114,8 +114,8 @@ class FusedOps:
         """The dims that clusters may split around some ops; around all of them, if none are given."""
         around = ops or self.ops
         barred = frozenset().union(*(own for op in around for own in self.workload.unsplit(op)))
-        # of the terms of a sum, members may split one: the longest
-        barred |= {dim for op in around for index in op.indices for dim in set(index.dims) - {longest(self.workload, index)}}
+        # of the terms of a sum, members may split one
+        barred |= {dim for op in around for index in op.indices for dim in set(index.dims) - {tiled(self.workload, index)}}
         return [dim for dim in dims if dim not in barred | self.whole]
 
     def axes_of(self, split: Split, dim: str) -> tuple[LevelAxis, ...]:
