@@ -237,7 +237,7 @@ def form(found: Differentiated) -> None:
         if op.kind in (OpKind.MAP, OpKind.REDUCE):
             assert len(op.inputs) == FUNCTIONS[op.function].arity
         if op.kind is OpKind.CONTRACT:
-            (left, right), (out,) = (work.tensors[n].dims for n in op.inputs), (work.tensors[n].dims for n in op.outputs)
+            (left, right), (out,) = (work.points(op, n) for n in op.inputs), (work.tensors[n].dims for n in op.outputs)
             assert set(work.reduced(op)) <= set(left) & set(right)
             assert op.dims[-1] == out[-1]
 

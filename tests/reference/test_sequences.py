@@ -320,7 +320,7 @@ def test_ops_name_what_they_need_whole() -> None:
     assert needs(chunked, "window_x") == ("c", "l")
     assert needs(chunked, "source_b") == ("l", "s")
     assert needs(hyena(5, 2), "spectrum_v") == ("u", "t")
-    assert needs(conv_chain(6, 6, 2, 2), "window_1") == ()
+    assert needs(conv_chain(6, 6, 2, 2), "convolve_1") == ()
     assert conv_chain(6, 6, 2, 2).selectors("x0") == ("p0", "q0", "f0", "p1", "r1", "q1", "s1")
 
 
