@@ -7,8 +7,12 @@ import pytest
 from halley import Problem, load_chip, optimise
 from halley.answer import Status
 from halley.cost.evaluate import evaluate
+from halley.errors import BadInput
+from halley.ir.mapping import Compute
+from halley.mapping.space.affine import read_bytes
 from halley.rewrite.legality import faults
-from halley.workloads import conv
+from halley.verify.reduced import reduced
+from halley.workloads import conv, graph
 
 LAYERS: dict[str, dict[str, int]] = {
     # He et al., arXiv 1512.03385, table 1, 50 layers
@@ -51,3 +55,31 @@ def test_layers_are_proven(layer: str, chip: str) -> None:
     assert best.certificate.bound == best.certificate.value
     assert not faults(best.plan, workload, machine)
     assert float(evaluate(workload, machine, best.plan).time) == pytest.approx(best.certificate.value, rel=1e-9)
+
+
+def test_what_the_search_refuses() -> None:
+    """Strides that leave gaps, and diagonals: there smaller tiles may move less than larger ones."""
+    gaps = graph("I[c,h]\nO[f,p] = I[c,2p] * W[f,c]", {"c": 4, "f": 4, "p": 4, "h": 8})
+    with pytest.raises(BadInput, match=r"got h at 2p: a stride of 2 over 1; leave out of h what is not read"):
+        optimise(Problem(gaps, load_chip("edge")))
+    diagonal = graph("O[i,k] = A[i,i,j] * B[j,k]", {"i": 4, "j": 4, "k": 4})
+    with pytest.raises(BadInput, match="expected each dim once in the places of A; got i twice"):
+        optimise(Problem(diagonal, load_chip("edge")))
+
+
+def test_no_more_is_counted_as_compulsory_than_is_read() -> None:
+    """Of 9 rows, every third from the second, and two of three of which the first is padding."""
+    work = graph("I[c,h]\nO[c,p] = I[c,3p+2]", {"c": 2, "p": 3, "h": 9})
+    assert read_bytes(work, "I") == 2 * 3 * 2
+    work = graph("I[c,h]\nO[c,p] = max(I[c,3p+r-1])", {"c": 2, "p": 3, "r": 2, "h": 9})
+    assert read_bytes(work, "I") == 2 * 5 * 2
+
+
+def test_a_reduced_convolution_is_checked_with_its_padding() -> None:
+    """The image shrinks with the result, so that no position is padding that was none before."""
+    work, tree = conv(height=58, width=60, channels=20, filters=4, stride=2, padding=1), Compute("convolve")
+    small, _ = reduced(work, tree)
+    assert small.dims["h"] < work.dims["h"]
+    for index in work.indices:
+        first, last = index.positions(work.dims)
+        assert index.positions(small.dims) == (first, small.dims[index.dim] + last - work.dims[index.dim])

@@ -52,7 +52,7 @@ def check_indices(workload: Workload) -> None:
             used = [each for dim in workload.tensors[name].dims for each in sums.get(dim, (dim,))]
             twice = sorted({dim for dim in used if used.count(dim) > 1})
             if twice:
-                remedy = "cost a mapping of your own (halley evaluate)"
+                remedy = "cost a mapping of your own (halley estimate)"
                 faults.append(Fault(where, f"each dim once in the places of {name}", f"{' and '.join(twice)} twice", remedy))
     if faults:
         raise BadInput(faults)
