@@ -199,6 +199,25 @@ CASES: dict[str, tuple[str, dict[str, object], tuple[int, int], bool, str]] = {
                   hold obuf: Y
                     compute scatter
               all-reduce Y over cluster.y with direct"""),
+    "shards of sums, of which only the first member gets its own back": ("gemm", {"m": 3, "n": 4, "k": 3}, (1, 2), False, """
+        hold dram: A B C
+          hold ibuf: A B
+            for k by 1
+              spread k by 2 over cluster.y
+                hold obuf: C
+                  hold obuf: C
+                    sequence
+                      compute gemm
+                      reduce-scatter C over cluster.y to n with ring"""),
+    "shards of sums that go back to all": ("gemm", {"m": 3, "n": 4, "k": 3}, (1, 2), True, """
+        hold dram: A B C
+          hold ibuf: A B
+            for k by 1
+              spread k by 2 over cluster.y
+                hold obuf: C
+                  sequence
+                    compute gemm
+                    reduce-scatter C over cluster.y to n with ring"""),
     "others come back as well": ("scatter-add", {"tokens": 7, "slots": 2, "width": 3}, (1, 2), False, """
         hold dram: X index Y
           hold ibuf: X index Y
