@@ -45,7 +45,7 @@ _HOME = {
     "halley.answers.load": ("as_answer", "load"),
     "halley.cost.estimate": ("Estimate",),
     "halley.cost.evaluate": ("evaluate",),
-    "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "UnitError"),
+    "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "SearchStopped", "UnitError"),
     "halley.execute.interpreter": ("Execution", "random_inputs", "run"),
     "halley.io.chips.load": ("load_chip", "load_problem"),
     "halley.io.results.result": ("load_result", "save_result"),

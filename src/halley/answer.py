@@ -40,7 +40,8 @@ class Certificate:
     """Proof that goes with an answer.
 
     ``value``: objective of the answer, in ``unit``. ``bound``: nothing in the declared space has a smaller objective. ``space``:
-    how many options each choice has; ``size``: candidates of the space, counted exactly. ``left_out``: what the space lacks.
+    how many options each choice has; ``size``: candidates of the space, counted exactly; None: not
+    counted. ``left_out``: what the space lacks.
     ``effort``: how many candidates were bounded, costed and so on. ``seconds`` [s]: wall time of the search; ``closed``: how
     the proof ended.
 
@@ -53,7 +54,7 @@ class Certificate:
     status: Status
     unit: str = "s"
     space: Mapping[str, int] = field(default_factory=dict)
-    size: int = 0
+    size: int | None = 0
     left_out: tuple[str, ...] = ()
     effort: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0

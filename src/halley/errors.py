@@ -5,6 +5,7 @@
     │   ├── UnitError       a quantity without, or with the wrong, unit
     │   └── IllegalMapping  a tree that breaks a rule of the mapping language
     ├── Infeasible          no mapping fits; names the resource              exit code 2
+    ├── SearchStopped       the limit, or an interrupt, came before an answer exit code 3
     └── InternalError       Halley disagrees with itself; please report      exit code 70
 
 Every message reads ``where: expected X; got Y; do Z``. Faults of one file are gathered and
@@ -58,6 +59,12 @@ class Infeasible(HalleyError):
     """No mapping of the space fits; the fault names the resource, the demand and the capacity."""
 
     exit_code = 2
+
+
+class SearchStopped(HalleyError):
+    """The time limit, or an interrupt, ended a search before it found any answer. There may be one."""
+
+    exit_code = 3
 
 
 class InternalError(HalleyError):

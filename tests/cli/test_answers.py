@@ -22,13 +22,13 @@ from halley.verify import verify
 from halley.verify.findings import differences
 
 MAPPING = """hold dram: A B C
-  spread m by 8 over cluster.x
+  spread m by 10 over cluster.x
     hold obuf: C
       hold wbuf: B
         hold ibuf: A
           compute gemm
 """
-GEMM = ("gemm", "--m", "16", "--n", "8", "--k", "8", "--chip", "edge")
+GEMM = ("gemm", "--m", "20", "--n", "24", "--k", "12", "--chip", "edge")
 FEW = ("--system", "4 x a100, nvlink 4")
 
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,3 +93,40 @@ def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch)
     outcome = halley(*words, "--json")
     assert (outcome.code, searched, len(outcome.json["answers"])) == (3, ["edge"], 1)
     assert "halley: interrupted; 1 of 2 are searched" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_search_with_the_best_so_far(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(problem: Any, progress: solve.Bar) -> Any:
+        def after_a_mapping(text: str, share: float) -> None:
+            if share > 0:
+                signal.raise_signal(getattr(signal, name))
+            progress(text, share)
+
+        return optimise(problem, after_a_mapping)
+
+    monkeypatch.setattr(solve, "optimise", search)
+    path = tmp_path / "best.json"
+    words = ["optimise", "gemm-softmax", "--m", "64", "--n", "64", "--k", "64"]
+    outcome = halley(*words, "--chip", "edge", "--no-baselines", "-o", str(path))
+    assert outcome.code == 3, outcome.err
+    assert "stopped early: interrupted" in outcome.out
+    certificate = json.loads(path.read_text())["certificate"]
+    assert (certificate["status"], certificate["bound"] <= certificate["value"]) == ("limit", True)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_before_any_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(getattr(signal, name))
+
+    monkeypatch.setattr(solve, "optimise", interrupted)
+    outcome = halley("optimise", "gemm", "--m", "64", "--n", "64", "--k", "64", "--chip", "edge", "--no-save")
+    assert (outcome.code, outcome.err) == (130, "halley: interrupted\n")
+
+
+def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
+    script = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom halley.cli import interrupts\n"
+    script += "interrupts.set_handlers(interrupts.leave)\nsignal.raise_signal(signal.SIGHUP)\nprint('goes on')"
+    outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (outcome.returncode, outcome.stdout) == (0, "goes on\n")

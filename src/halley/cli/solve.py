@@ -12,8 +12,8 @@ from rich.text import Text
 
 from halley.answer import Status
 from halley.cli.errors import Cancelled, LimitReached
-from halley.cli.interrupts import noted
-from halley.errors import Fault, Infeasible
+from halley.cli.interrupts import name_of, noted
+from halley.errors import Fault, SearchStopped
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.result import Result
@@ -52,7 +52,7 @@ class Bar:
 def solve(problem: Problem, console: Console, label: str = "searching") -> Result:
     """The result, with progress on the console. Ctrl-C gives the best so far.
 
-    Raises Infeasible; LimitReached, Cancelled: the limit, or Ctrl-C, came before any mapping was found.
+    Raises Infeasible; LimitReached, Cancelled: the limit, or a signal, came before any mapping was found.
     """
     return _solve(problem, console, label)[0]
 
@@ -83,27 +83,25 @@ def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announ
 
 def _solve(problem: Problem, console: Console, label: str) -> tuple[Result, bool]:
     """The result, and whether Ctrl-C asked for it."""
-    with searching(console, f"{problem.workload.name} on {problem.chip.name}", "mapping", problem.time_limit, label) as bar:
+    with searching(console, f"{problem.workload.name} on {problem.chip.name}", "mapping", label) as bar:
         return optimise(problem, bar), bool(bar.interrupts)
 
 
 @contextmanager
-def searching(console: Console, where: str, what: str, limit: float | None, label: str = "searching") -> Iterator[Bar]:
+def searching(console: Console, where: str, what: str, label: str = "searching") -> Iterator[Bar]:
     """Progress on the console while a search for ``what`` runs, and words for a search that found nothing.
 
-    Raises LimitReached, Cancelled for Infeasible, where the limit [s], or Ctrl-C, came first.
+    Raises LimitReached, Cancelled: the limit [s], or a signal, ended the search before it had an answer.
     """
     bar = Bar(console, label)
     try:
         with noted() as bar.interrupts:
             yield bar
-    except Infeasible:
-        # the search words both alike; what the user needs to hear, and the exit code, differ
+    except SearchStopped:
         if bar.interrupts:
-            raise Cancelled(Fault(where, f"a first {what}", "Ctrl-C before there was one", "let it run longer")) from None
-        if limit is not None and time.monotonic() - bar.started > limit:
-            raise LimitReached(Fault(where, f"a first {what} before the time limit", "none", "raise --time-limit")) from None
-        raise
+            got = f"{name_of(bar.interrupts[-1])} before there was one"
+            raise Cancelled(Fault(where, f"a first {what}", got, "let it run longer")) from None
+        raise LimitReached(Fault(where, f"a first {what} before the time limit", "none", "raise --time-limit")) from None
     finally:
         bar.stop()
 

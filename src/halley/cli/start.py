@@ -7,7 +7,7 @@ import signal
 import sys
 from importlib import import_module
 
-from halley.cli.interrupts import leave, unraisable
+from halley.cli.interrupts import leave, set_handlers, unraisable
 
 ALLOCATIONS = 100_000
 """Objects that a command makes between two looks for cycles: modules and searches make many that stay, and drop few cycles."""
@@ -15,15 +15,14 @@ ALLOCATIONS = 100_000
 
 def main() -> None:
     """Entry point of the ``halley`` command; leaves the process with the exit code."""
-    # set even where the parent had Ctrl-C ignored, as shells do for what scripts start beside them: a search has always taken it
-    signal.signal(signal.SIGINT, leave)
+    set_handlers(leave)
     sys.unraisablehook = unraisable
     gc.set_threshold(ALLOCATIONS)
     run = import_module("halley.cli.main").app
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        set_handlers(signal.default_int_handler)
         run()
     except KeyboardInterrupt:
         leave()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end
+        set_handlers(signal.SIG_IGN)  # the answer and the exit code stand: the interpreter need only end

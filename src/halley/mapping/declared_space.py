@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from halley.mapping.result import Clause
 from halley.mapping.space.partitions import Breadth
+from halley.mapping.space.tile_sizes import LONG_RANGE, PARTS_PER_OCTAVE
 
 SPACE = (
     Clause(
@@ -63,7 +64,8 @@ SPACE = (
     Clause("results", "held for one tile, or for all inner loops where these return to them"),
     Clause(
         "tile sizes",
-        "the range divided into every number of equal parts, rounded up, and these rounded up to the array's width",
+        "the range divided into every number of equal parts, rounded up, and these rounded up to the array's width. A range "
+        f"longer than {LONG_RANGE:,}: into {PARTS_PER_OCTAVE} numbers of parts between one power of two and the next",
     ),
     Clause(
         "dims on the array",

@@ -16,7 +16,7 @@ from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.solve.space_size import count_mappings
+from halley.mapping.solve.space_size import count_mappings, has_mappings
 from halley.mapping.solve.ties import fastest
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
@@ -29,19 +29,47 @@ from halley.mapping.space.shared_buffer import Laid
 
 @dataclass(slots=True, eq=False)
 class FusedGroup:
-    """A fused group: its search, and the results so far.
+    """A fused group: its search, and the results so far. The search is made when it is first asked for, by ``make``: most groups
+    of a large workload are pruned by their compulsory lower bound alone.
 
     ``lower``: rows of objectives; every mapping is no better than one of them (except for the allowed gap). ``points``:
     objectives of the mappings ``choices``; ``exact``: these are proven optimal.
     """
 
-    search: GroupSearch
-    size: int
+    make: Callable[[], GroupSearch]
+    trees: Trees
     lower: Values
     points: Values
     choices: list[GroupMapping] = field(default_factory=list)
     exact: bool = False
     done: bool = False
+    _search: GroupSearch | None = None
+    _size: int | None = None
+
+    @property
+    def search(self) -> GroupSearch:
+        if self._search is None:
+            self._search = self.make()
+        return self._search
+
+    def open(self) -> bool:
+        """Whether the space of the group has any mapping; without one, no plan has the group."""
+        if has_mappings(self.search.space, self.trees):
+            return True
+        self.lower, self.exact, self.done, self._size = self.lower[:0], True, True, 0
+        return False
+
+    def size(self, tick: Callable[[], None]) -> int:
+        """Exact number of mappings. ``tick`` may end the count with `Interrupted`."""
+        if self._size is None:
+            self._size = count_mappings(self.search.space, self.trees, tick)
+        return self._size
+
+    def restrict(self, shapes: AdmittedShapes, objectives: tuple[str, ...]) -> None:
+        """Search anew, only some shapes, for these objectives. What was found stays."""
+        self._search = restricted_search(self.search, shapes, objectives)
+        for point, choice in zip(self.points, self.choices, strict=True):
+            self._search.found.add(point, choice)
 
     def run(self, incumbents: Values) -> None:
         """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
@@ -100,20 +128,19 @@ class FusedGroups:
         return self._known[key]
 
     def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> FusedGroup:
-        ops, outer = group_ops(workload, kernels), self.machine.outer
+        ops, outer, chip = group_ops(workload, kernels), self.machine.outer, self.problem.chip
+        floors = CompulsoryBounds(workload, chip, self.machine, ops, kept)
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
-        space = self._frames(workload, ops)
-        floors = CompulsoryBounds(workload, self.problem.chip, self.machine, ops, kept)
-        search = GroupSearch(
-            workload, self.problem.chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame
-        )
+        def make() -> GroupSearch:
+            space = self._frames(workload, ops)
+            return GroupSearch(workload, chip, space, around, self.objectives, self.tally, self.gap, self.trees, floors.frame)
+
         least = floors.group()
         lower = np.array([[least[name] for name in self.objectives]])
-        size = count_mappings(space, self.trees)
-        return FusedGroup(search, size, lower if size else lower[:0], np.empty((0, len(self.objectives))))
+        return FusedGroup(make, self.trees, lower, np.empty((0, len(self.objectives))))
 
     def _frames(self, workload: Workload, ops: Sequence[Op]) -> GroupSpace:
         """The frames of a group; stages are shared with other groups."""
@@ -128,13 +155,10 @@ class FusedGroups:
             columns = [self.objectives.index(name) for name in self.goals]
             fitting = [i for i, choice in enumerate(base.choices) if shapes.admits(choice)]
             points, lower = base.points[:, columns], base.lower[:, columns]
-            search = restricted_search(base.search, shapes, self.goals)
-            part = FusedGroup(search, count_mappings(search.space, self.trees), lower, points[fitting])
+            part = FusedGroup(lambda: restricted_search(base.search, shapes, self.goals), self.trees, lower, points[fitting])
             part.choices = [base.choices[i] for i in fitting]
             if base.exact:
                 part.exact = not len(points) or set(minimal(points).tolist()) <= set(fitting)
-            if not part.size:
-                part.exact, part.lower = True, lower[:0]
             self._parts[key] = part
         return self._parts[key]
 

@@ -14,15 +14,15 @@ import numpy as np
 from halley.answer import Status
 from halley.cost.checks import check_engines
 from halley.cost.evaluate import evaluate
-from halley.errors import Fault, Infeasible, InternalError
+from halley.errors import Fault, Infeasible, InternalError, SearchStopped
 from halley.ir.mapping import Hold, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import OpKind, Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
-from halley.mapping.bounds.incumbents import Frontier, Values
+from halley.mapping.bounds.incumbents import SAME, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import LEFT_OUT, SPACE, TOO_MANY
-from halley.mapping.groups import FusedGroup, FusedGroups, restricted_search
+from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import tightest
 from halley.mapping.plans import Picks, Plans, best_sums
 from halley.mapping.problem import Objective, Problem
@@ -44,6 +44,7 @@ from halley.mapping.space.partitions import (
 )
 from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults as legality_faults
+from halley.units import format_bytes
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
@@ -55,6 +56,13 @@ RELATIVE_ROUNDING = 1e-9
 EARLY_CONTRACTIONS = 2
 """Largest number of contractions in a group that is searched early."""
 
+FEW_KERNELS = 3
+"""Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
+be slower than the kernels one after the other."""
+
+OVERTIME = 1.05
+"""How much longer than its limit, and half a second, a search may take to find first plans of baselines."""
+
 INTERRUPTED = "interrupted"
 """Reason for the end of a search after Ctrl-C."""
 
@@ -65,12 +73,19 @@ SIMILAR_VALUE_RATIO = 1.1
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
     """The best plan with its certificate, and the baselines in restricted spaces.
 
-    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises Infeasible, naming the resource,
-    where no mapping of the space fits; BadInput where the chip lacks an engine or a memory that the ops need, or no baseline has
-    that name.
+    Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises SearchStopped where there is none
+    yet; Infeasible, naming the resource, where no mapping of the space fits; BadInput where the chip lacks an engine or a memory
+    that the ops need, or no baseline has that name.
     """
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
+
+
+Places = Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]
+"""Where plans have each group: it may stand for several sets of kernels that are equal but for names."""
+
+Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
+"""Groups that are left: one place of each, and lower bounds of the plans with it."""
 
 
 @contextmanager
@@ -105,11 +120,23 @@ class _Optimiser:
     def __post_init__(self) -> None:
         check_indices(self.problem.workload)
         check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
+        self._check_outer_memory()
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)
             self.breadths.add(breadth)
+
+    def _check_outer_memory(self) -> None:
+        """Raises Infeasible: the outermost memory, which holds all inputs and results, is too small for them."""
+        workload, chip = self.problem.workload, self.problem.chip
+        outer = chip.memory(hierarchy(chip).outer)
+        held = [name for name in workload.tensors if workload.producer(name) is None or name in workload.outputs]
+        needed = sum(workload.bytes(name) for name in held)
+        if needed > outer.capacity:
+            where, expected = f"{workload.name} on {chip.name}", f"at most {format_bytes(outer.capacity)} in {outer.name}"
+            got = f"{format_bytes(needed)} of inputs and results"
+            raise Infeasible(Fault(where, expected, got, f"enlarge {outer.name}, or divide the problem"))
 
     def run(self) -> Result:
         self.tally.tick = self._tick
@@ -138,16 +165,24 @@ class _Optimiser:
             raise self._infeasible()
         found, absent = [], []
         for restriction in self.baselines:
-            if not any(plans.size for plans in self._of(restriction)):
-                continue  # it has no mapping of such a workload
             solution = self._best(restriction)
-            if solution is None:
+            if solution is None and self._applies(restriction):
                 absent.append(restriction.name)
+            elif solution is None:
+                continue  # it has no mapping of such a workload
             else:
                 found.append(solution)
                 best = self._better(best, solution)
         front = self._front() if self.problem.front else ()
         return Result(self.problem, best, tuple(found), front, tuple(absent))
+
+    def _applies(self, restriction: Restriction) -> bool:
+        """Whether a baseline has any mapping of the workload, fitting or not; after a stop, whether it has a partition."""
+        for plans in self._of(restriction):
+            able = {kernels for kernels in plans.partitions.groups if self.stopped or plans.group(kernels).open()}
+            if plans.partitions.restricted(able.__contains__).steps:
+                return True
+        return False
 
     def _better(self, best: Solution, other: Solution) -> Solution:
         """The best, or a baseline that is better than it: there can be one within the gap that is allowed, or after a stop."""
@@ -180,6 +215,12 @@ class _Optimiser:
             self.progress(f"{self.tally.costed:,} mappings costed", self.finished / self.planned)
         if limit is not None and spent > limit:
             raise Interrupted(f"time limit of {limit:g} s")
+
+    def _tick_after_limit(self) -> None:
+        """What the quick plans of baselines do at a tick: they end a little after the limit."""
+        limit = self.problem.time_limit
+        if limit is not None and time.monotonic() - self.started > limit * OVERTIME + 0.5:
+            raise Interrupted(self.stopped)
 
     def _hurry(self) -> None:
         """What a search among plans of equal value does at a tick: it ends where the search did, or at its limit."""
@@ -226,22 +267,41 @@ class _Optimiser:
             for kernels in plans.partitions.groups:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
         self.planned = len(places) + len(self.baselines)
-        self._first_values()
-        found, left = self._found(), dict(places)
-        while True:
-            beside = self._beside(left)
-            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
-            self.finished = len(places) - len(left)
-            if not left:
-                break
-            group = self._next({group: (*own[0], least[group]) for group, own in left.items()})
-            del left[group]
-            group.run(self._incumbents(places[group], found, beside[group]))
-            found = self._found()
+        self._dive_kernels()
+        single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
+        self._search_groups(single, self._worst)
+        self._dive_groups()
+        self._search_groups({group: own for group, own in places.items() if group not in single}, self._next)
         self.searched.add(BEST.name)
 
-    def _next(self, left: Mapping[FusedGroup, tuple[Plans, Kernels, Values]]) -> FusedGroup:
+    def _search_groups(self, places: Places, choose: Callable[[Candidates], FusedGroup]) -> None:
+        """Search groups, in the order that is chosen, but for those that no plan needs that is better than the plans found."""
+        found, left = self._found(), dict(places)
+        while left:
+            before, beside = len(left), self._beside(left)
+            least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
+            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
+            if left:
+                group = choose({group: (*own[0], least[group]) for group, own in left.items()})
+                del left[group]
+                if group.open():
+                    group.run(self._incumbents(places[group], found, beside[group]))
+                    found = self._found()
+            self.finished += before - len(left)
+
+    def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
+        """Whether a group lies in one kernel, of a workload with many."""
+        return len(plans.workload.kernels) > FEW_KERNELS and not spans(plans.workload, kernels)
+
+    def _worst(self, left: Candidates) -> FusedGroup:
+        """The group with the largest difference between the best known mapping and the bound."""
+
+        def excess(group: FusedGroup) -> float:
+            return float(self._value(group.points).min(initial=np.inf) - self._value(group.lower).min())
+
+        return max(left, key=excess)
+
+    def _next(self, left: Candidates) -> FusedGroup:
         """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
         value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
         what a group with many contractions is tried against should be good already: its shapes are by far the most."""
@@ -253,16 +313,28 @@ class _Optimiser:
         near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
         return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
-    def _first_values(self) -> None:
-        """A plan early on: a first mapping of the largest groups that have any, and of the single kernels."""
+    def _dive_kernels(self) -> None:
+        """A first mapping of each kernel by itself: together they are a plan."""
+        for plans in self._of(BEST):
+            for kernels in reversed(plans.partitions.groups):
+                if kernels.bit_count() == 1:
+                    self._dive(plans.group(kernels))
+
+    def _dive_groups(self) -> None:
+        """A first mapping of the largest groups that have any."""
         for plans in self._of(BEST):
             covered: list[Kernels] = []
             for kernels in reversed(plans.partitions.groups):
-                inside = any(not kernels & ~other for other in covered)
-                group = plans.group(kernels)
-                if group.size and not group.choices and (not inside or kernels.bit_count() == 1):
+                if not any(not kernels & ~other for other in covered) and self._dive(plans.group(kernels)):
                     covered.append(kernels)
-                    group.dive()
+
+    def _dive(self, group: FusedGroup) -> bool:
+        """A first mapping of a group that has none so far, if it can have any."""
+        self.tally.tick()
+        if group.choices or not group.open():
+            return False
+        group.dive()
+        return True
 
     def _found(self) -> Frontier:
         """What whole plans reach by now, in any variant."""
@@ -272,7 +344,7 @@ class _Optimiser:
                 found.add(point, None)
         return found
 
-    def _beside(self, places: Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]) -> dict[FusedGroup, Values]:
+    def _beside(self, places: Places) -> dict[FusedGroup, Values]:
         """For each place of each group, the least of each objective that the rest of a plan with it takes."""
         least = {id(plans): plans.least_beside() for plans in self._of(BEST)}
         return {group: np.array([least[id(plans)][kernels] for plans, kernels in own]) for group, own in places.items()}
@@ -300,11 +372,9 @@ class _Optimiser:
                 break
             self.tally.tick()
             group = next(group for kernels, _ in picks if not (group := plans.group(kernels)).exact)
-            group.search = restricted_search(
-                group.search, AdmittedShapes.EVERY, self.goals
-            )  # what was dropped before may matter now
-            for point, choice in zip(group.points, group.choices, strict=True):
-                group.search.found.add(point, choice)
+            if not group.open():
+                continue
+            group.restrict(AdmittedShapes.EVERY, self.goals)  # what was dropped before may matter now
             group.run(self._threshold(restriction, group, value))
         self.searched.add(restriction.name)
         self.finished += 1
@@ -332,9 +402,9 @@ class _Optimiser:
         return _left_for(np.array([[value]]), np.min(rest, axis=0))
 
     def _first_plans(self) -> None:
-        """After the time limit, a quick plan for each baseline that has none."""
-        self.tally.tick = _nothing
-        with suppress(KeyboardInterrupt):
+        """After the time limit, a quick plan for each baseline that has none, as far as a little more time allows."""
+        self.tally.tick = self._tick_after_limit
+        with suppress(Interrupted, KeyboardInterrupt):
             for restriction in self.baselines:
                 if not any(plans.reached(self._width(restriction))[1] for plans in self._of(restriction)):
                     any(self._first_plan(plans, self._width(restriction)) for plans in self._of(restriction))
@@ -344,7 +414,7 @@ class _Optimiser:
         left = plans
         while picks := left.lower(width)[1]:
             for kernels, _ in picks[0]:
-                if not plans.group(kernels).choices:
+                if not plans.group(kernels).choices and plans.group(kernels).open():
                     plans.group(kernels).dive()
             if all(plans.group(kernels).choices for kernels, _ in picks[0]):
                 return True
@@ -357,15 +427,24 @@ class _Optimiser:
 
     def _best(self, restriction: Restriction) -> Solution | None:
         best: tuple[float, Plans, Picks] | None = None
-        size, bound = 0, np.inf
+        bound = np.inf
         for plans in self._of(restriction):
-            size += plans.size
             bound = min(bound, self._value(plans.lower(self._width(restriction))[0]).min(initial=np.inf) / (1 + self.gap))
             points, picks = plans.reached(self._width(restriction))
             values = self._value(points)
             if picks and (best is None or values.min() < best[0]):
                 best = (float(values.min()), plans, picks[int(values.argmin())])
-        return None if best is None else self._solution(restriction, *best, size, bound)
+        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+
+    def _size(self, restriction: Restriction) -> int | None:
+        """Number of mappings of a space; None after a stop, or where the limit ends the count: it can take longer than a search
+        that pruned most groups unseen."""
+        if restriction.name not in self.searched:
+            return None
+        try:
+            return sum(plans.size(self._tick) for plans in self._of(restriction))
+        except Interrupted:
+            return None
 
     def _choices(self, plans: Plans, picks: Picks) -> dict[Kernels, GroupMapping]:
         """The groups of a plan in the order in which they run, each with its mapping."""
@@ -386,7 +465,9 @@ class _Optimiser:
         outer = hierarchy(self.problem.chip).outer
         return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
-    def _solution(self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int, bound: float) -> Solution:
+    def _solution(
+        self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
+    ) -> Solution:
         workload, choices = plans.workload, self._choices(plans, picks)
         plan = self._plan(workload, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
@@ -400,14 +481,14 @@ class _Optimiser:
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         certificate = self._certificate(restriction, reached, size, bound)
-        stopped = certificate.bound * (1 + self.gap) < reached and restriction.name not in self.searched
+        stopped = certificate.bound * (1 + self.gap) < reached * (1 - SAME) and restriction.name not in self.searched
         status = Status.LIMIT if stopped and certificate.gap > self.problem.gap else Status.OPTIMAL
         names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
         return Solution(restriction.name, plan, estimate, certificate, status, names, shape, workload.variant)
 
-    def _certificate(self, restriction: Restriction, reached: float, size: int, bound: float) -> MappingCertificate:
-        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached
+    def _certificate(self, restriction: Restriction, reached: float, size: int | None, bound: float) -> MappingCertificate:
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - SAME)
         number = sum(plans.partitions.count for plans in self._of(restriction))
         return MappingCertificate(
             space=SPACE if restriction is BEST else (*SPACE, Clause("of these mappings", f"those with {restriction.about}")),
@@ -447,7 +528,7 @@ class _Optimiser:
     def _infeasible(self) -> Exception:
         where = f"{self.problem.workload.name} on {self.problem.chip.name}"
         if self.stopped:
-            return Infeasible(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
+            return SearchStopped(Fault(where, "a first mapping before the limit", self.stopped, "allow more time"))
         return Infeasible(tightest(self.problem, self.variants, where))
 
 

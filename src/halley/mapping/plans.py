@@ -26,10 +26,9 @@ class Plans:
     partitions: Partitions
     group: Callable[[Kernels], FusedGroup]
 
-    @property
-    def size(self) -> int:
-        """Number of mappings of all partitions."""
-        return self.partitions.total(lambda value, kernels: value * self.group(kernels).size)
+    def size(self, tick: Callable[[], None]) -> int:
+        """Number of mappings of all partitions. ``tick`` may end the count with `Interrupted`."""
+        return self.partitions.total(lambda value, kernels: value * self.group(kernels).size(tick))
 
     def lower(self, width: int) -> tuple[Values, list[Picks]]:
         """Non-dominated lower bounds (rows of ``width`` objectives) of all plans, and the groups of each."""

@@ -22,14 +22,14 @@ class Clause:
 class MappingCertificate:
     """Certificate of a mapping.
 
-    ``space`` and ``left_out``: what was searched and what was not; ``size``: exact number of mappings of the space; no mapping of
-    the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed``: number of mappings
-    evaluated; ``bounds``: number of lower bounds computed; ``closed``: how the proof ended.
+    ``space`` and ``left_out``: what was searched and what was not; ``size``: exact number of mappings of the space, None if not
+    counted; no mapping of the space has an objective below ``bound`` [s, J or Js]; ``gap`` = value / bound - 1. ``costed``:
+    number of mappings evaluated; ``bounds``: number of lower bounds computed; ``closed``: how the proof ended.
     """
 
     space: tuple[Clause, ...]
     left_out: tuple[Clause, ...]
-    size: int
+    size: int | None
     method: str
     objective: str
     bound: float

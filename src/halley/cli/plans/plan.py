@@ -100,7 +100,7 @@ def plan(
         remarks.print(Text(f"{words}; --time-limit sets another time"))
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
-    with searching(remarks, f"{shape.name} on {found.name}", "plan", limit) as bar:
+    with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
         result = best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.status)
     lines = headline(result), plan_words(result.plan, result.cost), said

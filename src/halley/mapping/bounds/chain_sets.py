@@ -20,7 +20,7 @@ CHAINS_WITH_OPEN_BUFFERS = 1 << 6
 """Numbers of buffers are fixed once every dim has at most this many chains left. Bounds with open numbers of buffers are weak,
 but fixing all of their hundreds of combinations first would multiply the number of bounds."""
 
-DIVE_BEAM_WIDTH = 8
+DIVE_BEAM_WIDTH = 128
 """Beam width of a dive for a first mapping [sets]."""
 
 DIVE_SHAPES = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +17,20 @@ from halley.mapping.space.tile_chains import ChainTree
 Counts = np.ndarray[Any, np.dtype[np.object_]]
 
 
-def count_mappings(space: GroupSpace, trees: Trees) -> int:
+def count_mappings(space: GroupSpace, trees: Trees, tick: Callable[[], None] = lambda: None) -> int:
     """Mappings of a group: over frames, shared tile sizes, shapes of each stage, and its tile sizes.
 
     Dims are independent once the shared sizes are given, so each stage's count is a product over dims of numbers of chains.
-    Counts are Python integers, exact at any size.
+    Counts are Python integers, exact at any size. ``tick`` is called often.
     """
-    counter = _Counter(trees)
+    counter = _Counter(trees, tick)
     return sum(map(counter.frame, space.plain)) + sum(map(counter.family, space.families))
+
+
+def has_mappings(space: GroupSpace, trees: Trees) -> bool:
+    """Whether a group has any mapping: whether `count_mappings` is above 0, found at the first frame with one."""
+    counter = _Counter(trees)
+    return any(map(counter.frame, space.plain)) or any(map(counter.family, space.families))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,7 @@ class _Counter:
     """``known``: cached counts of stages by stage and shared tile sizes, as many frames have the same ones."""
 
     trees: Trees
+    tick: Callable[[], None] = lambda: None
     known: dict[tuple[int, ...], Counts] = field(default_factory=dict)
 
     def frame(self, frame: Frame) -> int:
@@ -62,6 +69,7 @@ class _Counter:
         """The mappings of a stage, for each combination of the shared tile sizes."""
         key = id(stage), *map(id, self.trees.of(shared, ()).values())
         if key not in self.known:
+            self.tick()
             self.known[key] = self._counted(shared, stage)
         return self.known[key]
 

@@ -10,13 +10,20 @@ from functools import lru_cache
 Sizes = Callable[[int], tuple[int, ...]]
 """The tile sizes to try for a range, ascending."""
 
+LONG_RANGE = 1 << 18
+"""The longest range that is divided into every number of parts. A dim that is tiled at several levels has some four times its
+length to the power of 3/4 (two levels) or 7/8 (three) combinations of sizes, and the search stores them."""
+
+PARTS_PER_OCTAVE = 4
+"""Of longer ranges, how many numbers of parts are tried between one power of two and the next."""
+
 
 @lru_cache(maxsize=1 << 16)
 def tile_sizes(extent: int, widths: tuple[int, ...] = ()) -> tuple[int, ...]:
     """The extent over every number of parts, rounded up: of all sizes that make as many tiles, the smallest. For each of them
     also the next multiple of each width (of the array), which wastes least of it.
 
-    Divisors and imperfect tiles alike: some 2 sqrt(extent) sizes.
+    Divisors and imperfect tiles alike: some 2 sqrt(extent) sizes. Ranges longer than `LONG_RANGE` are divided into `few_parts`.
 
     >>> tile_sizes(12)
     (1, 2, 3, 4, 6, 12)
@@ -26,12 +33,25 @@ def tile_sizes(extent: int, widths: tuple[int, ...] = ()) -> tuple[int, ...]:
     (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 17, 20, 25, 32, 34, 48, 50, 64, 100)
     """
     root = math.isqrt(extent)
-    parts = {*range(1, root + 2), *(-(-extent // size) for size in range(1, root + 2))}
+    every = (*range(1, root + 2), *(-(-extent // size) for size in range(1, root + 2)))
+    parts = few_parts(extent) if extent > LONG_RANGE else every
     found = {-(-extent // part) for part in parts}
     for width in widths:
         if width > 1:
             found |= {rounded for size in found if (rounded := -(-size // width) * width) < extent}
     return tuple(sorted(found))
+
+
+def few_parts(extent: int) -> tuple[int, ...]:
+    """Numbers of parts of a long range: `PARTS_PER_OCTAVE` in each octave, up to the range itself.
+
+    >>> few_parts(20)
+    (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20)
+    """
+    steps = range(PARTS_PER_OCTAVE, 2 * PARTS_PER_OCTAVE)
+    octaves = range(extent.bit_length())
+    found = {parts for octave in octaves for step in steps if (parts := (step << octave) // PARTS_PER_OCTAVE) <= extent}
+    return tuple(sorted({*found, extent}))
 
 
 @dataclass(frozen=True, slots=True)

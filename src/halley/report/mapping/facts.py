@@ -114,10 +114,14 @@ def objective_text(objective: str, value: float) -> str:
             return f"{value:.4g} J s"
 
 
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number < 10**15 else f"{number:.2e} {what}"
+
+
 def verdict(certificate: MappingCertificate, status: Status) -> str:
     """The certificate in one sentence."""
     bound = objective_text(certificate.objective, certificate.bound)
-    size = f"{certificate.size:,} mappings" if certificate.size < 10**15 else f"{certificate.size:.2e} mappings"
+    size = "all mappings, which were not counted" if certificate.size is None else _many(certificate.size, "mappings")
     measure = {"time": "takes less time than", "energy": "needs less energy than", "edp": "has an energy-delay product below"}
     sentence = f"of {size}, none {measure[certificate.objective]} {bound}"
     if status is Status.OPTIMAL:

@@ -46,14 +46,8 @@ def changes(best: Plan, plan: Plan) -> Iterator[str]:
         yield "attention fused" if plan.fused else "attention op by op"
 
 
-def shortage(
-    problem: TrainingProblem, floors: PlanFloors, stopped: bool, fits: Callable[[TrainingProblem], bool]
-) -> Iterator[Fault]:
-    """Why no plan was found: the least need of any plan, and what would help. ``fits``: whether a problem has one."""
-    where = f"{problem.shape.name} on {problem.system.name}"
-    if stopped:
-        yield Fault(where, "a plan that fits, in time", "none yet", "raise the time limit, or fix some choices")
-        return
+def shortage(problem: TrainingProblem, floors: PlanFloors, fits: Callable[[TrainingProblem], bool]) -> Fault:
+    """Why no plan fits: the least need of any plan, and what would help. ``fits``: whether a problem has one."""
     space = floors.space
     everything = np.arange(space.layouts)
     needs = np.stack([floors.memories(everything, option) for option in range(len(space.options))], axis=1)
@@ -62,8 +56,8 @@ def shortage(
     plan, least = space.plan(int(layout), int(option)), float(needs[layout, option])
     got = f"at least {format_bytes(least)} with {assignment_text(plan.assignment)}, microbatch {plan.microbatch}"
     got += f", recompute {plan.recompute}, ZeRO {int(plan.sharded)}{', state offloaded' if plan.offload else ''}"
-    where += f", {problem.memory.name}"
-    yield Fault(where, f"at most {format_bytes(problem.capacity)} on a chip", got, _help(problem, least, fits))
+    where = f"{problem.shape.name} on {problem.system.name}, {problem.memory.name}"
+    return Fault(where, f"at most {format_bytes(problem.capacity)} on a chip", got, _help(problem, least, fits))
 
 
 def _help(problem: TrainingProblem, least: float, fits: Callable[[TrainingProblem], bool]) -> str:

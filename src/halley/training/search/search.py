@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from halley.answer import Certificate, Status, relative_gap
-from halley.errors import BadInput, Infeasible
+from halley.errors import BadInput, Fault, Infeasible, SearchStopped
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
@@ -59,8 +59,8 @@ def best_training_plan(
     time after which the search stops with the best plan so far; an interrupt does the same. ``model``: source of the parts'
     costs; default: `cost_model` of the problem. ``others``: number of plans of other kinds to find after the proof.
 
-    Raises BadInput: the fixed choices leave no plan; Infeasible: none fits, with what is short and what would help, or none was
-    found in time.
+    Raises BadInput: the fixed choices leave no plan; Infeasible: none fits, with what is short and what would help;
+    SearchStopped: none was found in time.
     """
     began = time.perf_counter()
 
@@ -76,7 +76,11 @@ def best_training_plan(
     if not best.found.best:
         # the last memory is the largest one
         search, stopped = runs[-1].found, any(run.stopped for run in runs)
-        raise Infeasible(list(shortage(search.problem, search.floors, stopped, lambda other: _fits(other, model))))
+        if stopped:
+            where = f"{problem.shape.name} on {problem.system.name}"
+            remedy = "raise the time limit, or fix some choices"
+            raise SearchStopped(Fault(where, "a plan that fits, in time", "none yet", remedy))
+        raise Infeasible(shortage(search.problem, search.floors, lambda other: _fits(other, model)))
     if all(run.proof.closed for run in runs):
         with suppress(KeyboardInterrupt):
             if progress is not None:

@@ -1,0 +1,81 @@
+"""An answer at any time: searches that are stopped, long ranges, and problems that cannot fit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from halley.answer import Status
+from halley.errors import Infeasible, SearchStopped
+from halley.io.chips.load import load_chip
+from halley.ir.workload import Workload
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.mapping.result import Result
+from halley.mapping.space.tile_sizes import LONG_RANGE, few_parts, tile_sizes
+from halley.workloads import build
+
+LAYER = {"tokens": 64, "model": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "hidden": 512}
+
+
+class StopAfter:
+    """Interrupts a search at a step of its progress."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self, text: str, share: float) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def stopped(workload: Workload, chip: str, steps: int) -> Result:
+    return optimise(Problem(workload, load_chip(chip), baselines=False), StopAfter(steps))
+
+
+def test_a_search_that_is_stopped_before_its_first_mapping_is_not_infeasible() -> None:
+    with pytest.raises(SearchStopped, match="expected a first mapping"):
+        stopped(build("gemm", {"m": 64, "n": 64, "k": 64}), "edge", 1)
+
+
+@pytest.mark.medium
+def test_a_stopped_search_has_a_plan_and_a_bound_and_counts_nothing() -> None:
+    found = stopped(build("transformer-layer", LAYER), "edge", 3_000)
+    certificate = found.best.certificate
+    assert found.best.status is Status.LIMIT
+    assert 0 < certificate.bound < certificate.value
+    assert certificate.size is None
+
+
+@pytest.mark.medium
+def test_kernels_are_searched_before_fused_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, chip = build("gated-mlp", {"tokens": 16, "model": 16, "hidden": 32}), load_chip("edge")
+    (unfused,) = optimise(Problem(workload, chip, baselines=("unfused",))).baselines
+
+    def interrupt(search: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halley.mapping.optimise._Optimiser._dive_groups", interrupt)
+    early = optimise(Problem(workload, chip, baselines=False)).best
+    assert early.certificate.value == pytest.approx(unfused.certificate.value, rel=1e-9)
+
+
+def test_inputs_that_exceed_the_outermost_memory_are_refused_before_any_search() -> None:
+    with pytest.raises(Infeasible, match=r"gemm on cloud: expected at most .* in dram; got .* of inputs and results"):
+        stopped(build("gemm", {"m": 10**12, "n": 10**12, "k": 10**12}), "cloud", 0)
+
+
+@pytest.mark.parametrize("extent", [LONG_RANGE + 1, 10**6, 10**9, 10**12])
+def test_a_long_range_has_few_sizes_in_every_octave(extent: int) -> None:
+    sizes = tile_sizes(extent, (128,))
+    assert {1, extent, -(-extent // 2), -(-extent // 3), -(-extent // 1024)} <= set(sizes)
+    assert len(sizes) < 10 * math.log2(extent)
+    assert max(after / before for before, after in zip(few_parts(extent), few_parts(extent)[1:], strict=False)) <= 2
+
+
+def test_a_long_range_is_searched() -> None:
+    found = stopped(build("gemm", {"m": 10**9, "n": 16, "k": 16}), "cloud", 2_000).best
+    assert found.certificate.bound > 0
+    assert found.status in (Status.OPTIMAL, Status.LIMIT)
