@@ -211,6 +211,27 @@ def draw_hidden(draw: random.Random) -> Workload:
             return graph(["A[m,h] = S[m,h,n] * V[h,n]", "Y[m,c] = A[m,h] * W[h,c]"], {"m": m, "h": f, "n": 1, "c": k})
 
 
+def draw_affine(draw: random.Random) -> Workload:
+    """A convolution in one dim with a stride, padding or a dilated kernel, on the array or depthwise, with or without a function
+    of its result; or pooling."""
+    p, r, c, f = draw.randint(1, 4), draw.randint(1, 3), draw.randint(1, 2), draw.randint(1, 2)
+    dilation = draw.choice([1, 1, 2])
+    taken = dilation * (r - 1) + 1
+    stride, padding = draw.randint(1, min(2, taken)), draw.choice([0, 0, 1])
+    h = max(stride * (p - 1) + taken - 2 * padding + draw.choice([0, 0, 1]), 1)
+    at = f"{stride}p+{dilation}r-{min(padding, stride * (p - 1) + taken - 1)}"
+    match draw.choice(["array", "array", "function", "depthwise", "pooling"]):
+        case "array":
+            lines, dims = [f"O[f,p] = I[c,{at}] * W[f,c,r]"], {"f": f, "c": c}
+        case "function":
+            lines, dims = [f"T[f,p] = I[c,{at}] * W[f,c,r]", "O[f,p] = relu(T[f,p])"], {"f": f, "c": c}
+        case "depthwise":
+            lines, dims = [f"O[c,p] = I[c,{at}] * W[c,r]"], {"c": c}
+        case _:
+            lines, dims = [f"O[c,p] = max(I[c,{at}])"], {"c": c}
+    return graph(["I[c,h]", *lines], {**dims, "p": p, "r": r, "h": h})
+
+
 def draw_divisible(draw: random.Random) -> Workload:
     """A GEMM and what follows it, or a convolution, whose kernels may be cut anywhere."""
     m, n = draw.randint(1, 2), draw.randint(1, 2)
@@ -368,6 +389,7 @@ __all__ = [
     "HalleyError",
     "TooLarge",
     "cuts",
+    "draw_affine",
     "draw_batched",
     "draw_chip",
     "draw_divisible",

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from tests.certificates.test_implicit_frames import shared_out, whole_group
 
+from halley.cost.affine import counter_of
 from halley.cost.counting import Counter
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.window import counter_of
 from halley.ir.mapping import Compute, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.mapping.bounds.capacity import footprint_on_partition, may_be_full

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.certificates.exhaustive import (
     TooLarge,
+    draw_affine,
     draw_batched,
     draw_chip,
     draw_divisible,
@@ -77,7 +78,7 @@ def compare(
     return "equal"
 
 
-DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible)
+DRAWS = (draw_workload, draw_batched, draw_graph, draw_divisible, draw_affine)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +339,6 @@ def test_no_baseline_splits_what_windows_are_read_from(objective: Objective) -> 
     """The rows that a vector stage splits may be those that a window op next to it reads with a halo."""
     draw = random.Random(200_002)
     workload, chip = draw_divisible(draw), draw_chip(draw)
-    assert workload.windows
+    assert workload.indices
     result = optimise(Problem(workload, chip, objective, fixed_variant=True))  # raises InternalError if a plan is illegal
     assert all(solution.certificate.value >= result.best.certificate.value for solution in result.baselines)

@@ -28,7 +28,7 @@ from halley.ir.mapping import (
     children,
     walk,
 )
-from halley.ir.workload import Op, Tensor, Window, Workload
+from halley.ir.workload import Op, Tensor, Workload
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -120,7 +120,10 @@ def renamed(workload: Workload) -> Workload:
             running=tensors(item.running),
             scaled_by=f"t_{item.scaled_by}" if item.scaled_by else "",
             along=" ".join(dims(tuple(item.along.split()))),
-            windows=tuple(Window(*dims((window.dim, window.base, window.offset))) for window in item.windows),
+            indices=tuple(
+                replace(index, dim=f"d_{index.dim}", terms=tuple((f"d_{dim}", count) for dim, count in index.terms))
+                for index in item.indices
+            ),
         )
 
     return replace(

@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 from tests.laws.test_verdicts import verdict
 from tests.unit.mappings import op, workload
 
-from halley.ir.workload import OpKind, Window, Workload
+from halley.ir.affine import AffineIndex
+from halley.ir.workload import OpKind, Workload
 
-SUM = (Window("h", "p", "r"),)
+SUM = (AffineIndex("h", (("p", 1), ("r", 1))),)
 CONVOLUTION = workload(
     {"h": 6, "p": 4, "r": 3, "c": 2, "f": 3},
     "X:hc Y:hc U:prc W:rcf S:pf",
     "S",
     op("Y", OpKind.MAP, "X", "Y", "hc", function="relu"),
-    op("U", OpKind.WINDOW, "Y", "U", "prc", windows=SUM),
+    op("U", OpKind.MAP, "Y", "U", "prc", indices=SUM),
     op("S", OpKind.CONTRACT, "U W", "S", "prcf"),
 )
 """Written and read in different cuts."""
@@ -24,8 +25,8 @@ TWICE = workload(
     {"h": 5, "p": 4, "r": 2, "c": 3},
     "X:hc U:prc V:crp",
     "U V",
-    op("U", OpKind.WINDOW, "X", "U", "prc", windows=SUM),
-    op("V", OpKind.WINDOW, "X", "V", "crp", windows=SUM),
+    op("U", OpKind.MAP, "X", "U", "prc", indices=SUM),
+    op("V", OpKind.MAP, "X", "V", "crp", indices=SUM),
 )
 """An input that two ops read."""
 CAUSAL = workload(

@@ -77,7 +77,7 @@ def put(tree: Node, path: Path, node: Node) -> Node:
 
 class Editor:
     """Random edits of the trees of one problem. An edit returns the new tree, or None where it finds no place. ``strays``: loops
-    and splits over dims that nothing inside has are among them; they always are where windows are read."""
+    and splits over dims that nothing inside has are among them; they always are where a dim is read at sums."""
 
     def __init__(self, random: Random, workload: Workload, chip: Chip, strays: bool = False) -> None:
         self.random, self.workload, self.chip = random, workload, chip
@@ -99,8 +99,8 @@ class Editor:
         self.engine = chip.matrix if chip.matrix is not None and chip.matrix.dataflow is not Dataflow.NONE else None
         if self.engine is not None and any(op.kind is OpKind.CONTRACT for op in workload.ops):
             self.edits = (*self.edits, (self.lay, 3))
-        if strays or workload.windows:
-            self.edits = (*self.edits, (self.stray, 6 if workload.windows else 3))
+        if strays or workload.indices:
+            self.edits = (*self.edits, (self.stray, 6 if workload.indices else 3))
 
     def edit(self, tree: Node) -> Node | None:
         functions, weights = zip(*self.edits, strict=True)
@@ -169,11 +169,11 @@ class Editor:
 
     def stray(self, tree: Node) -> Node | None:
         """Loops or splits around a node, over any dim of the workload: its ops may lack it, or know it by other dims alone. Half
-        of the time, where windows are read, two of them: over what is read and over what adds up to it."""
+        of the time, where a dim is read at sums, two of them: over what is read and over what adds up to it."""
         dims = [self.random.choice(list(self.workload.dims))]
-        if self.workload.windows and self.random.random() < 0.5:
-            window = self.random.choice(list(self.workload.windows.values()))
-            dims = self.random.sample([window.dim, self.random.choice([window.base, window.base, window.offset])], 2)
+        if self.workload.indices and self.random.random() < 0.5:
+            index = self.random.choice(self.workload.indices)
+            dims = self.random.sample([index.dim, self.random.choice([index.dims[0], *index.dims])], 2)
 
         def around(node: Node) -> Node:
             for dim in dims:
@@ -360,7 +360,7 @@ class Editor:
         op = self.workload.op(node.op)
         if op.kind is not OpKind.CONTRACT or self.engine is None:
             return None
-        first, second = (set(self.workload.tensors[name].dims) for name in op.inputs)
+        first, second = (set(self.workload.points(op, name)) for name in op.inputs)
         summed = set(self.reduced(op))
         roles = {"m": first - second - summed, "n": second - first - summed, "k": summed}
         put_there = {Dataflow.WEIGHT: "kn", Dataflow.INPUT: "km", Dataflow.OUTPUT: "mn"}[self.engine.dataflow]

@@ -34,12 +34,18 @@ def _run(workload: Workload, op: Op, given: list[np.ndarray]) -> list[np.ndarray
     match op.kind:
         case OpKind.CONTRACT:
             letters = {dim: chr(ord("a") + position) for position, dim in enumerate(op.dims)}
-            subscripts = ["".join(letters[dim] for dim in dims) for dims in (*dims_in, dims_out)]
-            return [np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", *given)]
+            read = [_read(workload, op, array, dims) for array, dims in zip(given, dims_in, strict=True)]
+            subscripts = ["".join(letters[dim] for dim in dims) for dims in (*(dims for _, _, dims in read), dims_out)]
+            return [np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", *(array for array, _, _ in read))]
         case OpKind.MAP | OpKind.REDUCE:
-            aligned = [_aligned(array, dims, op.dims) for array, dims in zip(given, dims_in, strict=True)]
+            read = [_read(workload, op, array, dims) for array, dims in zip(given, dims_in, strict=True)]
+            aligned = [_aligned(array, dims, op.dims) for array, _, dims in read]
             points = FUNCTIONS[op.function](dict(op.constants), *aligned)
             points = np.broadcast_to(points, tuple(workload.dims[dim] for dim in op.dims))
+            for _, padding, dims in read:
+                if op.kind is OpKind.REDUCE and padding.any():
+                    neutral = {"sum": 0.0, "mean": 0.0, "max": -np.inf}[op.monoid]
+                    points = np.where(_aligned(padding, dims, op.dims), neutral, points)
             if op.kind is OpKind.MAP:
                 return [_ordered(points, op.dims, dims_out)]
             over = tuple(op.dims.index(dim) for dim in workload.reduced(op))
@@ -176,6 +182,29 @@ def _transform(
     return [spectrum.real, spectrum.imag][: len(op.outputs)]
 
 
+def _read(
+    workload: Workload, op: Op, source: np.ndarray, dims: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Element by element, at affine indices: (values, 0 in the padding; whether it is padding; the dims of both)."""
+    sums = {index.dim: index for index in op.indices}
+    if not any(dim in sums for dim in dims):
+        return source, np.zeros(source.shape, bool), dims
+    over: list[str] = []
+    for dim in dims:
+        over += [each for each in (dict(sums[dim].terms) if dim in sums else [dim]) if each not in over]
+    shape = tuple(workload.dims[dim] for dim in over)
+    values, padding = np.zeros(shape), np.ones(shape, bool)
+    for position in np.ndindex(*shape):
+        here = dict(zip(over, position, strict=True))
+        place = []
+        for dim in dims:
+            terms = sums[dim].terms if dim in sums else ((dim, 1),)
+            place.append(sum(here[term] * count for term, count in terms) + (sums[dim].constant if dim in sums else 0))
+        if all(0 <= at < most for at, most in zip(place, source.shape, strict=True)):
+            values[position], padding[position] = source[tuple(place)], False
+    return values, padding, tuple(over)
+
+
 def _windows(workload: Workload, op: Op, source: np.ndarray) -> np.ndarray:
     """Element by element."""
     dims, out = workload.tensors[op.inputs[0]].dims, workload.tensors[op.outputs[0]].dims
@@ -201,7 +230,10 @@ def _pairs(
     extents = tuple(workload.dims[dim] for dim in op.sequence)
     for position in np.ndindex(*(workload.dims[dim] for dim in windowed)):
         here = dict(zip(windowed, position, strict=True))
-        here |= {window.dim: here[window.base] + here[window.offset] for window in op.windows}
+        for index in op.indices:
+            here[index.dim] = index.constant + sum(here[dim] * count for dim, count in index.terms)
+        if any(not 0 <= here[index.dim] < workload.dims[index.dim] for index in op.indices):
+            continue
         if op.along:
             (offset,) = set(windowed) - set(dims)
             place = int(np.ravel_multi_index(tuple(here[dim] for dim in op.sequence), extents))

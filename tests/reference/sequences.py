@@ -27,6 +27,23 @@ def hyena_sizes(random: Random) -> dict[str, object]:
     return {name: random.randint(1, most) for name, most in (("length", 5), ("model", 3), ("taps", 3), ("batch", 2))}
 
 
+def conv_sizes(random: Random) -> dict[str, object]:
+    groups, kernel, dilation = random.randint(1, 2), random.randint(1, 3), random.choice([1, 1, 2])
+    reach = dilation * (kernel - 1) + 1
+    return {
+        "height": reach + random.randint(0, 3),
+        "width": reach + random.randint(0, 3),
+        "channels": groups * random.randint(1, 2),
+        "filters": groups * random.randint(1, 2),
+        "kernel": kernel,
+        "stride": random.randint(1, 3),
+        "padding": random.randint(0, min(reach - 1, 2)),
+        "dilation": dilation,
+        "groups": groups,
+        "images": random.randint(1, 2),
+    }
+
+
 def chain_sizes(random: Random) -> dict[str, object]:
     layers, kernel = random.choice([1, 1, 2, 2, 3]), random.randint(2, 3)
     least = layers * (kernel - 1) + 1
@@ -39,6 +56,7 @@ SIZES: dict[str, Callable[[Random], dict[str, object]]] = {
     "mamba": mamba_sizes,
     "mamba-2": mamba_2_sizes,
     "hyena": hyena_sizes,
+    "conv": conv_sizes,
     "conv-chain": chain_sizes,
 }
 
@@ -109,6 +127,28 @@ def _hyena(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> Ar
     return {"Y": np.array(results).reshape(given["X"].shape)}
 
 
+def _conv(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> Arrays:
+    """One tap at a time; the images with the rows that are never read, and every dim that the workload leaves out."""
+    images, groups, kernel = parameters.get("images", 1), parameters.get("groups", 1), parameters.get("kernel", 3)
+    stride, padding, dilation = parameters.get("stride", 1), parameters.get("padding", 0), parameters.get("dilation", 1)
+    channels, filters = parameters["channels"] // groups, parameters["filters"] // groups
+    reach = dilation * (kernel - 1) + 1
+    rows, columns = ((parameters[name] + 2 * padding - reach) // stride + 1 for name in ("height", "width"))
+    height, width = given["I"].shape[1:3] if images > 1 else given["I"].shape[:2]
+    image = given["I"].reshape(images, height, width, groups, channels).transpose(0, 3, 4, 1, 2)
+    taps = given["W"].reshape(kernel, kernel, groups, channels, filters).transpose(2, 4, 3, 0, 1)
+    step = 1 if kernel == 1 and padding == 0 else stride
+    wide = np.pad(image, ((0, 0), (0, 0), (0, 0), (padding, padding), (padding, padding)))
+    result = np.zeros((images, groups, filters, rows, columns))
+    for r in range(kernel):
+        for s in range(kernel):
+            part = wide[..., r * dilation :: step, s * dilation :: step][..., :rows, :columns]
+            result += np.einsum("bgcpq,gfc->bgfpq", part, taps[:, :, :, r, s])
+    kept = [size for size in (groups, filters) if size > 1] or ([1] if groups == 1 else [])
+    result = result.transpose(0, 3, 4, 1, 2).reshape(*([images] if images > 1 else []), rows, columns, *kept)
+    return {"O": result}
+
+
 def _conv_chain(parameters: Mapping[str, Any], given: Mapping[str, np.ndarray]) -> Arrays:
     """Shifted images, weighted and added."""
     size, layers = parameters["kernel"], parameters["layers"]
@@ -128,5 +168,6 @@ ORACLES: dict[str, Callable[[Mapping[str, Any], Mapping[str, np.ndarray]], Array
     "mamba": _mamba,
     "mamba-2": _mamba_2,
     "hyena": _hyena,
+    "conv": _conv,
     "conv-chain": _conv_chain,
 }

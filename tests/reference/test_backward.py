@@ -87,6 +87,26 @@ def test_drawn_maxima_that_are_tied_are_seen() -> None:
     assert sum(found.values()) < 5
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "X[h,c]\nS[p,f] = X[2p+r-1,c] * W[r,c,f]\nY[p,f] = relu(S[p,f])",
+        "X[h,c]\nA[h,c] = exp(X[h,c])\nS[p,c] = A[2p-r+2,c] * W[r,c]",
+        "X[h,c]\nU[p,r,c] = X[2p+r-1,c]\nS[p,c] = max(U[p,r,c])\nT[c,f] = S[p,c] * V[p,f]",
+        "S[p] = X[p,p,r] * W[r]",
+    ],
+)
+def test_gradients_of_tensors_read_at_sums(lines: str) -> None:
+    work = halley.graph(lines, {dim: extent for dim, extent in {"h": 7, "c": 2, "p": 3, "r": 3, "f": 2}.items() if dim in lines})
+    check(work, backward(work), inputs(work, 3, 0.5))
+
+
+def test_a_pooling_at_sums_has_no_backward() -> None:
+    work = halley.graph("X[h]\nY[p] = max(X[2p+r])", {"h": 7, "p": 3, "r": 3})
+    with pytest.raises(BadInput, match="expected a copy or a contraction where a tensor is read at sums of dims"):
+        backward(work)
+
+
 def test_gradients_by_tensors_inside_the_graph() -> None:
     """The gradient of a tensor that an op makes is that of a graph which begins with it."""
     work = attention(1, 2, 2, 3, 5, 4, causal=True)
@@ -217,7 +237,7 @@ def form(found: Differentiated) -> None:
         if op.kind in (OpKind.MAP, OpKind.REDUCE):
             assert len(op.inputs) == FUNCTIONS[op.function].arity
         if op.kind is OpKind.CONTRACT:
-            (left, right), (out,) = (work.tensors[n].dims for n in op.inputs), (work.tensors[n].dims for n in op.outputs)
+            (left, right), (out,) = (work.points(op, n) for n in op.inputs), (work.tensors[n].dims for n in op.outputs)
             assert set(work.reduced(op)) <= set(left) & set(right)
             assert op.dims[-1] == out[-1]
 

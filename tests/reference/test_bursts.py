@@ -7,16 +7,20 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from tests.reference.affine_draws import drawn_affine
+from tests.reference.generate import random_chip, random_trees
 from tests.reference.test_simulation import assert_busy, dealt_again, grown_trees
 from tests.reference.trees import chip, gemm, nest
 
 from halley.cost.evaluate import evaluate
 from halley.cost.events import Access
+from halley.errors import BadInput
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node
 from halley.ir.workload import Workload
 from halley.report.mapping.explain import explanation
 from halley.report.mapping.tree import lines
+from halley.rewrite import legality
 from halley.simulate.members import Box
 from halley.simulate.simulation import simulate
 from halley.simulate.traffic import bursts_of
@@ -84,13 +88,45 @@ def test_an_explanation_names_bursts() -> None:
 
 
 def drawn() -> list[tuple[Workload, Chip, Node]]:
-    """Drawn trees on chips with bursts, without those whose collectives the simulation counts otherwise."""
+    """Drawn trees on chips with bursts, without those whose collectives the simulation counts otherwise, and those that read
+    beyond the ends of a tensor, which are refused."""
     return [
         (workload, with_burst(machine, burst), tree)
         for at, (workload, machine, tree) in enumerate(grown_trees(250))
         for burst in (BURSTS[at % len(BURSTS)],)
-        if not dealt_again(workload, tree)
+        if not dealt_again(workload, tree) and not any(index.padded(workload.dims) for index in workload.indices)
     ]
+
+
+def test_busy_times_of_affine_reads_with_bursts_equal_the_simulation() -> None:
+    compared = 0
+    for seed in range(150):
+        random = Random(seed)
+        workload, machine = drawn_affine(random), random_chip(random)
+        if any(index.padded(workload.dims) for index in workload.indices):
+            continue
+
+        def legal(tree: Node, workload: Workload = workload, machine: Chip = machine) -> bool:
+            return not legality.faults(tree, workload, machine)
+
+        *_, tree = random_trees(random, workload, machine, legal, 16)
+        if not dealt_again(workload, tree):
+            burst = with_burst(machine, BURSTS[seed % len(BURSTS)])
+            assert_busy(workload, burst, tree, simulate(workload, burst, tree))
+            compared += 1
+    assert compared > 20
+
+
+def test_bursts_of_padded_tensors_are_refused() -> None:
+    found = [
+        (workload, machine, tree)
+        for workload, machine, tree in grown_trees(250)
+        if any(index.padded(workload.dims) for index in workload.indices)
+    ]
+    for workload, machine, tree in found[:3]:
+        with pytest.raises(BadInput, match="expected no burst for"):
+            evaluate(workload, with_burst(machine, 8), tree)
+    assert found
 
 
 def test_busy_times_with_bursts_equal_the_simulation() -> None:

@@ -85,29 +85,39 @@ CASES: dict[str, tuple[str, dict[str, object], tuple[int, int], bool, str]] = {
     "image dim and base dim split": ("conv-chain",
         {"height": 6, "width": 5, "channels": 2, "filters": 3, "kernel": 2, "layers": 1}, (4, 4), False, """
         hold dram: x0 W1 S1
-          hold obuf: x0 W1 U1 S1
-            sequence
-              compute window_1
-              spread p0 by 3 over cluster.x
-                spread p1 by 3 over cluster.y
-                  compute convolve_1"""),
+          hold obuf: x0 W1 S1
+            spread p0 by 3 over cluster.x
+              spread p1 by 3 over cluster.y
+                compute convolve_1"""),
     "image dim and base dim cut, in time and by a split": ("conv-chain",
         {"height": 6, "width": 5, "channels": 2, "filters": 3, "kernel": 2, "layers": 1}, (4, 4), False, """
         hold dram: x0 W1 S1
-          hold obuf: x0 W1 U1 S1
-            sequence
-              compute window_1
-              for r1 by 1
-                spread p0 by 3 over cluster.x
-                  compute convolve_1"""),
-    "image dim split alone": ("conv-chain", {"height": 6, "width": 5, "channels": 2, "filters": 3, "kernel": 2, "layers": 1},
-        (4, 4), True, """
-        hold dram: x0 W1 S1
-          hold obuf: x0 W1 U1 S1
-            sequence
-              compute window_1
+          hold obuf: x0 W1 S1
+            for r1 by 1
               spread p0 by 3 over cluster.x
                 compute convolve_1"""),
+    "image dim split alone": ("conv-chain", {"height": 6, "width": 5, "channels": 2, "filters": 3, "kernel": 2, "layers": 1},
+        (4, 4), False, """
+        hold dram: x0 W1 S1
+          hold obuf: x0 W1 S1
+            spread p0 by 3 over cluster.x
+              compute convolve_1"""),
+    "base dim split alone": ("conv-chain", {"height": 6, "width": 5, "channels": 2, "filters": 3, "kernel": 2, "layers": 1},
+        (4, 4), True, """
+        hold dram: x0 W1 S1
+          spread p1 by 2 over cluster.x
+            hold obuf: x0 W1 S1
+              for r1 by 1
+                compute convolve_1"""),
+    "base dim and taps split": ("conv-chain", {"height": 6, "width": 5, "channels": 2, "filters": 3, "kernel": 2, "layers": 1},
+        (4, 4), False, """
+        hold dram: x0 W1 S1
+          spread p1 by 2 over cluster.x
+            spread r1 by 1 over cluster.y
+              hold obuf: x0 W1 S1
+                sequence
+                  compute convolve_1
+                  all-reduce S1 over cluster.y with direct"""),
     "a shift of what all have, again and again": ("gemm", {"m": 4, "n": 4, "k": 4}, (2, 2), True, """
         hold dram: A B C
           hold obuf: A B C
@@ -189,6 +199,25 @@ CASES: dict[str, tuple[str, dict[str, object], tuple[int, int], bool, str]] = {
                   hold obuf: Y
                     compute scatter
               all-reduce Y over cluster.y with direct"""),
+    "shards of sums, of which only the first member gets its own back": ("gemm", {"m": 3, "n": 4, "k": 3}, (1, 2), False, """
+        hold dram: A B C
+          hold ibuf: A B
+            for k by 1
+              spread k by 2 over cluster.y
+                hold obuf: C
+                  hold obuf: C
+                    sequence
+                      compute gemm
+                      reduce-scatter C over cluster.y to n with ring"""),
+    "shards of sums that go back to all": ("gemm", {"m": 3, "n": 4, "k": 3}, (1, 2), True, """
+        hold dram: A B C
+          hold ibuf: A B
+            for k by 1
+              spread k by 2 over cluster.y
+                hold obuf: C
+                  sequence
+                    compute gemm
+                    reduce-scatter C over cluster.y to n with ring"""),
     "others come back as well": ("scatter-add", {"tokens": 7, "slots": 2, "width": 3}, (1, 2), False, """
         hold dram: X index Y
           hold ibuf: X index Y

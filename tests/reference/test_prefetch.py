@@ -161,7 +161,7 @@ def running_on(count: int) -> list[tuple[Workload, Chip, Node, bool]]:
             return not legality.faults(tree, work, machine)
 
         *_, tree = random_trees(random, work, machine, legal, 16)
-        if work.windows:
+        if work.indices:
             continue
         for _ in range(20):
             made = edited(random, work, machine, tree)

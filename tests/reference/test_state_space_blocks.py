@@ -21,14 +21,15 @@ from tests.reference.trees import chip, collect, hold, nest, op, traffic, worklo
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput, IllegalMapping
 from halley.execute.interpreter import run
+from halley.ir.affine import AffineIndex
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Hold, Node, Sequence, Spatial, Temporal
-from halley.ir.workload import OpKind, Window, Workload
+from halley.ir.workload import OpKind, Workload
 from halley.rewrite.legality import faults
 from halley.verify.plain import plain
 from halley.workloads import build, conv_chain, hyena, mamba, mamba_2, variants
 
-SUM = (Window("h", "p", "r"),)
+SUM = (AffineIndex("h", (("p", 1), ("r", 1))),)
 
 
 def small_chip(x: int = 2, y: int = 2, **more: object) -> Chip:
@@ -62,7 +63,7 @@ def one_by_one(item: Workload, tile: int, spread: bool) -> Node:
     """Every op alone, out of the shared buffer: tiles of all dims that it does not need whole, one of them over the clusters."""
     nodes: list[Node] = []
     for step in item.ops:
-        offsets = {window.offset for window in step.windows}
+        offsets = {dim for index in step.indices for dim in index.dims[1:]}
         cut = [dim for dim in step.dims if dim not in item.whole(step)]
         node: Node = hold("obuf", " ".join(dict.fromkeys((*step.inputs, *step.outputs))), Compute(step.name))
         for dim in cut:
@@ -102,7 +103,7 @@ def test_ragged_tiles_and_splits(item: Workload, tile: int, spread: bool) -> Non
 LINE = workload(
     {"h": 9, "p": 7, "r": 3, "c": 2, "f": 4},
     "X:hc U:prc W:rcf S:pf",
-    (op("U", OpKind.WINDOW, "X", "U", "prc", windows=SUM), op("S", OpKind.CONTRACT, "U W", "S", "prcf")),
+    (op("U", OpKind.MAP, "X", "U", "prc", indices=SUM), op("S", OpKind.CONTRACT, "U W", "S", "prcf")),
     "S",
 )
 ENDS, LOCAL = "X W S", nest(("ibuf", "X U"), ("wbuf", "W"), Sequence((Compute("U"), Compute("S"))))
@@ -191,11 +192,11 @@ def broken(tree: Node, item: Workload) -> Iterator[str]:
 CHAIN = workload(
     {"h": 6, "p": 4, "r": 3, "c": 2},
     "X:hc Y:hc U:prc",
-    (op("Y", OpKind.MAP, "X", "Y", "hc", function="relu"), op("U", OpKind.WINDOW, "Y", "U", "prc", windows=SUM)),
+    (op("Y", OpKind.MAP, "X", "Y", "hc", function="relu"), op("U", OpKind.MAP, "Y", "U", "prc", indices=SUM)),
     "U",
 )
 BOTH = Sequence((Compute("Y"), Compute("U")))
-R_SPLIT = Sequence((Compute("Y"), nest(("r", 2, "x"), Compute("U"))))
+BOTH_SPLIT = Sequence((Compute("Y"), nest(("r", 2, "x"), ("p", 2, "y"), Compute("U"))))
 CAUSAL = workload({"t": 6, "r": 3, "c": 2}, "X:tc U:trc", (op("U", OpKind.WINDOW, "X", "U", "trc", along="t"),), "U")
 
 
@@ -204,8 +205,8 @@ CAUSAL = workload({"t": 6, "r": 3, "c": 2}, "X:tc U:trc", (op("U", OpKind.WINDOW
     [
         (CHAIN, nest(("dram", "X U"), ("p", 2, "x"), ("obuf", "X Y U"), BOTH), "compute Y: expected no split of p or r"),
         (CHAIN, nest(("dram", "X U"), ("p", 2), ("obuf", "X Y U"), BOTH), "compute Y: expected loops in time over its own dims"),
-        (CHAIN, nest(("dram", "X U"), ("obuf", "X Y U"), R_SPLIT), "compute U: expected no split of h or r"),
-        (CHAIN, nest(("dram", "X U"), ("obuf", "X Y U"), ("h", 3, "x"), BOTH), "compute U: expected no split of h or r"),
+        (CHAIN, nest(("dram", "X U"), ("obuf", "X Y U"), BOTH_SPLIT), "compute U: expected splits of one of the dims p, r"),
+        (CHAIN, nest(("dram", "X U"), ("obuf", "X Y U"), ("h", 3, "x"), BOTH), "compute U: expected no split of h"),
         (
             CHAIN,
             nest(
@@ -227,19 +228,21 @@ def test_what_breaks_windows(item: Workload, tree: Node, told: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"dims": {"h": 7, "p": 4, "r": 3, "c": 2}}, "r of at least 2, h of p + r - 1"),
-        ({"dims": {"h": 4, "p": 4, "r": 1, "c": 2}}, "r of at least 2, h of p + r - 1"),
-        ({"windows": (Window("h", "p", "z"),)}, "reads h at two of its own dims"),
-        ({"windows": ()}, "h in its dims, or read at"),
-        ({"windows": (Window("h", "r", "p"),)}, "h read at the same sum everywhere"),
+        ({"indices": (AffineIndex("h", (("p", 1), ("r", 1)), 9),)}, "positions within h = 6"),
+        ({"indices": (AffineIndex("h", (("p", 1), ("r", 0))),)}, "a sum of the op's dims (p, r, c) with coefficients"),
+        ({"indices": (AffineIndex("h", (("p", 1), ("z", 1))),)}, "a sum of the op's dims (p, r, c) with coefficients"),
+        ({"indices": (AffineIndex("h", (("p", 1), ("r", 1), ("p", 1))),)}, "each dim once in the sum"),
+        ({"indices": (AffineIndex("p", (("r", 1),)),)}, "a dim of X that the op does not iterate"),
+        ({"indices": ()}, "h in its dims, or read at p+r"),
+        ({"indices": (AffineIndex("h", (("r", 1), ("p", 1))),)}, "one index over these dims everywhere"),
     ],
 )
 def test_windows_that_do_not_fit(change: dict[str, object], told: str) -> None:
-    first = op("U", OpKind.WINDOW, "X", "U", "prc", windows=SUM)
-    windows: object = change.get("windows", SUM)
-    second = op("V", OpKind.WINDOW, "X", "V", "prc", windows=windows)
+    first = op("U", OpKind.MAP, "X", "U", "prc", indices=SUM)
+    indices: object = change.get("indices", SUM)
+    second = op("V", OpKind.MAP, "X", "V", "prc", indices=indices)
     with pytest.raises(BadInput, match="workload test") as caught:
-        workload(change.get("dims", CHAIN.dims), "X:hc U:prc V:prc", (first, second), "U V")  # type: ignore[arg-type]
+        workload(CHAIN.dims, "X:hc U:prc V:prc", (first, second), "U V")  # type: ignore[arg-type]
     assert told in str(caught.value)
 
 
@@ -317,7 +320,7 @@ def test_ops_name_what_they_need_whole() -> None:
     assert needs(chunked, "window_x") == ("c", "l")
     assert needs(chunked, "source_b") == ("l", "s")
     assert needs(hyena(5, 2), "spectrum_v") == ("u", "t")
-    assert needs(conv_chain(6, 6, 2, 2), "window_1") == ()
+    assert needs(conv_chain(6, 6, 2, 2), "convolve_1") == ()
     assert conv_chain(6, 6, 2, 2).selectors("x0") == ("p0", "q0", "f0", "p1", "r1", "q1", "s1")
 
 

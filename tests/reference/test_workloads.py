@@ -49,6 +49,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
     "mamba": {"length": 5, "model": 3, "inner": 4, "state": 2, "rank": 2, "taps": 3, "batch": 2},
     "mamba-2": {"chunks": 3, "chunk": 4, "model": 5, "heads": 2, "head_dim": 3, "state": 2, "taps": 6},
     "hyena": {"length": 6, "model": 3, "batch": 2},
+    "conv": {"height": 8, "width": 7, "channels": 4, "filters": 6, "stride": 2, "padding": 1, "groups": 2, "images": 2},
     "conv-chain": {"height": 8, "width": 7, "channels": 2, "filters": 3, "layers": 3, "images": 2},
     "dlrm": {"batch": 3, "tables": 4, "rows": 5, "width": 2, "lookups": 3, "dense": 6, "bottom_layers": 3, "bottom_hidden": 4}
     | {"top_layers": 3, "top_hidden": 5},
@@ -241,7 +242,7 @@ def test_graph_is_well_formed(work: Workload) -> None:
     kept_besides = {"hpl": {"L21", "U12"}}.get(work.name, set())  # the factors are read by the update, and are results
     assert {name for name in work.outputs if work.consumers(name)} == kept_besides
     for op in work.ops:
-        dims = {name: work.tensors[name].dims for name in (*op.inputs, *op.outputs)}
+        dims = {name: work.points(op, name) for name in (*op.inputs, *op.outputs)}
         assert len(set(op.dims)) == len(op.dims)
         if op.kind in (OpKind.MAP, OpKind.REDUCE):
             assert len(op.inputs) == FUNCTIONS[op.function].arity
@@ -306,6 +307,7 @@ def test_a_changed_workload_has_no_known_variants() -> None:
 
 BAD = {
     ParameterType.SIZE: [0, -3, True, 2.0, "8", 2**40 + 1, [4], float("nan"), 10**30],
+    ParameterType.COUNT: [-1, True, 2.0, "8", 2**40 + 1, None],
     ParameterType.FLAG: [0, 1, "true", None],
     ParameterType.TEXT: ["", "  ", 3, True, ["x"], "x" * (2**18 + 1)],
     ParameterType.CHOICE: ["bf17", "", 3, None, ["plain"]],

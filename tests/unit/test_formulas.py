@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.reference import textbook
 import halley.formulas
 from halley.errors import UnitError
 from halley.formulas import (
+    affine,
     busiest,
     collectives,
     efficiency,
@@ -41,6 +43,7 @@ from halley.formulas import (
     timing,
     training,
 )
+from halley.formulas.affine import AffineDim
 from halley.formulas.tiling import Split
 from halley.units import Quantity
 
@@ -141,8 +144,20 @@ CASES: dict[Formula, Case] = {
     tiling.sizes: Case((POINT, POINT, POINT), {"point": 2}, weighed_sizes),
     # its "e - 1" is the last point's index: points are counted here, so they have no dimension
     tiling.reach: Case((ONE, ONE, ONE), ONE, lambda e, t, u: tiling.reach(e, first_inside(t, u))),
-    tiling.steps: Case((ONE, ONE, ONE), ONE, lambda e, t, u: tiling.steps(e, first_inside(t, u))),
-    tiling.windowed: Case((POINT, POINT, ONE, ONE), POINT),
+    affine.steps: Case((ONE, ONE, ONE), ONE, lambda e, t, u: affine.steps(e, first_inside(t, u))),
+    affine.unclipped_points: Case(
+        (ONE, ONE, ONE),
+        ONE,
+        lambda e, t, u: affine.unclipped_points([AffineDim(2, e, first_inside(t, u)), AffineDim(-1, e, chain(u, t))]),
+    ),
+    affine.buffered_points: Case(
+        (ONE, ONE, ONE), ONE, lambda e, t, u: affine.buffered_points([AffineDim(1, 9, chain(t, u)), AffineDim(2, 4, [])], 7)
+    ),
+    affine.affine_points: Case(
+        (ONE, ONE, ONE),
+        ONE,
+        lambda e, t, u: affine.affine_points([AffineDim(2, 9, first_inside(t, u)), AffineDim(1, 4, chain(u, t))], -3, 13),
+    ),
     collectives.collective_time: Case((ONE, SECOND, ONE, BYTE, BANDWIDTH), SECOND),
     collectives.step_overhead: Case((ONE, SECOND, SECOND, ONE, SECOND), SECOND),
     collectives.streamed_time: Case((ONE, SECOND, SECOND, SECOND), SECOND),
@@ -387,7 +402,7 @@ def test_sums_over_tiles_by_enumeration(seed: int) -> None:
     walked = [stop - start for start, stop in tiles(0, extent, splits)]
     assert tiling.visits(extent, splits) == len(walked)
     assert tiling.covered(extent, splits) == sum(walked)
-    assert tiling.steps(extent, splits) == sum(size - 1 for size in walked)
+    assert affine.steps(extent, splits) == sum(size - 1 for size in walked)
     assert tiling.folds(extent, splits, width) == sum(math.ceil(Fraction(size, width)) for size in walked)
     assert tiling.first_tile(extent, splits) == walked[0] == max(walked)
     assert tiling.reach(extent, splits) == max(stop for _, stop in tiles(0, extent, splits))
@@ -404,6 +419,28 @@ def test_sums_of_later_members_by_enumeration(seed: int) -> None:
     assert tiling.visits(extent, splits) == len(walked)
     assert tiling.covered(extent, splits) == sum(walked)
     assert tiling.folds(extent, splits, width) == sum(math.ceil(Fraction(size, width)) for size in walked)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_affine_points_by_walking(seed: int) -> None:
+    """Intervals of every combination of tiles, with strides, dilations, reversed dims and padding."""
+    draw = random.Random(seed)
+    dims = []
+    for _ in range(draw.choice([1, 2, 2, 3])):
+        cuts = [Split(draw.randint(1, 8), draw.random() < 0.7) for _ in range(draw.randint(0, 3))]
+        splits = [cut if cut.summed else cut._replace(place=draw.choice([0, 0, 1])) for cut in cuts]
+        dims.append(AffineDim(draw.choice([1, 1, 2, 3, -1, -2]), draw.randint(1, 7), splits))
+    constant, extent = draw.randint(-6, 6), draw.randint(1, 12)
+    unclipped = clipped = space = 0
+    for chosen in product(*(tiles(0, dim.extent, dim.splits) for dim in dims)):
+        ends = [(dim.coefficient * start, dim.coefficient * (stop - 1)) for dim, (start, stop) in zip(dims, chosen, strict=True)]
+        first, last = constant + sum(map(min, ends)), constant + sum(map(max, ends))
+        unclipped += last + 1 - first
+        clipped += sum(0 <= position < extent for position in range(first, last + 1))
+        space += min(last + 1 - first, extent)
+    assert affine.unclipped_points(dims) == unclipped
+    assert affine.affine_points(dims, constant, extent) == clipped
+    assert affine.buffered_points(dims, extent) == space
 
 
 def test_pipeline_by_enumeration() -> None:

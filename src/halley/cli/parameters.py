@@ -76,5 +76,5 @@ def _read(kind: WorkloadKind, words: Sequence[str], options: tuple[str, ...], gi
                 given[parameter.name] = parameter.choices[0] if parameter.choices else 1  # told already; not missing besides
                 continue
             value = rest.pop(0)
-        whole = parameter.type is ParameterType.SIZE and _WHOLE.fullmatch(value)
+        whole = parameter.type in (ParameterType.SIZE, ParameterType.COUNT) and _WHOLE.fullmatch(value)
         given[parameter.name] = int(value) if whole else value

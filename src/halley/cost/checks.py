@@ -9,6 +9,16 @@ from halley.ir.hardware import Chip
 from halley.ir.workload import OpKind, Workload
 
 
+def check_bursts(workload: Workload, chip: Chip) -> None:
+    """Raises BadInput: a memory has a burst length, and the workload reads a tensor beyond its ends, where tiles of one size have
+    boxes of different sizes; the bursts of these are not counted."""
+    padded = [index.dim for index in workload.indices if index.padded(workload.dims)]
+    for memory in chip.memories if padded else ():
+        if memory.burst:
+            where, expected = f"chip {chip.name}, memory {memory.name}", f"no burst for {workload.name}, which pads {padded[0]}"
+            raise BadInput(Fault(where, expected, f"a burst of {memory.burst} B", "leave the burst out"))
+
+
 def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
     """Check that every dtype and elementary function in use has a rate and an energy on its engine; there are no defaults.
 

@@ -52,7 +52,8 @@ def _contract(counter: Counter, scope: CountingScope, op: Op, array: Array, engi
         case Dataflow.NONE:
             leaves = (folded(role.columns), folded(role.rows), folded(role.reduced))
     for name, leaf in zip(op.inputs, leaves[:2], strict=True):
-        yield from _operand(counter, scope, name, leaf)
+        # the array takes an operand at each point, padding included
+        yield from _operand(counter, scope, name, leaf, counter.workload.points(op, name))
     yield from _result(counter, scope, op, op.outputs[0], leaves[2])
     macs = counter.boxes(op.dims, scope, scope.loops, frozenset(counter.axis_depth)) if counter.totals else 0
     dtype = counter.workload.tensors[op.inputs[0]].dtype
@@ -154,7 +155,7 @@ def _filled(counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tupl
 def _vector(counter: Counter, scope: CountingScope, op: Op) -> Iterator[Event]:
     engine = counter.chip.vector
     for name in dict.fromkeys(op.inputs):
-        yield from _operand(counter, scope, name, {})
+        yield from _operand(counter, scope, name, {}, counter.workload.tensors[name].dims)
     for name in op.outputs:
         yield from _result(counter, scope, op, name, {})
     if engine is None:
@@ -179,8 +180,8 @@ def _pipeline(counter: Counter, scope: CountingScope, engine: MatrixEngine | Vec
         yield Work(scope.path, engine.name, PIPELINE, dtype, 0, pipeline_latency(tiles, engine.latency))
 
 
-def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf) -> Iterator[Event]:
-    """Reads of an input's region from its innermost Hold, once per visit, with multicast."""
+def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf, dims: tuple[str, ...]) -> Iterator[Event]:
+    """Reads of an input's elements over ``dims`` from its innermost Hold, once per visit, with multicast."""
     hold = scope.holds[name]
     tensor = counter.workload.tensors[name]
 
@@ -188,7 +189,7 @@ def _operand(counter: Counter, scope: CountingScope, name: str, leaf: Leaf) -> I
         if not counter.wanted(critical):
             return 0
         first = counter.upto(depth) if critical else frozenset()
-        return counter.boxes(tensor.dims, scope, scope.loops, each, first, leaf) * tensor.word
+        return counter.boxes(dims, scope, scope.loops, each, first, leaf) * tensor.word
 
     def count(depth: int, critical: bool) -> Number:
         return boxes(counter.upto(depth), depth, critical)

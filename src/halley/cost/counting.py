@@ -124,6 +124,7 @@ class Counter:
 
     def __init__(self, workload: Workload, chip: Chip, totals: bool = True, times: bool = True, sums: Sums | None = None) -> None:
         self.workload = workload
+        self.extents: Mapping[str, int] = workload.dims
         self.chip = chip
         self.resources = Resources(chip)
         self.totals = totals
@@ -205,13 +206,20 @@ class Counter:
             found = self._sums[key] = self._keep(dim, "resident", splits, covered), loops
         return found[0]
 
+    def space(self, dims: tuple[str, ...], loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
+        """Elements over ``dims`` for which one instance has space; the other arguments as for `resident`."""
+        result: Number = 1
+        for dim in dims:
+            result = result * self.resident(dim, loops, within, index)
+        return result
+
     def reach(self, dim: str, loops: tuple[Loop, ...], depth: int) -> Number:
         """Largest range of the dim that an instance at the depth accesses over all iterations."""
-        return reach(self.workload.dims[dim], self._splits(dim, loops, self._every - self._upto[depth]))
+        return reach(self.extents[dim], self._splits(dim, loops, self._every - self._upto[depth]))
 
     def sizes(self, dim: str, loops: tuple[Loop, ...], summed: Axes) -> list[tuple[Number, Number]]:
         """(size, count) of the dim's tiles."""
-        return sizes(self.workload.dims[dim], self._splits(dim, loops, summed))
+        return sizes(self.extents[dim], self._splits(dim, loops, summed))
 
     def boxes(
         self,
@@ -306,5 +314,5 @@ class Counter:
         tiles = tuple([(s.tile if type(s.tile) is int else id(s.tile), s.summed, s.place) for s in splits])
         key = (dim, name, tiles)
         if key not in self._sums:
-            self._sums[key] = (formula(self.workload.dims[dim], splits), splits)
+            self._sums[key] = (formula(self.extents[dim], splits), splits)
         return self._sums[key][0]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from halley.cost.checks import check_engines
+from halley.cost.affine import counter_of
+from halley.cost.checks import check_bursts, check_engines
 from halley.cost.collective import SINGLE, Shared, exchange
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold, Loop, Sums
@@ -20,7 +21,6 @@ from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, Subtre
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
 from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
-from halley.cost.window import counter_of
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum, positive
 from halley.formulas.terms import Term
@@ -88,6 +88,7 @@ def evaluate(
     """
     paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
+    check_bursts(workload, chip)
     counter = counter_of(workload, chip, totals, times, sums)
     counter.once, counter.least = once, not ramps
     fold = _Fold(counter, paths, only, least, ramps, rough or least or once)

@@ -131,9 +131,7 @@ def _box(counter: Counter, name: str, node: Hold, scope: CountingScope, body: Bo
     loops = scope.loops + part.loops if part.loops else scope.loops
     firsts = {axis: scope.firsts.get(axis, 0) + part.firsts.get(axis, 0) for axis in where}
     index = {axis: position - firsts[axis] for axis, position in where.items() if axis in within}
-    result: Number = _word(counter, node, name)
-    for dim in tensor.dims:
-        result = result * counter.resident(dim, loops, within, index)
+    result = _word(counter, node, name) * counter.space(tensor.dims, loops, within, index)
     if any(index.values()) and not body.joined(node, name):  # a member whose range of another dim is empty is idle
         for dim in {loop.dim for loop in loops if loop.axis in index} - set(tensor.dims):
             result = result * positive(counter.resident(dim, loops, within, index))

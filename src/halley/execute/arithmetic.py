@@ -45,12 +45,18 @@ def align(array: Array, dims: Sequence[str], target: Sequence[str]) -> Array:
 
 def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges, operands: Sequence[Array]) -> TileResult:
     """Run an op on the operands that the ranges select; each output has the order of its tensor's dims."""
-    dims = [workload.tensors[name].dims for name in op.inputs]
+    dims: list[tuple[str, ...]] = [workload.tensors[name].dims for name in op.inputs]
     shape = tuple(ranges[dim][1] - ranges[dim][0] for dim in op.dims)
     points = int(np.prod([ranges[dim][1] - ranges[dim][0] for dim in reduced], dtype=int))
     site = FunctionSite(op.name, dict(op.constants), tuple(ranges[dim][0] for dim in op.dims))
     for dim in workload.whole(op):
         _check_untiled(workload, op, dim, ranges)
+    inside: Array = np.ones(1, bool)
+    if op.indices and op.kind is not OpKind.SCATTER:
+        read = [_read_at_sums(workload, op, own, array, ranges) for own, array in zip(dims, operands, strict=True)]
+        operands, dims = [values for values, _, _ in read], [own for _, own, _ in read]
+        for _, own, present in read:
+            inside = inside & align(present, own, op.dims)
     aligned = [align(array, own, op.dims) for array, own in zip(operands, dims, strict=True)] if _aligns(op) else []
     target = workload.tensors[op.outputs[0]].dims
     with np.errstate(all="ignore"):
@@ -61,6 +67,7 @@ def evaluate(workload: Workload, op: Op, reduced: Sequence[str], ranges: Ranges,
                 return TileResult((np.asarray(np.einsum(*terms, [letters[d] for d in target])),), points)
             case OpKind.REDUCE:
                 value = np.broadcast_to(DEFINITIONS[op.function](site, *aligned), shape)
+                value = np.where(inside, value, _PADDING[op.monoid]) if not inside.all() else value
                 axes = tuple(op.dims.index(dim) for dim in reduced)
                 state = MONOID_DEFINITIONS[op.monoid].reduce(site, value, axes)
                 kept = [dim for dim in op.dims if dim not in reduced]
@@ -114,32 +121,62 @@ def _transformed(
 
 
 def _windows(workload: Workload, op: Op, source: Array, dims: Sequence[str], target: Sequence[str], ranges: Ranges) -> Array:
-    """out[base, offset] = source[base + offset]; along a sequence, the causal windows, with zeros before the first element."""
-    if op.along:
-        (offset,) = (dim for dim in target if dim not in dims)
-        found = causal_windows(source, [dims.index(dim) for dim in op.sequence], workload.dims[offset])
-        return align(found[..., slice(*ranges[offset])], [*dims, offset], target)
-    names = list(dims)
-    for window in op.windows:
-        start = sum(ranges[each][0] for each in (window.base, window.offset))
-        extents = [ranges[each][1] - ranges[each][0] for each in (window.base, window.offset)]
-        if ranges[window.dim] != (start, start + sum(extents) - 1):
-            got = f"{window.dim} from {ranges[window.dim][0]} to {ranges[window.dim][1]}"
-            expected = f"{window.dim} from {start} to {start + sum(extents) - 1} in the tile"
-            raise IllegalMapping(Fault(f"compute {op.name}", expected, got, f"do not loop over or split {window.dim}"))
-        source = np.lib.stride_tricks.sliding_window_view(source, extents[1], names.index(window.dim))
-        names = [*(window.base if name == window.dim else name for name in names), window.offset]
-    return align(source, names, target)
+    """The causal windows of a sequence, with zeros before the first element."""
+    (offset,) = (dim for dim in target if dim not in dims)
+    found = causal_windows(source, [dims.index(dim) for dim in op.sequence], workload.dims[offset])
+    return align(found[..., slice(*ranges[offset])], [*dims, offset], target)
+
+
+_PADDING = {"sum": 0.0, "mean": 0.0, "max": -np.inf}
+"""What a point in the padding adds to a reduction: the neutral element."""
+
+
+def _read_at_sums(
+    workload: Workload, op: Op, dims: tuple[str, ...], source: Array, ranges: Ranges
+) -> tuple[Array, tuple[str, ...], Array]:
+    """An operand read at affine indices: (its value at each point of the dims that select an element, 0 in the padding; these
+    dims; whether the point is inside the tensor). ``source`` has the region of the tensor."""
+    indices = {index.dim: index for index in op.indices}
+    points = tuple(dict.fromkeys(each for dim in dims for each in (indices[dim].dims if dim in indices else (dim,))))
+    grid = {dim: align(np.arange(*ranges[dim]), (dim,), points) for dim in points}
+    inside = np.ones([ranges[dim][1] - ranges[dim][0] for dim in points], bool)
+    places = []
+    for axis, dim in enumerate(dims):
+        at = grid[dim] if dim not in indices else indices[dim].constant
+        for term, coefficient in indices[dim].terms if dim in indices else ():
+            at = at + coefficient * grid[term]
+        inside &= (at >= 0) & (at < workload.dims[dim])
+        place = at - max(ranges[dim][0], 0)
+        if (inside & ((place < 0) | (place >= source.shape[axis]))).any():
+            got = f"{dim} from {ranges[dim][0]} to {ranges[dim][1]}"
+            expected = f"{dim} at {indices.get(dim, dim)} in the tile"
+            raise IllegalMapping(Fault(f"compute {op.name}", expected, got, f"do not loop over or split {dim}"))
+        places.append(place)
+    if not source.size:
+        return np.zeros(inside.shape, source.dtype), points, inside
+    kept = [np.clip(place, 0, most - 1) for place, most in zip(places, source.shape, strict=True)]
+    return np.where(inside, source[tuple(kept)], 0.0), points, inside
 
 
 def _overlapped(workload: Workload, op: Op, ranges: Ranges, operands: Sequence[Array]) -> Array:
-    """Windows added to where they were read: out[base + offset] += source[base, offset]; along a sequence, indices before the
-    first element are dropped."""
+    """Values added at sums of their dims: out[2 base + offset] += source[base, offset]; what is outside the result is dropped.
+    Along a sequence, causal windows."""
     source, names = operands[0], list(workload.tensors[op.inputs[0]].dims)
     target = workload.tensors[op.outputs[0]].dims
-    for window in op.windows:
-        source = _folded(source, names.index(window.base), names.index(window.offset))
-        names = [window.dim if name == window.base else name for name in names if name != window.offset]
+    if op.indices:
+        sums = {index.dim: index for index in op.indices}
+        result = np.zeros([ranges[dim][1] - ranges[dim][0] for dim in target], source.dtype)
+        grid = {dim: align(np.arange(*ranges[dim]), (dim,), names) for dim in names}
+        places, inside = [], np.ones(source.shape, bool)
+        for dim in target:
+            if dim in sums:
+                at = sums[dim].constant + sum(coefficient * grid[term] for term, coefficient in sums[dim].terms)
+                inside &= (at >= 0) & (at < workload.dims[dim])
+            else:
+                at = grid[dim] - ranges[dim][0]
+            places.append(np.broadcast_to(at, source.shape))
+        np.add.at(result, tuple(place[inside] for place in places), source[inside])
+        return result
     if op.along:
         (offset,) = (dim for dim in names if dim not in target)
         front = range(len(op.sequence) + 1)
@@ -263,7 +300,10 @@ def passes(
 
 def dims_by_role(workload: Workload, op: Op) -> tuple[list[str], list[str], list[str]]:
     """The dims of a contraction (M, N, K): in the first input and the output, in the second and the output, not in the output."""
-    first, second, out = (workload.tensors[name].dims for name in (*op.inputs, op.outputs[0]))
+    sums = {index.dim: index.dims for index in op.indices}
+    first, second, out = (
+        {each for dim in workload.tensors[name].dims for each in sums.get(dim, (dim,))} for name in (*op.inputs, op.outputs[0])
+    )
 
     def along(*which: bool) -> list[str]:
         return [dim for dim in op.dims if (dim in first, dim in second, dim in out) == which]

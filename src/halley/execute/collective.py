@@ -165,11 +165,11 @@ def _check(store: Store, node: Collective, scope: ExecutionScope, holds: Mapping
     if len(dims) != 1:
         raise IllegalMapping(Fault(where, "tensors with the same dims", f"{sorted(dims)}", "use one collective each"))
     scope.check_cut_once(where)
-    for window in scope.windows:
-        cutting = {window.base, window.offset}.intersection((*(dim for dim, _ in scope.loops), *scope.split.values()))
-        if window.dim in next(iter(dims)) and cutting:
+    for index in scope.indices:
+        cutting = set(index.dims).intersection((*(dim for dim, _ in scope.loops), *scope.split.values()))
+        if index.dim in next(iter(dims)) and cutting:
             got = f"inside one over {min(cutting)}"
-            expected = f"a place outside loops and splits that cut {window.dim} into overlapping parts"
+            expected = f"a place outside loops and splits that cut {index.dim} into overlapping parts"
             raise IllegalMapping(Fault(where, expected, got, "move it out"))
     if node.kind in SHARDING and node.dim not in next(iter(dims)):
         raise IllegalMapping(

@@ -11,9 +11,23 @@ from halley.errors import Fault, IllegalMapping
 from halley.execute.arithmetic import TileResult, align, dims_by_role, evaluate, passes
 from halley.execute.counters import CountedMove
 from halley.execute.functions import Array, exp_difference, merge
-from halley.execute.holds import first_holders
-from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, Ranges, box_text, idle, region, size, slices
+from halley.execute.holds import first_holders, written
+from halley.execute.members import (
+    AxisKey,
+    Box,
+    ExecutionScope,
+    Instance,
+    Member,
+    Ranges,
+    box_text,
+    clipped,
+    idle,
+    region,
+    size,
+    slices,
+)
 from halley.execute.store import Buffer, OpenHold, Placements, Store
+from halley.ir.affine import AffineIndex
 from halley.ir.hardware import Dataflow, MatrixEngine
 from halley.ir.mapping import Compute
 from halley.ir.placement import Partial, Replicate, Shard
@@ -62,9 +76,18 @@ def compute(store: Store, journal: Journal, node: Compute, scope: ExecutionScope
         if name in op.inputs[:index] and op.kind is not OpKind.CONTRACT:
             continue  # lanes read a tensor once, however often the function names it
         boxes = {member: region(store.workload.tensors[name], scope.ranges[member]) for member in active}
-        moves = [CountedMove(member, box, size(box) * times[member][0][index]) for member, box in boxes.items()]
+        elements = {member: _elements(store, op, name, scope.ranges[member]) for member in active}
+        moves = [CountedMove(member, box, elements[member] * times[member][0][index]) for member, box in boxes.items()]
         store.read(site.holds[name], name, "operand", moves)
     _write(store, journal, site, results, {member: each[1] for member, each in times.items()})
+
+
+def _elements(store: Store, op: Op, name: str, ranges: Ranges) -> int:
+    """Elements of an input that an engine reads for one tile, in one pass. An array takes one at each point of the dims that
+    select an element, padding included; lanes read the region."""
+    if op.kind is OpKind.CONTRACT:
+        return size(tuple(ranges[dim] for dim in store.workload.points(op, name)))
+    return size(clipped(region(store.workload.tensors[name], ranges), store.shapes[name]))
 
 
 def _innermost(op: Op, name: str, scope: ExecutionScope) -> OpenHold:
@@ -89,7 +112,7 @@ def _check_loops(store: Store, site: ComputeSite) -> None:
                     "move it out of that loop",
                 )
             )
-    _check_windows(op, scope, where)
+    _check_indices(store, op, scope, where)
     scope.check_cut_once(where)
     reduced = store.reduced(op)
     for name in op.outputs:
@@ -121,18 +144,39 @@ def _check_loops(store: Store, site: ComputeSite) -> None:
                 raise IllegalMapping(Fault(where, expected, "one", f"hold {name} outside that loop, or inside the share"))
 
 
-def _check_windows(op: Op, scope: ExecutionScope, where: str) -> None:
-    """Splits that would distribute windows: of a window's dim or offset around an op that reads it, of base or offset around an
-    op that iterates the window's dim."""
-    for window in scope.windows:
-        barred = {window.dim, window.offset} if window in op.windows else {window.base, window.offset}
-        if window not in op.windows and window.dim not in op.dims:
+def _check_indices(store: Store, op: Op, scope: ExecutionScope, where: str) -> None:
+    """Splits that would give members overlapping or equal parts of a dim that is read at sums: of that dim itself, of several
+    terms of one sum, of a term whose tiles all contain the dim; and, around an op that iterates the dim or reads it at another
+    sum, of any term."""
+    mine = {*op.dims, *(index.dim for index in op.indices)}
+    for index in scope.indices:
+        if index not in op.indices and index.dim not in mine:
             continue
-        for key, dim in scope.split.items():
-            if dim in barred:
-                expected = f"no split of {' or '.join(sorted(barred))} around it"
-                got = f"one over {key[0]}.{key[1]}"
-                raise IllegalMapping(Fault(where, expected, got, "spread another dim, or move it out"))
+        own = index in op.indices
+        barred = {index.dim, *_coinciding(store, index)} if own else set(index.dims)
+        split = {dim: key for key, dim in scope.split.items() if dim in barred}
+        terms = {dim: key for key, dim in scope.split.items() if dim in index.dims}
+        if split:
+            dim, key = next(iter(split.items()))
+            expected, got = f"no split of {' or '.join(sorted(barred))} around it", f"one of {dim} over {key[0]}.{key[1]}"
+            raise IllegalMapping(Fault(where, expected, got, "spread another dim, or move it out"))
+        if own and len(terms) > 1:
+            expected, got = f"splits of one of the dims {', '.join(index.dims)} around it", f"splits of {' and '.join(terms)}"
+            raise IllegalMapping(Fault(where, expected, got, "spread another dim"))
+
+
+def _coinciding(store: Store, index: AffineIndex) -> set[str]:
+    """Terms of which two tiles may have equal parts: both contain the whole dim."""
+    extents, found = store.workload.dims, set[str]()
+    reach = {dim: abs(coefficient) * (extents[dim] - 1) for dim, coefficient in index.terms}
+    low = index.constant + sum(min(coefficient * (extents[dim] - 1), 0) for dim, coefficient in index.terms)
+    if low >= 0 and low + sum(reach.values()) < extents[index.dim]:
+        return found
+    for dim, coefficient in index.terms:
+        others = sum(far for other, far in reach.items() if other != dim)
+        if others + 1 >= extents[index.dim] + abs(coefficient):
+            found.add(dim)
+    return found
 
 
 def _check_engine(store: Store, site: ComputeSite) -> None:
@@ -198,7 +242,7 @@ def _mark(store: Store, journal: Journal, op: Op, member: Member, ranges: Ranges
 def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Array:
     """The member's region of an input, after checks that it is present and complete."""
     op, scope, hold = site.op, site.scope, site.holds[name]
-    box = region(store.workload.tensors[name], scope.ranges[member])
+    box = clipped(region(store.workload.tensors[name], scope.ranges[member]), store.shapes[name])
     buffer = hold.buffer(name, member)
     number, where = store.numbers[name], f"compute {op.name}"
     _check_placement(store, op, name, hold, scope)
@@ -213,7 +257,7 @@ def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Arra
                 f"give {other} a buffer of its own",
             )
         )
-    count = buffer.held(number, box)
+    count = buffer.held(number, _needed(store, op, name, hold, box))
     if not count.all():
         raise IllegalMapping(
             Fault(
@@ -235,6 +279,16 @@ def _operand(store: Store, site: ComputeSite, name: str, member: Member) -> Arra
         )
     _check_relative(store, site, name, buffer, box, member)
     return np.asarray(buffer.value[slices(box)])
+
+
+def _needed(store: Store, op: Op, name: str, hold: OpenHold, box: Box) -> Box:
+    """The part of an input that must be there: its region; of a tensor computed inside its Hold, all along dims that are read at
+    affine indices, because members do not have tiles of these dims in common."""
+    sums = {index.dim for index in op.indices}
+    if not sums or name not in written(store, hold.node.body):
+        return box
+    dims, shape = store.workload.tensors[name].dims, store.shapes[name]
+    return tuple((0, most) if dim in sums else own for dim, own, most in zip(dims, box, shape, strict=True))
 
 
 def _check_placement(store: Store, op: Op, name: str, hold: OpenHold, scope: ExecutionScope) -> None:

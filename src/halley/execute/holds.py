@@ -11,7 +11,21 @@ import numpy as np
 from halley.errors import Fault, IllegalMapping
 from halley.execute.counters import CountedMove
 from halley.execute.functions import Array, merge
-from halley.execute.members import AxisKey, Box, ExecutionScope, Instance, Member, box_text, idle, narrowed, region, size, slices
+from halley.execute.members import (
+    AxisKey,
+    Box,
+    ExecutionScope,
+    Instance,
+    Member,
+    box_text,
+    clipped,
+    idle,
+    narrowed,
+    region,
+    size,
+    slices,
+    space,
+)
 from halley.execute.store import Buffer, OpenHold, Placements, Store
 from halley.ir.mapping import (
     Collective,
@@ -121,7 +135,7 @@ def _held_regions(store: Store, node: Hold, tensor: str, scope: ExecutionScope, 
             elif step.dim in selecting:
                 walked.add(step.dim)
                 continue
-            ranges = narrowed(ranges, step.dim, (low, min(low + step.tile, high)), scope.windows)
+            ranges = narrowed(ranges, step.dim, (low, min(low + step.tile, high)), scope.indices)
         box = region(item, ranges)
         if present and (size(box) if joined else not idle(ranges)):
             yield member, box
@@ -150,8 +164,15 @@ def _width(store: Store, node: Hold, tensor: str) -> int:
     return own
 
 
-def _elements(boxes: Iterable[Box]) -> int:
-    return sum(size(box) for box in boxes)
+def _space(store: Store, hold: OpenHold, name: str, instance: Instance) -> int:
+    """Elements of a tensor for which an instance has space."""
+    return sum(space(box, store.shapes[name]) for box in hold.boxes[name].get(instance, ()))
+
+
+def _stored(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, Box]]:
+    """Each box of each instance, without padding."""
+    for instance, boxes in hold.boxes[name].items():
+        yield from ((instance, clipped(box, store.shapes[name])) for box in boxes)
 
 
 def enter(store: Store, node: Hold, scope: ExecutionScope) -> OpenHold:
@@ -169,8 +190,8 @@ def enter(store: Store, node: Hold, scope: ExecutionScope) -> OpenHold:
             hold.buffers[name] = buffers
             hold.boxes[name] = _boxes(store, node, name, scope, depth)
             hold.placements[name] = {}
-            for instance, boxes in hold.boxes[name].items():
-                live[instance] = max(live[instance], _elements(boxes) * _width(store, node, name))
+            for instance in hold.boxes[name]:
+                live[instance] = max(live[instance], _space(store, hold, name, instance) * _width(store, node, name))
         for instance in instances:
             store.tally.allocate(node.memory, instance, live[instance] * node.buffers)
     made, wanted = written(store, node.body), read(store, node.body)
@@ -190,7 +211,7 @@ def leave(store: Store, hold: OpenHold) -> None:
             _drain(store, hold, name)
     for group in hold.node.tensors:
         for instance in hold.buffers[group[0]]:
-            sizes = (_elements(hold.boxes[t].get(instance, ())) * _width(store, hold.node, t) for t in group)
+            sizes = (_space(store, hold, t, instance) * _width(store, hold.node, t) for t in group)
             store.tally.allocate(hold.node.memory, instance, -max(sizes) * hold.node.buffers)
 
 
@@ -258,7 +279,7 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
         _load(store, hold, name, where)
         return
     moves = []
-    for instance, box in ((instance, box) for instance, boxes in hold.boxes[name].items() for box in boxes):
+    for instance, box in _stored(store, hold, name):
         if not size(box) or any(instance[position] != index for position, index in first.items() if position < len(instance)):
             continue
         source = parent.buffers[name].get(instance[: siblings.width(parent.depth)])
@@ -286,7 +307,7 @@ def _load(store: Store, hold: OpenHold, name: str, where: str) -> None:
                 where, f"a hold of {name} further out that has it", "none", f"hold {name} outside both its writer and its readers"
             )
         )
-    for instance, box in ((instance, box) for instance, boxes in hold.boxes[name].items() for box in boxes):
+    for instance, box in _stored(store, hold, name):
         buffer, part = hold.buffers[name][instance], slices(box)
         buffer.value[part] = store.arrays[name][part]
         buffer.owner[part] = store.numbers[name]
@@ -330,7 +351,7 @@ def _drain(store: Store, hold: OpenHold, name: str) -> None:
 def _parts(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, Array]]:
     number = store.numbers[name]
     for instance, buffer in hold.buffers[name].items():
-        if not _elements(hold.boxes[name].get(instance, ())):
+        if not _space(store, hold, name, instance):
             continue
         if ((buffer.owner > -1) & (buffer.owner != number)).any():
             raise IllegalMapping(

@@ -61,9 +61,8 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
     tally = Tally(siblings)
     early = _check_tree(workload, chip, tree)
     machine = _Machine(Store(workload, chip, arrays, dtype, tally), Journal(), tally, early)
-    whole = {dim: (0, extent) for dim, extent in workload.dims.items()}
-    windows = tuple(workload.windows.values())
-    machine.node(tree, ExecutionScope(siblings, dict.fromkeys(siblings.members, whole), windows=windows))
+    whole = {dim: workload.read_part(dim) for dim in workload.dims}
+    machine.node(tree, ExecutionScope(siblings, dict.fromkeys(siblings.members, whole), indices=workload.indices))
     machine.check_complete()
     return Execution(machine.store.outputs, tally.counters())
 

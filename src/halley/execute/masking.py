@@ -45,8 +45,8 @@ def _misuses(store: Store, node: Temporal, scope: ExecutionScope, mask: Mask, op
         found.append(("no collective, parallel or pipeline inside it", "one"))
     if any(isinstance(inner, Temporal) and inner.visible for inner in inside):
         found.append(("no other visible loop inside it", "one"))
-    if work.windows:
-        found.append(("a workload without windows", "one with windows"))
+    if work.indices:
+        found.append(("a workload without affine indices", "one with them"))
     have, names = masks(work), {op.name for op in ops}
     found += [("ops with the mask alone", op.name) for op in ops if have.get(op.name) != mask]
     held = {name for inner in inside if isinstance(inner, Hold) for name in inner.names}

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from halley.errors import Fault, IllegalMapping
+from halley.ir.affine import AffineIndex
 from halley.ir.hardware import Axis, Chip, Topology
 from halley.ir.mapping import Parallel, Pipeline, Spatial
 from halley.ir.masks import Mask
-from halley.ir.workload import Tensor, Window
+from halley.ir.workload import Tensor
 
 if TYPE_CHECKING:
     from halley.execute.store import OpenHold
@@ -26,11 +27,30 @@ Instance: TypeAlias = tuple[int, ...]
 AxisKey: TypeAlias = tuple[str, str]
 Box: TypeAlias = tuple[tuple[int, int], ...]
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
+"""[start, stop) per dim. The range of a dim that is read at an affine index may extend beyond the tensor, into its padding."""
 
 
 def region(tensor: Tensor, ranges: Ranges) -> Box:
-    """The box of a tensor that the ranges select."""
+    """The box of a tensor that the ranges select, padding included."""
     return tuple(ranges[dim] for dim in tensor.dims)
+
+
+def clipped(box: Box, shape: tuple[int, ...]) -> Box:
+    """The part of a box inside a tensor of this shape.
+
+    >>> clipped(((-1, 2), (1, 5)), (3, 4))
+    ((0, 2), (1, 4))
+    """
+    return tuple((min(max(low, 0), most), max(min(high, most), 0)) for (low, high), most in zip(box, shape, strict=True))
+
+
+def space(box: Box, shape: tuple[int, ...]) -> int:
+    """Elements for which a buffer has space: those of the box with its padding, but along no dim more than the tensor has.
+
+    >>> space(((-1, 1), (0, 5)), (3, 4))
+    8
+    """
+    return math.prod(min(max(high - low, 0), most) for (low, high), most in zip(box, shape, strict=True))
 
 
 def size(box: Box) -> int:
@@ -59,19 +79,22 @@ def idle(ranges: Ranges) -> bool:
     return any(stop <= start for start, stop in ranges.values())
 
 
-def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], windows: tuple[Window, ...]) -> Ranges:
-    """The ranges inside a tile of a dim. It also narrows the dims of windows with this base or offset.
+def narrowed(ranges: Ranges, dim: str, to: tuple[int, int], indices: tuple[AffineIndex, ...]) -> Ranges:
+    """The ranges inside a tile of a dim. It also narrows the dims that are read at sums of it, padding included.
 
-    >>> narrowed({"p": (0, 6), "r": (0, 3), "h": (0, 8)}, "p", (2, 4), (Window("h", "p", "r"),))
-    {'p': (2, 4), 'r': (0, 3), 'h': (2, 6)}
+    >>> index = AffineIndex("h", (("p", 2), ("r", 1)), -1)
+    >>> narrowed({"p": (0, 4), "r": (0, 3), "h": (0, 8)}, "p", (0, 2), (index,))
+    {'p': (0, 2), 'r': (0, 3), 'h': (-1, 4)}
     """
     result = {**ranges, dim: to}
-    for window in windows:
-        if dim in (window.base, window.offset):
-            (first, stop), (begin, end) = result[window.base], result[window.offset]
-            low, high = result[window.dim]
-            low = max(low, first + begin)
-            result[window.dim] = (low, max(low, min(high, stop + end - 1)) if first < stop and begin < end else low)
+    for index in indices:
+        if dim in index.dims:
+            low = high = index.constant
+            for term, coefficient in index.terms:
+                ends = (coefficient * result[term][0], coefficient * (result[term][1] - 1))
+                low, high = low + min(ends), high + max(ends)
+            empty = any(result[term][0] >= result[term][1] for term in index.dims)
+            result[index.dim] = (low, low if empty else high + 1)
     return result
 
 
@@ -130,7 +153,7 @@ class ExecutionScope:
 
     ``split``: the dim that each split axis splits. ``shares``: (first member, number of members) of an axis that a `Parallel` or
     `Pipeline` partitions. ``loops``: (dim, index of the iteration) of every loop in time. ``holds``: the open Holds of each
-    tensor, outermost first. ``windows``: all windows of the workload.
+    tensor, outermost first. ``indices``: all affine indices of the workload.
     """
 
     siblings: Siblings
@@ -139,7 +162,7 @@ class ExecutionScope:
     shares: Mapping[AxisKey, tuple[int, int]] = field(default_factory=dict)
     loops: tuple[tuple[str, int], ...] = ()
     holds: Mapping[str, tuple[OpenHold, ...]] = field(default_factory=dict)
-    windows: tuple[Window, ...] = ()
+    indices: tuple[AffineIndex, ...] = ()
 
     def axis(self, key: AxisKey) -> tuple[int, int, Topology]:
         """(first member, number of members, topology) of an axis in this scope."""
@@ -168,7 +191,7 @@ class ExecutionScope:
                     Fault(where, f"at most {count} parts", f"{parts}", f"use a tile of at least {-(-(stop - start) // count)}")
                 )
             begin = min(start + (member[position] - first) * node.tile, stop)
-            ranges[member] = narrowed(own, node.dim, (begin, min(begin + node.tile, stop)), self.windows)
+            ranges[member] = narrowed(own, node.dim, (begin, min(begin + node.tile, stop)), self.indices)
         return replace(self, ranges=ranges, split={**self.split, key: node.dim})
 
     def steps(self, dim: str, tile: int) -> int:
@@ -185,17 +208,17 @@ class ExecutionScope:
             end = min(begin + tile, stop)
             if mask is not None and not in_sight(mask, own[mask.rows], (begin, end)):
                 end = begin
-            ranges[member] = narrowed(own, dim, (begin, end), self.windows)
+            ranges[member] = narrowed(own, dim, (begin, end), self.indices)
         return replace(self, ranges=ranges, loops=(*self.loops, (dim, index)))
 
     def check_cut_once(self, where: str) -> None:
-        """A window's dim must not be tiled together with the window's base or offset: their tiles may not intersect."""
+        """A dim that is read at a sum must not be tiled together with a term of the sum: their tiles may not intersect."""
         cut = {dim for dim, _ in self.loops}.union(self.split.values())
-        for window in self.windows:
-            with_it = [dim for dim in (window.base, window.offset) if dim in cut]
-            if window.dim in cut and with_it:
-                expected = f"no loop or split of {window.dim} around it where one cuts {window.base} or {window.offset}"
-                got, remedy = f"one of {window.dim} and one of {min(with_it)}", f"remove that of {window.dim}"
+        for index in self.indices:
+            with_it = [dim for dim in index.dims if dim in cut]
+            if index.dim in cut and with_it:
+                expected = f"no loop or split of {index.dim} around it where one cuts {' or '.join(index.dims)}"
+                got, remedy = f"one of {index.dim} and one of {min(with_it)}", f"remove that of {index.dim}"
                 raise IllegalMapping(Fault(where, expected, got, remedy))
 
     def share(self, key: AxisKey, shares: tuple[int, ...], index: int) -> ExecutionScope:

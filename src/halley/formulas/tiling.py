@@ -84,34 +84,6 @@ def covered(extent: Number, splits: Sequence[Split]) -> Number:
     return over_tiles(extent, splits, lambda size: size)
 
 
-def steps(extent: Number, splits: Sequence[Split]) -> Number:
-    """Points that are not the first of their tile, in the tiles that the splits select.
-
-    .. math:: D = W(e) \\text{ with leaf } e - [e > 0]
-
-    Symbols: e [points] the extent. Source: `over_tiles`.
-
-    >>> steps(13, [Split(5, True)])   # 4 + 4 + 2
-    10
-    """
-    return over_tiles(extent, splits, lambda size: size - positive(size))
-
-
-def windowed(steps: Number, visits: Number, offsets: Number, passes: Number) -> Number:
-    """Points of the windows of all pairs of a tile of a base dim and a tile of an offset dim.
-
-    .. math:: H = \\sum_{p, r} (e_p + e_r - 1) = D_p V_r + V_p C_r
-
-    Symbols: D_p [points] steps of the base, V_p [points] its tiles (`visits`, a first point each), C_r [1] points of the
-    offset, V_r [1] its tiles. Holds for: windows inside the extent, at every point of the base (stride 1). Source: `steps`,
-    docs/model.md.
-
-    >>> windowed(10, 3, 4, 2)   # bases 5, 5, 3 with offsets 2, 2: 6 + 6 + 4, twice
-    32
-    """
-    return steps * passes + visits * offsets
-
-
 def folds(extent: Number, splits: Sequence[Split], width: Number, beside: Number = 1) -> Number:
     """Passes that ``width`` rows, columns or lanes need, summed over tiles: each ragged tile rounds up.
 
@@ -169,9 +141,10 @@ def sizes(extent: Number, splits: Sequence[Split]) -> list[tuple[Number, Number]
     """
     if not splits:
         return [(extent, 1)]
-    (tile, summed, _), rest = splits[0], splits[1:]
+    (tile, summed, place), rest = splits[0], splits[1:]
     if not summed:
-        return sizes(minimum(extent, tile), rest)
+        first = minimum(maximum(extent - place * tile, 0) if place else extent, tile)
+        return [(size, count * positive(size)) for size, count in sizes(first, rest)] if place else sizes(first, rest)
     whole = floor_div(extent, tile)
     ragged = extent - whole * tile
     found = [(size, count * whole) for size, count in sizes(tile, rest)] if anywhere(whole) else []

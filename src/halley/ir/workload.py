@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.affine import AffineIndex
 
 DTYPE_BYTES: dict[str, int] = {"int8": 1, "fp8": 1, "fp16": 2, "bf16": 2, "fp32": 4, "int32": 4, "fp64": 8}
 """Bytes of one element, by dtype."""
@@ -28,9 +29,9 @@ class OpKind(StrEnum):
     SCAN = "scan"  # associative scan along `along`
     FFT = "fft"  # butterflies along `along`
     GATHER = "gather"  # out[i, ...] = table[index[i], ...]
-    SCATTER = "scatter"  # out[index[i], ...] += x[i, ...]; with windows or along and no index: out[p + r, ...] += x[p, r, ...]
+    SCATTER = "scatter"  # out[index[i], ...] += x[i, ...]; with affine indices or along: out[p + r, ...] += x[p, r, ...]
     PERMUTE = "permute"  # a copy with the dims in another order, or under other names
-    WINDOW = "window"  # overlapping windows, copied: out[p, r, ...] = x[p + r, ...]
+    WINDOW = "window"  # causal windows along a sequence, copied: out[t, r, ...] = x[t + r - (R - 1), ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +166,6 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """An index that is a sum: ``dim`` of a tensor is read at ``base + offset``, two dims of the op that reads it."""
-
-    dim: str
-    base: str
-    offset: str
-
-
-@dataclass(frozen=True, slots=True)
 class Op:
     """One elementary operation.
 
@@ -182,7 +174,8 @@ class Op:
     reduction is incomplete (online softmax). ``scaled_by`` names the running maximum that the accumulator
     is relative to: when it grows, the accumulator is multiplied by exp(old - new).
     ``along``: the dim of a scan, transform, index or causal window; several dims, separated by spaces, form one sequence, the
-    last dim fastest. ``windows``: the sums of indices at which a window op reads its input.
+    last dim fastest. ``indices``: the dims of its inputs (of a scatter: its output) that it does not iterate itself, but reads at
+    sums of its own dims.
     ``constants`` are numbers that the function needs (scale, epsilon, ...); ``inverse`` = 1 makes a transform the inverse one,
     ``reverse`` = 1 runs a scan from the end of its sequence.
     """
@@ -198,7 +191,7 @@ class Op:
     scaled_by: str = ""
     along: str = ""
     constants: tuple[tuple[str, float], ...] = ()
-    windows: tuple[Window, ...] = ()
+    indices: tuple[AffineIndex, ...] = ()
 
     @property
     def sequence(self) -> tuple[str, ...]:
@@ -252,33 +245,49 @@ class Workload:
         return tuple(name for name in self.tensors if name not in produced)
 
     @property
-    def windows(self) -> dict[str, Window]:
-        """The windows of all ops, by the dim of the tensor that they read."""
-        return {window.dim: window for op in self.ops for window in op.windows}
+    def indices(self) -> tuple[AffineIndex, ...]:
+        """The affine indices of all ops, each once."""
+        return tuple(dict.fromkeys(index for op in self.ops for index in op.indices))
 
     def selectors(self, tensor: str) -> tuple[str, ...]:
-        """The dims whose loops and splits narrow a region of the tensor: its own, and the base and offset of its windows."""
-        dims, windows = self.tensors[tensor].dims, self.windows
-        return (*dims, *(each for dim in dims if dim in windows for each in (windows[dim].base, windows[dim].offset)))
+        """The dims whose loops and splits narrow a region of the tensor: its own, and those of its affine indices."""
+        dims = self.tensors[tensor].dims
+        return tuple(dict.fromkeys((*dims, *(each for index in self.indices if index.dim in dims for each in index.dims))))
+
+    def points(self, op: Op, tensor: str) -> tuple[str, ...]:
+        """The dims of the op that select an element of one of its tensors: the tensor's own, with those of the index in place of
+        each dim that the op reads at an affine index."""
+        sums = {index.dim: index.dims for index in op.indices}
+        return tuple(dict.fromkeys(each for dim in self.tensors[tensor].dims for each in sums.get(dim, (dim,))))
+
+    def read_part(self, dim: str) -> tuple[int, int]:
+        """The part [start, stop) of a dim that the ops use: everything, unless all of them read it at affine indices, which may
+        leave out its ends."""
+        sums = [index for index in self.indices if index.dim == dim]
+        users = [op for op in self.ops if any(dim in self.tensors[name].dims for name in (*op.inputs, *op.outputs))]
+        if not sums or any(op.kind is OpKind.SCATTER or all(own.dim != dim for own in op.indices) for op in users):
+            return 0, self.dims[dim]
+        first, last = zip(*(index.positions(self.dims) for index in sums), strict=True)
+        return max(min(first), 0), min(max(last) + 1, self.dims[dim])
 
     def whole(self, op: Op) -> tuple[str, ...]:
-        """Dims that must be untiled in an op, its windows aside: its sequence, and dims of its tensors outside its iteration
-        space (rows that an index selects, the end of a padded transform, the old and new name of a dim)."""
+        """Dims that must be untiled in an op: its sequence, and dims of its tensors outside its iteration space (rows that an
+        index selects, the end of a padded transform, the old and new name of a dim), except for those read at affine indices."""
         touched = [self.tensors[name].dims for name in (*op.inputs, *op.outputs)]
         found = [*op.sequence, *(dim for dims in touched for dim in dims if dim not in op.dims)]
         if op.kind is OpKind.PERMUTE:
             found += [dim for dim in touched[-1] if dim not in touched[0]]
-        # the dim that windows are read from is narrowed with them; the dim that a scatter adds them to is not: its parts overlap
-        summed = {window.dim for window in op.windows} if op.kind is OpKind.WINDOW else set()
+        # a dim that is read at a sum is narrowed with its terms; the dim that a scatter adds to is not: its parts overlap
+        summed = {index.dim for index in op.indices} if op.kind is not OpKind.SCATTER else set()
         return tuple(dim for dim in dict.fromkeys(found) if dim not in summed)
 
     def unsplit(self, op: Op) -> tuple[frozenset[str], ...]:
-        """Dims that must not be split over members around an op, one set per window. For a window of its own: the dim that is
-        read and the offset, as a window would be distributed over members. For another op's window on a dim that this op
-        iterates: base and offset, as members would iterate overlapping parts."""
-        own = [frozenset((window.dim, window.offset)) for window in self.windows.values() if window in op.windows]
-        others = (window for window in self.windows.values() if window not in op.windows and window.dim in op.dims)
-        return (*own, *(frozenset((window.base, window.offset)) for window in others))
+        """Dims that must not be split over members around an op, as members would have overlapping or equal parts. For an affine
+        index of its own: the dim that is read, and dims of which two tiles may select the same part. For an index of another op
+        into a dim that this op iterates or reads: the dims of that index."""
+        mine = {*op.dims, *(index.dim for index in op.indices)}
+        own = [index.unsplit(self.dims) | {index.dim} for index in op.indices]
+        return (*own, *(frozenset(index.dims) for index in self.indices if index not in op.indices and index.dim in mine))
 
     def reduced(self, op: Op) -> tuple[str, ...]:
         """Dims that the op accumulates over: in its iteration space, in none of its outputs."""
@@ -319,7 +328,7 @@ def roles(workload: Workload, op: Op) -> Roles:
     """The roles of a contraction's dims. Rows: in input 0 and the output; columns: in input 1 and the output; reduced: not in the
     output; batch: in all three."""
     first, second = op.inputs
-    return _roles(op.dims, *(workload.tensors[name].dims for name in (first, second, op.outputs[0])))
+    return _roles(op.dims, *(workload.points(op, name) for name in (first, second, op.outputs[0])))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -381,34 +390,73 @@ def _faults(workload: Workload) -> list[Fault]:
                 faults.append(Fault(at, "known dims", repr(dim), did_you_mean(dim, workload.dims)))
         if op.function not in FUNCTIONS:
             faults.append(Fault(at, "a known function", repr(op.function), did_you_mean(op.function, FUNCTIONS)))
+        if op.kind is OpKind.WINDOW and not op.along:
+            remedy = "or a map that reads its input at affine indices"
+            faults.append(Fault(at, "the sequence of the windows (along)", "none", remedy))
         if op.monoid and op.monoid not in MONOIDS:
             faults.append(Fault(at, "a known monoid", repr(op.monoid), did_you_mean(op.monoid, MONOIDS)))
     for name in workload.outputs:
         if name not in written:
             faults.append(Fault(where, "outputs that an op writes", repr(name)))
-    return faults or list(_window_faults(workload))
+    return faults or list(_index_faults(workload))
 
 
-def _window_faults(workload: Workload) -> Iterator[Fault]:
-    """Faults of windows: each dim must be read at the same sum of dims by all ops, so that every loop narrows it in one way."""
-    known, dims = workload.windows, workload.dims
+_AFFINE_KINDS = (OpKind.CONTRACT, OpKind.MAP, OpKind.REDUCE, OpKind.SCATTER)
+
+_PADDED_MONOIDS = ("sum", "mean", "max")
+"""Reductions whose neutral element padding can have: 0, or minus infinity."""
+
+
+def _index_faults(workload: Workload) -> Iterator[Fault]:
+    """Faults of affine indices. Every loop must narrow a dim in one way: indices into one dim are equal or have no dim in
+    common."""
+    dims = workload.dims
     for op in workload.ops:
         where = f"workload {workload.name}, op {op.name}"
-        touched = {dim for name in (*op.inputs, *op.outputs) for dim in workload.tensors[name].dims}
-        for window in op.windows:
-            missing = [each for each in (window.base, window.offset) if each not in op.dims]
-            takes = op.kind in (OpKind.WINDOW, OpKind.SCATTER)
-            if not takes or missing or window.dim in op.dims or window.dim not in touched:
-                yield Fault(where, f"a window op that reads {window.dim} at two of its own dims", f"{op.kind} over {op.dims}")
-            elif dims[window.offset] < 2 or dims[window.dim] != dims[window.base] + dims[window.offset] - 1:
-                extents = {each: dims[each] for each in (window.dim, window.base, window.offset)}
-                expected = f"{window.offset} of at least 2, {window.dim} of {window.base} + {window.offset} - 1"
-                yield Fault(where, expected, f"{extents}")
-            elif known[window.dim] != window:
-                yield Fault(where, f"{window.dim} read at the same sum everywhere", "another window", "use another dim")
-        for dim in touched | set(op.dims):
-            if dim in known and not any(window.dim == dim for window in op.windows):
-                if dim not in op.dims:
-                    yield Fault(where, f"{dim} in its dims, or read at {known[dim].base} + {known[dim].offset}", f"{op.dims}")
-                elif known[dim].base in op.dims or known[dim].offset in op.dims:
-                    yield Fault(where, f"{dim} or what adds up to it", "both", "give the windows dims of their own")
+        written = op.outputs if op.kind is OpKind.SCATTER else op.inputs
+        touched = {dim for name in written for dim in workload.tensors[name].dims}
+        for index in op.indices:
+            at = f"{where}, {index.dim} at {index}"
+            if op.kind not in _AFFINE_KINDS:
+                yield Fault(at, f"an op of the kinds {', '.join(_AFFINE_KINDS)}", str(op.kind))
+            if not index.terms or any(each not in op.dims or not count for each, count in index.terms):
+                yield Fault(at, f"a sum of the op's dims ({', '.join(op.dims)}) with coefficients", str(index) or "nothing")
+                continue
+            if len(set(index.dims)) < len(index.dims):
+                yield Fault(at, "each dim once in the sum", str(index), "add up the coefficients")
+            if index.dim in op.dims or index.dim not in touched:
+                yield Fault(at, f"a dim of {', '.join(written)} that the op does not iterate", index.dim)
+                continue
+            first, last = index.positions(dims)
+            if last < 0 or first >= dims[index.dim]:
+                yield Fault(at, f"positions within {index.dim} = {dims[index.dim]}", f"{first} to {last}")
+            if index.padded(dims) and op.kind is OpKind.REDUCE and op.monoid not in _PADDED_MONOIDS:
+                expected = f"positions inside the tensor, for {op.monoid} has no value for padding"
+                yield Fault(at, expected, f"{first} to {last} of {dims[index.dim]}", "pad the tensor itself")
+            for other in workload.indices:
+                together = other in op.indices or set(other.dims) & set(index.dims)
+                if other != index and other.dim == index.dim and together:
+                    remedy = "copy the tensor for one of them"
+                    yield Fault(at, "one index over these dims everywhere", f"also {other}", remedy)
+        yield from _repeated_dims(workload, op, where)
+        for index in workload.indices:
+            touches = index.dim in {dim for name in (*op.inputs, *op.outputs) for dim in workload.tensors[name].dims}
+            if (touches or index.dim in op.dims) and not any(own.dim == index.dim for own in op.indices):
+                if index.dim not in op.dims:
+                    yield Fault(where, f"{index.dim} in its dims, or read at {index}", f"{op.dims}")
+                elif not set(index.dims).isdisjoint(op.dims):
+                    remedy = f"give the dims of {index} names of their own"
+                    yield Fault(where, f"{index.dim}, or dims that it is read at ({index})", "both", remedy)
+
+
+def _repeated_dims(workload: Workload, op: Op, where: str) -> Iterator[Fault]:
+    """A dim of the op that selects several dims of one tensor, as in A[i, i+j]: none of them may leave the tensor, because their
+    parts are then no product."""
+    for name in op.inputs:
+        sums = {index.dim: index for index in op.indices}
+        used = [each for dim in workload.tensors[name].dims for each in (sums[dim].dims if dim in sums else (dim,))]
+        for index in op.indices:
+            repeated = [dim for dim in index.dims if used.count(dim) > 1]
+            if index.dim in workload.tensors[name].dims and repeated and index.padded(workload.dims):
+                expected = f"no padding where {repeated[0]} selects several dims of {name}"
+                yield Fault(where, expected, f"{index.dim} at {index}", f"pad {name} itself")

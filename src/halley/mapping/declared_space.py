@@ -78,6 +78,10 @@ SPACE = (
 
 LEFT_OUT = (
     Clause("groups in parallel", "on members of their own"),
+    Clause(
+        "affine indices",
+        "tiles of several terms of a sum with strides, dilation or padding; members that split another term than the longest",
+    ),
     Clause("parts of axes", "of two axes at once; stages on parts of an axis that hand over from member to member"),
     Clause(
         "stages of running softmax",

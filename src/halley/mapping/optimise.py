@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from halley.answer import Status, relative_gap
-from halley.cost.checks import check_engines
+from halley.cost.checks import check_bursts, check_engines
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import UNITS
 from halley.errors import Fault, Infeasible, InternalError, SearchStopped
@@ -29,6 +29,7 @@ from halley.mapping.plans import Picks, Plans, best_sums
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
+from halley.mapping.space.affine import check_indices
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import (
@@ -118,7 +119,9 @@ class _Optimiser:
     _plans: dict[str, list[Plans]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_indices(self.problem.workload)
         check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
+        check_bursts(self.problem.workload, self.problem.chip)
         self._check_outer_memory()
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)

@@ -105,11 +105,11 @@ def _placed(state: WalkState, where: str, node: Collective, scope: NodeScope, di
         remedy = "hold the tensor outside the spread, and put the collective between"
         state.fault(where, f"a place outside the split of {split.dim} over that axis", "inside it", remedy)
     cut_once(state, where, scope)
-    for window in state.workload.windows.values():
+    for index in state.workload.indices:
         around = [loop.dim for loop in scope.loops] + [split.dim for split in scope.split.values()]
-        cutting = sorted({window.base, window.offset}.intersection(around))
-        if window.dim in dims and cutting:
-            expected = f"a place outside loops and splits that cut {window.dim} into overlapping parts"
+        cutting = sorted(set(index.dims).intersection(around))
+        if index.dim in dims and cutting:
+            expected = f"a place outside loops and splits that cut {index.dim} into overlapping parts"
             state.fault(where, expected, f"inside one over {cutting[0]}", "move it out")
     if node.kind in _SHARDING and node.dim not in dims:
         state.fault(where, f"a dim of {node.tensors[0]} to shard", repr(node.dim), f"add 'to' and one of {', '.join(dims)}")

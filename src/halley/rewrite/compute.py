@@ -63,12 +63,17 @@ def _loops(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
 
 def _whole_dims(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
     """Dims that must be untiled, such as that of a scan or transform and the rows that an index selects; and splits that would
-    distribute windows over members, or give members overlapping parts of the dim that windows read."""
+    give members overlapping or equal parts of a dim that is read at affine indices."""
     for barred in state.workload.unsplit(op):
         for key, split in scope.split.items():
             if split.dim in barred:
                 expected = f"no split of {' or '.join(sorted(barred))} around it"
                 state.fault(where, expected, f"one over {dot(key)}", "spread another dim, or move it out")
+    for index in op.indices:
+        terms = sorted({split.dim for split in scope.split.values()}.intersection(index.dims))
+        if len(terms) > 1:
+            expected = f"splits of one of the dims {', '.join(index.dims)} around it"
+            state.fault(where, expected, f"splits of {' and '.join(terms)}", "spread another dim")
     for dim in sorted(state.workload.whole(op)):
         if scope.extents[dim] != {state.workload.dims[dim]}:
             got = f"tiles of {max(scope.extents[dim])} of {state.workload.dims[dim]}"
@@ -76,14 +81,14 @@ def _whole_dims(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
 
 
 def cut_once(state: WalkState, where: str, scope: NodeScope) -> None:
-    """A dim that windows read is not tiled together with the window's base or offset: some tiles would be empty, and members with
-    work would be idle."""
+    """A dim that is read at a sum is not tiled together with a term of the sum: some tiles would be empty, and members with work
+    would be idle."""
     around = {loop.dim for loop in scope.loops} | {split.dim for split in scope.split.values()}
-    for window in state.workload.windows.values():
-        adding = sorted(around.intersection((window.base, window.offset)))
-        if window.dim in around and adding:
-            expected = f"no loop or split of {window.dim} around it where one cuts {window.base} or {window.offset}"
-            state.fault(where, expected, f"one of {window.dim} and one of {adding[0]}", f"remove that of {window.dim}")
+    for index in state.workload.indices:
+        adding = sorted(around.intersection(index.dims))
+        if index.dim in around and adding:
+            expected = f"no loop or split of {index.dim} around it where one cuts {' or '.join(index.dims)}"
+            state.fault(where, expected, f"one of {index.dim} and one of {adding[0]}", f"remove that of {index.dim}")
 
 
 def _beside(state: WalkState, where: str, array: Array, scope: NodeScope) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from halley.ir.workload import Op, OpKind, Tensor, Window, Workload
+from halley.ir.affine import AffineIndex
+from halley.ir.workload import Op, OpKind, Tensor, Workload
 
 
 class GradientGraph:
@@ -61,7 +62,7 @@ class GradientGraph:
         monoid: str = "",
         along: str = "",
         constants: Mapping[str, float] | None = None,
-        windows: tuple[Window, ...] = (),
+        indices: tuple[AffineIndex, ...] = (),
         outputs: Sequence[str] = (),
     ) -> tuple[str, ...]:
         """Add an op with iteration space ``over`` to the backward of ``source``. Its result has ``dims`` and the element type of
@@ -73,7 +74,7 @@ class GradientGraph:
         self._owners |= dict(zip(made, targets, strict=True))
         name = self._op_name(f"{source.name}_d_{target}")
         numbers = tuple((constants or {}).items())
-        op = Op(name, kind, tuple(inputs), made, tuple(over), function, monoid, along=along, constants=numbers, windows=windows)
+        op = Op(name, kind, tuple(inputs), made, tuple(over), function, monoid, along=along, constants=numbers, indices=indices)
         self._add(op)
         return made
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from halley.errors import Fault, IllegalMapping
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, Compute, Hold, Node, children
-from halley.ir.placement import Replicate
+from halley.ir.mapping import Collective, Compute, Hold, Node, children, walk
+from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import Op, Workload
 from halley.rewrite.collective import collective
 from halley.rewrite.compute import compute
@@ -177,9 +177,27 @@ def _drain(state: WalkState, home: HoldState, name: str) -> None:
         if key in held.partial and not network_adds(home.scope, key, op):
             state.wrong_placement(reader, held, key, Replicate())
     if parent:
+        _parts_again(state, home, parent, name, op)
         state.put(parent, name, held.seen_from(parent.axes, home.path, home.scope))
     else:
         _delivered(state, home, name, op)
+
+
+def _parts_again(state: WalkState, home: HoldState, parent: HoldState, name: str, op: Op) -> None:
+    """Parts of a result that a collective leaves on members which a further visit does not refill, for it refills the first only:
+    the part is lost, or the first drains what it had before."""
+    reduced = reduced_dims(state.workload, op)
+    around = [loop.dim for loop in home.scope.loops if loop.repeats and loop.dim in reduced]
+    for key, split in home.scope.split.items():
+        left = home.held[name].placement(key)
+        if not around or key not in parent.axes or split.dim not in reduced or not isinstance(left, Shard):
+            continue
+        leaves = ((path, node) for path, node in walk(home.node) if isinstance(node, Collective) and name in node.tensors)
+        if any(max(state.scopes[(*home.path, *path)].extents[left.dim]) > 1 for path, node in leaves):
+            where = f"drain of {name} from {home.node.memory}"
+            expected = f"no loop over {around[0]} around it, as hold {parent.node.memory} has a part per {dot(key)}"
+            got = f"{left} over {dot(key)} after each iteration"
+            state.fault(where, expected, got, f"all-reduce {name}, or move the loop inside")
 
 
 def _delivered(state: WalkState, home: HoldState, name: str, op: Op) -> None:

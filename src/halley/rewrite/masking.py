@@ -39,8 +39,8 @@ def _loops(node: Temporal, around: list[Node], workload: Workload) -> Iterator[t
             yield "no other visible loop inside it", "one"
         elif isinstance(inner, Collective | Parallel | Pipeline):
             yield f"no {type(inner).__name__.lower()} inside it", "one"
-    if workload.windows:
-        yield "a workload without windows", f"windows of {', '.join(workload.windows)}"
+    if workload.indices:
+        yield "a workload without affine indices", f"indices into {', '.join(index.dim for index in workload.indices)}"
 
 
 def _ops(node: Temporal, around: list[Node], workload: Workload, mask: Mask) -> Iterator[tuple[str, str]]:

@@ -1,12 +1,13 @@
 """Gradients of an op's inputs from the gradients of its outputs, by kind of op.
 
 C = A B                 dA = dC B^T, dB = A^T dC
+O[p] = I[2p+r] W[r]     dI[2p+r] += dO[p] W[r], dW[r] = sum over p of dO[p] I[2p+r]
 Y = f(X, g)             dX = dY df/dX; summed over the dims that X lacks
 z = sum over n of f(X)  as a map, with dz constant along n
 out = table[index]      d table[index] += d out, and vice versa
 H[t] = a[t] H[t-1] + x  g[t] = a[t+1] g[t+1] + dH[t]; dx = g, da[t] = g[t] H[t-1]
 F = DFT(x)              dx = the conjugate transform of dF, not divided by the points
-U[p, r] = x[p + r]      dx[p + r] += dU[p, r]
+U[p, r] = x[2p+r]       dx[2p+r] += dU[p, r]
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ def pull_back(graph: GradientGraph, op: Op, independent: Independent) -> None:
 
     Raises BadInput: an op without a derivative.
     """
+    copies = op.kind is OpKind.MAP and op.function == "identity" and len(op.inputs) == 1
+    if op.indices and not copies and op.kind is not OpKind.CONTRACT:
+        sums = ", ".join(f"{index.dim} at {index}" for index in op.indices)
+        raise _unsupported(op, "a copy or a contraction where a tensor is read at sums of dims", f"{op.kind}, {sums}")
     match op.kind:
+        case OpKind.MAP if op.indices:
+            _windows(graph, op)
         case OpKind.CONTRACT:
             _contraction(graph, op)
         case OpKind.MAP:
@@ -70,6 +77,9 @@ def _contraction(graph: GradientGraph, op: Op) -> None:
         if not graph.needs(name):
             continue
         pair = (gradient, op.inputs[1]) if place == 0 else (op.inputs[0], gradient)
+        if op.indices:
+            _contraction_at_sums(graph, op, place, pair)
+            continue
         own = graph.dims(name)
         summed = [dim for dim in op.dims if dim not in own]
         if summed:
@@ -77,6 +87,21 @@ def _contraction(graph: GradientGraph, op: Op) -> None:
             _give(graph, op, name, OpKind.CONTRACT, pair, (*own[:-1], *summed, *own[-1:]))
         else:
             _give(graph, op, name, OpKind.MAP, pair, own, "mul")
+
+
+def _contraction_at_sums(graph: GradientGraph, op: Op, place: int, pair: tuple[str, str]) -> None:
+    """The contribution to one factor of a contraction that reads tensors at affine indices, at each point of the dims that select
+    an element; points of one element are then added up."""
+    name, other = op.inputs[place], op.inputs[1 - place]
+    own = graph.workload.points(op, name)
+    read = tuple(index for index in op.indices if index.dim in graph.dims(other))
+    summed = [dim for dim in op.dims if dim not in own]
+    kind, function = (OpKind.CONTRACT, "identity") if summed else (OpKind.MAP, "mul")
+    (made,) = graph.make(op, name, kind, pair, own, (*own[:-1], *summed, *own[-1:]), function, indices=read)
+    sums = tuple(index for index in op.indices if index.dim in graph.dims(name))
+    if sums:
+        (made,) = graph.make(op, name, OpKind.SCATTER, (made,), graph.dims(name), own, indices=sums)
+    graph.give(name, made)
 
 
 def _give(
@@ -280,7 +305,7 @@ def _windows(graph: GradientGraph, op: Op) -> None:
     if gradient is not None:
         source = op.inputs[0]
         made = graph.make(
-            op, source, OpKind.SCATTER, (gradient,), graph.dims(source), op.dims, along=op.along, windows=op.windows
+            op, source, OpKind.SCATTER, (gradient,), graph.dims(source), op.dims, along=op.along, indices=op.indices
         )
         graph.give(source, made[0])
 

@@ -92,7 +92,7 @@ def _everywhere(op: Op) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
 
 def _dims(workload: Workload, op: Op) -> Iterator[str]:
     """Dims that can be split without elements of neighbouring parts."""
-    barred = set(workload.whole(op)) | {dim for item in op.windows for dim in (item.dim, item.base, item.offset)}
+    barred = set(workload.whole(op)) | {dim for index in op.indices for dim in (index.dim, *index.dims)}
     yield from (dim for dim in op.dims if dim not in barred and workload.dims[dim] > 1)
 
 

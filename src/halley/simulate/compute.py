@@ -50,7 +50,7 @@ class ComputeRequests:
             return ((scope.team.axes.server(critical, depth, "engine", engine.name), seconds),)
         if chip.vector is None:
             return ()
-        *outer, last = scope.extents(op.dims)
+        *outer, last = scope.sizes(op.dims)
         work = self.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
         per_point = sum(count / chip.vector.rate[function] for function, count in work.items())
         cycles = vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point)
@@ -65,6 +65,9 @@ class ComputeRequests:
         for index, name in enumerate(op.inputs if op.kind is OpKind.CONTRACT else dict.fromkeys(op.inputs)):
             tensor, hold = self.workload.tensors[name], scope.holds[name]
             boxes = scope.boxes(tensor)
+            if op.kind is OpKind.CONTRACT and op.indices:  # an array takes an operand at each point, padding included
+                dims = self.workload.points(op, name)
+                boxes = [scope.intervals(dims, row) for row in range(len(boxes))]
             moves = [PortMove(scope.team.members[row], boxes[row], points(boxes[row]) * passes[row][index]) for row in active]
             yield self.ports.read(scope.team, hold.node.memory, leaf, moves, tensor.word)
         for name in op.outputs:

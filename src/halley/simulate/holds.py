@@ -198,7 +198,7 @@ class Holds:
                     present &= (begin <= team.indices[:, step.position]) & (team.indices[:, step.position] < begin + step.count)
             elif kind != "walk":
                 index = team.indices[:, step.position] - starts.get(step.position, 0) if kind == "split" else 0
-                ranges = cut(ranges, scope.dims, scope.windows, step.dim, step.tile, index)
+                ranges = cut(ranges, scope.dims, scope.indices, step.dim, step.tile, index)
         tensor = self.workload.tensors[name]
         found: dict[tuple[Member, Box], None] = {}
         for row, box in enumerate(replace(scope, ranges=ranges).boxes(tensor)):

@@ -32,13 +32,13 @@ class ArrayMapping:
             case Dataflow.OUTPUT:
                 return on_columns, on_rows, 1
             case Dataflow.NONE:
-                columns, rows, reduced = (math.prod(scope.extents(dims, row)) for dims in (role.columns, role.rows, role.reduced))
+                columns, rows, reduced = (math.prod(scope.sizes(dims, row)) for dims in (role.columns, role.rows, role.reduced))
                 return columns, rows, reduced
 
     def cycles(self, scope: SimulationScope) -> float:
         """Cycles of the critical member's tile."""
         engine, role = self.engine, self.role
-        rows, columns, reduced, batch = (scope.extents(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
+        rows, columns, reduced, batch = (scope.sizes(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
         load, whole = 0 if engine.prefetch else engine.rows, engine.granularity
         m, n, k = _filled(rows, whole.rows), _filled(columns, whole.columns), _filled(reduced, whole.reduced)
         match engine.dataflow:
@@ -58,8 +58,8 @@ class ArrayMapping:
         """Folds of a member's tile over the rows and over the columns of the array, rounded up to ``multiples``."""
 
         def passes(dims: tuple[str, ...], side: Side, width: int, multiple: int) -> int:
-            walked = scope.extents((dim for dim in dims if dim not in side), row)
-            return _folds(walked, scope.extents(side, row), width, multiple)
+            walked = scope.sizes((dim for dim in dims if dim not in side), row)
+            return _folds(walked, scope.sizes(side, row), width, multiple)
 
         engine = self.engine
         rows, columns = sides(self.role, engine.dataflow)

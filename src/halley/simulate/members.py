@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halley.errors import BadInput, Fault
+from halley.ir.affine import AffineIndex
 from halley.ir.hardware import Chip, Topology
-from halley.ir.workload import Tensor, Window, Workload
+from halley.ir.workload import Tensor, Workload
 from halley.simulate.tasks import Path, Server
 
 if TYPE_CHECKING:
@@ -57,18 +58,22 @@ def common(box: Box, other: Box) -> Box:
     return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
 
 
-def cut(ranges: Any, dims: Mapping[str, int], windows: Iterable[Window], dim: str, tile: int, index: Any) -> Any:
-    """Ranges inside a tile of a dim, given by index. The dims of windows with this base or offset are narrowed too."""
+def cut(ranges: Any, dims: Mapping[str, int], indices: Iterable[AffineIndex], dim: str, tile: int, place: Any) -> Any:
+    """Ranges inside a tile of a dim, given by its ``place``. The dims that are read at sums of the dim are narrowed too, to
+    intervals that include padding."""
     made = ranges.copy()
     start, stop = ranges[dims[dim]]
-    made[dims[dim], 0] = begin = np.minimum(start + index * tile, stop)
+    made[dims[dim], 0] = begin = np.minimum(start + place * tile, stop)
     made[dims[dim], 1] = np.minimum(begin + tile, stop)
-    for window in windows:
-        if dim in (window.base, window.offset):
-            (first, last), (low, high), (start, stop) = (made[dims[d]] for d in (window.base, window.offset, window.dim))
-            begin = np.maximum(start, first + low)
-            end = np.where((last > first) & (high > low), np.minimum(stop, last + high - 1), begin)
-            made[dims[window.dim]] = begin, np.maximum(begin, end)
+    for index in indices:
+        if dim in index.dims:
+            low, high, busy = index.constant, index.constant + 1, True
+            for term, coefficient in index.terms:
+                first, end = made[dims[term]]
+                low = low + coefficient * (first if coefficient > 0 else end - 1)
+                high = high + coefficient * (end - 1 if coefficient > 0 else first)
+                busy = busy & (end > first)
+            made[dims[index.dim]] = low, np.where(busy, high, low)
     return made
 
 
@@ -148,7 +153,7 @@ class Team:
 @dataclass(slots=True, eq=False)
 class SimulationScope:
     """The scope of a node: its members with their ranges, the loops in time around it, (dim, iteration), the dims that axes
-    split, the innermost open Hold of each tensor, and all windows of the workload."""
+    split, the innermost open Hold of each tensor, and all affine indices of the workload."""
 
     team: Team
     dims: Mapping[str, int]
@@ -157,7 +162,8 @@ class SimulationScope:
     loops: tuple[tuple[str, int], ...] = ()
     splits: Mapping[int, str] = field(default_factory=dict)
     holds: Mapping[str, Visit] = field(default_factory=dict)
-    windows: tuple[Window, ...] = ()
+    indices: tuple[AffineIndex, ...] = ()
+    extents: Mapping[str, int] = field(default_factory=dict)
     _form: bytes = b""
 
     @classmethod
@@ -165,21 +171,23 @@ class SimulationScope:
         """The scope of the root: every member with the full extent of every dim."""
         axes = Axes(chip)
         team = Team(axes, axes.members(), {})
-        extents = np.array(list(workload.dims.values()), dtype=np.int64)
-        ranges = np.zeros((len(extents), 2, len(team.members)), dtype=np.int64)
-        ranges[:, 1, :] = extents[:, None]
+        parts = np.array([workload.read_part(dim) for dim in workload.dims], dtype=np.int64)
+        ranges = np.repeat(parts[:, :, None], len(team.members), axis=2)
         dims = {dim: index for index, dim in enumerate(workload.dims)}
-        return cls(team, dims, ranges, windows=tuple(workload.windows.values()))
+        return cls(team, dims, ranges, indices=workload.indices, extents=workload.dims)
 
     @property
     def form(self) -> bytes:
-        """The ranges relative to the critical member's, and the offsets of windows relative to base and offset, as bytes. Scopes
-        of one node with equal forms have equal requests."""
+        """The ranges relative to the critical member's; and, of dims that are read at affine indices, their place relative to
+        the terms and what of them is padding; as bytes. Scopes of one node with equal forms have equal requests."""
         if not self._form:
             starts = self.ranges[:, :1, :1]
-            at = {dim: int(starts[index, 0, 0]) for dim, index in self.dims.items()} if self.windows else {}
-            sums = ",".join(str(at[w.dim] - at[w.base] - at[w.offset]) for w in self.windows)
-            self._form = (self.ranges - starts).tobytes() + sums.encode()
+            self._form = (self.ranges - starts).tobytes()
+            for index in self.indices:
+                own = self.ranges[self.dims[index.dim]]
+                terms = sum(coefficient * int(starts[self.dims[term], 0, 0]) for term, coefficient in index.terms)
+                outside = np.maximum(-own, 0), np.maximum(own - self.extents[index.dim], 0)
+                self._form += str(int(own[0, 0]) - terms).encode() + outside[0].tobytes() + outside[1].tobytes()
         return self._form
 
     def at(self, index: int, ranges: Any = None, **changes: Any) -> SimulationScope:
@@ -193,18 +201,29 @@ class SimulationScope:
 
     def narrowed(self, dim: str, tile: int, index: Any) -> Any:
         """The ranges with the dim narrowed to the tile of an index (one for all members, or one per member)."""
-        return cut(self.ranges, self.dims, self.windows, dim, tile, index)
+        return cut(self.ranges, self.dims, self.indices, dim, tile, index)
 
     def box(self, tensor: Tensor, row: int = 0) -> Box:
-        """The region of a tensor for a member of the team, by default the critical one."""
-        return tuple((int(self.ranges[self.dims[dim], 0, row]), int(self.ranges[self.dims[dim], 1, row])) for dim in tensor.dims)
+        """The region of a tensor for a member of the team, by default the critical one, without padding."""
+        return tuple((int(start), int(stop)) for start, stop in self._inside(tensor, self.ranges[:, :, row : row + 1])[:, :, 0])
 
     def boxes(self, tensor: Tensor) -> list[Box]:
-        """The region of every member of the team."""
-        chosen = self.ranges[[self.dims[dim] for dim in tensor.dims]].transpose(2, 0, 1).tolist()
+        """The region of every member of the team, without padding."""
+        chosen = self._inside(tensor, self.ranges).transpose(2, 0, 1).tolist()
         return [tuple((start, stop) for start, stop in box) for box in chosen]
 
-    def extents(self, dims: Iterable[str], row: int = 0) -> list[int]:
+    def _inside(self, tensor: Tensor, ranges: Any) -> Any:
+        """Ranges of a tensor's dims, clipped to the tensor."""
+        chosen = ranges[[self.dims[dim] for dim in tensor.dims]]
+        if not self.indices:
+            return chosen
+        return np.clip(chosen, 0, np.array([self.extents[dim] for dim in tensor.dims], dtype=np.int64)[:, None, None])
+
+    def intervals(self, dims: Iterable[str], row: int) -> Box:
+        """A member's ranges of some dims."""
+        return tuple((int(self.ranges[self.dims[dim], 0, row]), int(self.ranges[self.dims[dim], 1, row])) for dim in dims)
+
+    def sizes(self, dims: Iterable[str], row: int = 0) -> list[int]:
         """Points per dim in a member's ranges."""
         return [int(self.ranges[self.dims[d], 1, row] - self.ranges[self.dims[d], 0, row]) for d in dims]
 

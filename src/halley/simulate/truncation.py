@@ -52,7 +52,7 @@ def truncated(workload: Workload, tree: Node, iterations: int) -> TruncatedMappi
     all paths to its outermost loops have the same splits. If a dim has several outermost loops, the largest tile counts.
     """
     whole = {dim for op in workload.ops for dim in workload.whole(op)}
-    whole |= {dim for window in workload.windows.values() for dim in (window.dim, window.base, window.offset)}
+    whole |= {dim for index in workload.indices for dim in (index.dim, *index.dims)}
     whole |= {dim for mask in masks(workload).values() for dim in (mask.rows, mask.keys)}  # the first rows see the fewest keys
     extents = dict(workload.dims)
     shrunk: dict[_Split, int] = {}

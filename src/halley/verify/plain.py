@@ -25,12 +25,16 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
     match op.kind:
         case OpKind.CONTRACT:
             axes = {dim: axis for axis, dim in enumerate(op.dims)}
-            numbered = [[axes[dim] for dim in dims] for dims in (*dims_in, out)]
-            return [np.asarray(np.einsum(given[0], numbered[0], given[1], numbered[1], numbered[2]))]
+            read = [_at_sums(workload, op, a, dims) for a, dims in zip(given, dims_in, strict=True)]
+            terms = [part for a, dims, _ in read for part in (a, [axes[dim] for dim in dims])]
+            return [np.asarray(np.einsum(*terms, [axes[dim] for dim in out]))]
         case OpKind.MAP | OpKind.REDUCE:
             site = FunctionSite(op.name, dict(op.constants), (0,) * len(op.dims))
-            points = DEFINITIONS[op.function](site, *(_aligned(a, dims, op.dims) for a, dims in zip(given, dims_in, strict=True)))
+            read = [_at_sums(workload, op, a, dims) for a, dims in zip(given, dims_in, strict=True)]
+            points = DEFINITIONS[op.function](site, *(_aligned(a, dims, op.dims) for a, dims, _ in read))
             points = np.broadcast_to(points, tuple(workload.dims[dim] for dim in op.dims))
+            for _, dims, there in read if op.kind is OpKind.REDUCE else ():
+                points = np.where(_aligned(there, dims, op.dims), points, -np.inf if op.monoid == "max" else 0.0)
             if op.kind is OpKind.MAP:
                 return [_ordered(points, op.dims, out)]
             over = tuple(op.dims.index(dim) for dim in workload.reduced(op))
@@ -59,17 +63,30 @@ def _run(workload: Workload, op: Op, given: Sequence[Array]) -> Sequence[Array]:
             named = dict(zip((d for d in dims_in[0] if d not in out), (d for d in out if d not in dims_in[0]), strict=True))
             return [_ordered(given[0], tuple(named.get(dim, dim) for dim in dims_in[0]), out)]
         case OpKind.WINDOW:
-            return [_windows(workload, op, given[0], dims_in[0], out)]
+            return [_causal_windows(workload, op, given[0], dims_in[0], out)]
         case _:
             assert_never(op.kind)
 
 
-def _windows(workload: Workload, op: Op, given: Array, dims: tuple[str, ...], out: tuple[str, ...]) -> Array:
-    """By index: every element of the result says where it comes from, and what lies before a sequence is zero."""
+def _at_sums(workload: Workload, op: Op, given: Array, dims: tuple[str, ...]) -> tuple[Array, tuple[str, ...], Array]:
+    """A tensor read at affine indices: (its values, 0 outside it; the dims of these; whether a value is inside the tensor)."""
+    sums = {index.dim: index for index in op.indices}
+    points = workload.points(op, next(n for n in (*op.inputs, *op.outputs) if workload.tensors[n].dims == dims))
+    if not sums.keys() & set(dims):
+        return given, dims, np.ones((1,) * len(dims), bool)
+    at = {dim: _aligned(np.arange(workload.dims[dim]), (dim,), points) for dim in points}
+    places = [sums[d].constant + sum(c * at[t] for t, c in sums[d].terms) if d in sums else at[d] for d in dims]
+    shape = tuple(workload.dims[dim] for dim in points)
+    inside = np.ones(shape, bool)
+    for dim, place in zip(dims, places, strict=True):
+        inside &= (place >= 0) & (place < workload.dims[dim])
+    within = tuple(np.where(inside, place, 0) for place in places)
+    return np.where(inside, given[within], 0), points, inside
+
+
+def _causal_windows(workload: Workload, op: Op, given: Array, dims: tuple[str, ...], out: tuple[str, ...]) -> Array:
+    """By index: every element of the result says where it comes from, and what lies before the sequence is zero."""
     places = {dim: _aligned(np.arange(workload.dims[dim]), (dim,), out) for dim in out}
-    if not op.along:
-        sums = {window.dim: places[window.base] + places[window.offset] for window in op.windows}
-        return np.asarray(given[tuple(sums.get(dim, places.get(dim)) for dim in dims)])
     (offset,) = (dim for dim in out if dim not in dims)
     extents = tuple(workload.dims[dim] for dim in op.sequence)
     place = np.ravel_multi_index(tuple(np.broadcast_arrays(*(places[dim] for dim in op.sequence))), extents)
@@ -84,8 +101,13 @@ def _scattered(
     """Every element is added where it belongs: to the row that an index names, or to where a window took it from."""
     total = np.zeros(tuple(workload.dims[dim] for dim in out))
     if len(given) == 1:
-        places = _windows(workload, op, np.arange(1, total.size + 1).reshape(total.shape), out, dims[0]).astype(int)
-        flat = np.zeros(total.size + 1)  # the first takes what comes from before a sequence
+        numbers = np.arange(1, total.size + 1).reshape(total.shape)
+        if op.along:
+            places = _causal_windows(workload, op, numbers, out, dims[0]).astype(int)
+        else:
+            values, points, _ = _at_sums(workload, op, numbers, out)
+            places = _ordered(values, points, dims[0])
+        flat = np.zeros(total.size + 1)  # the first takes what comes from outside the result
         np.add.at(flat, places, given[0])
         return flat[1:].reshape(total.shape)
     (row,) = (dim for dim in out if dim not in dims[0])

@@ -28,8 +28,20 @@ def reduced(workload: Workload, tree: Node) -> tuple[Workload, Node]:
     while extent > 2 and math.prod(min(size, extent) for size in workload.dims.values()) > POINTS:
         extent //= 2
     factors = {dim: _factor(size, extent) for dim, size in workload.dims.items()}
-    small = with_extents(workload, {dim: -(-size // factors[dim]) for dim, size in workload.dims.items()})
-    return small, _scaled(tree, factors)
+    extents = {dim: -(-size // factors[dim]) for dim, size in workload.dims.items()}
+    return with_extents(workload, extents | _read_at_sums(workload, extents)), _scaled(tree, factors)
+
+
+def _read_at_sums(workload: Workload, extents: Mapping[str, int]) -> dict[str, int]:
+    """Extents of dims that no op iterates, for terms of these ``extents``: with as much padding behind the last position as in
+    the whole workload."""
+    iterated = {dim for op in workload.ops for dim in op.dims}
+    found: dict[str, int] = {}
+    for index in workload.indices:
+        if index.dim not in iterated:
+            left = workload.dims[index.dim] - index.positions(workload.dims)[1]
+            found[index.dim] = max(found.get(index.dim, 1), index.positions(extents)[1] + left)
+    return found
 
 
 def _factor(size: int, extent: int) -> int:

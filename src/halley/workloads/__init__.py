@@ -2,7 +2,7 @@
 
 from halley.workloads.attention import attention
 from halley.workloads.blocks import embedding, gated_scan, merge_heads, power_spectrum, scatter_add
-from halley.workloads.convolution import conv_chain
+from halley.workloads.convolution import conv, conv_chain
 from halley.workloads.dlrm import dlrm
 from halley.workloads.einsum import attention_einsum, gpt_layer
 from halley.workloads.fft import fft
@@ -29,6 +29,7 @@ __all__ = [
     "attention",
     "attention_einsum",
     "build",
+    "conv",
     "conv_chain",
     "dlrm",
     "embedding",

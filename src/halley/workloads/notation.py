@@ -1,14 +1,19 @@
 """Parser of user graphs, one operation per line, into `Statement`s. No text is executed as code.
 
     S[m,n] = A[m,k] * B[k,n]              # a sum of products over k, which the left side lacks
+    O[f,p] = I[c,2p+r-1] * W[f,c,r]       # I is read at sums of dims: a convolution with stride 2 and padding 1
+    I[c,h]                                # I has the dims c and h; without this line, no position may lie before its first
     P[m,n] = divide(E[m,n], z[m])         # an elementwise function; + - * / are add, subtract, mul, divide
     q[m]:fp32 = sum(square(S[m,n]))       # a reduction; ":fp32" is the element type of that tensor
     mx[m], z[m] = softmax(S[m,n])         # a reduction with a state of two tensors
 
-    line    = ref {"," ref} "=" term [("+" | "-" | "*" | "/") term]
+    line    = ref | ref {"," ref} "=" value
+    value   = term [("+" | "-" | "/") term] | term {"*" term}
     term    = ref | name "(" argument {"," argument} ")"
     argument = term [("+" | "-" | "*" | "/") term] | name "=" number
-    ref     = name "[" name {"," name} "]" [":" name]
+    ref     = name "[" place {"," place} "]" [":" name]
+    place   = ["-"] part {("+" | "-") part}
+    part    = [whole number ["*"]] name | whole number
 
 `#` starts a comment. Faults are reported with line and column, for all lines at once.
 """
@@ -20,10 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from halley.ir.affine import AffineIndex
+
 LINE_LIMIT = 1000
 """Longest line [characters]."""
 LINES_LIMIT = 1000
 """Largest number of lines of a graph."""
+LONGEST_NUMBER = 12
+"""Most digits of a coefficient."""
 NESTING_LIMIT = 4
 """Deepest nesting of functions that is parsed; `halley.workloads.user` allows less."""
 
@@ -47,13 +56,43 @@ class LineFault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A position along a dim of a tensor: the sum of (dim, coefficient) ``terms``, and a constant."""
+
+    terms: tuple[tuple[str, int], ...]
+    constant: int = 0
+
+    @property
+    def dim(self) -> str:
+        """The dim that is the position itself; "" for a sum."""
+        return self.terms[0][0] if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1 else ""
+
+    def __str__(self) -> str:
+        return str(AffineIndex("", self.terms, self.constant))
+
+
+@dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor with its dims: ``S[m,n]``. ``dtype`` is "" where the text names none."""
+    """A tensor with its places: ``S[m,n]``. ``dtype`` is "" where the text names none."""
 
     name: str
-    dims: tuple[str, ...]
+    places: tuple[Place, ...]
     dtype: str
     column: int
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dims of all places, each once."""
+        return tuple(dict.fromkeys(dim for place in self.places for dim, _ in place.terms))
+
+    @property
+    def plain(self) -> bool:
+        """Whether each place is a dim of its own."""
+        return all(place.dim for place in self.places) and len(self.dims) == len(self.places)
+
+    @property
+    def text(self) -> str:
+        return ",".join(map(str, self.places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +111,11 @@ Term: TypeAlias = Ref | Call
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One line: its result tensors and the expression that computes them."""
+    """One line: its result tensors and the expression that computes them; None if the line only says what dims a tensor has."""
 
     line: int
     targets: tuple[Ref, ...]
-    value: Term
+    value: Term | None
 
 
 class _Wrong(Exception):
@@ -160,6 +199,8 @@ class _Reader:
         while self.now.text == ",":
             self.take()
             targets.append(self.ref(self.name("the name of a tensor")))
+        if self.now.kind == "end" and len(targets) == 1:
+            return Statement(line, tuple(targets), None)
         self.sign("=", "'='")
         value = self.expression(0)
         if self.now.kind != "end":
@@ -172,7 +213,11 @@ class _Reader:
         if self.now.text not in INFIX:
             return first
         sign = self.take()
-        return Call(INFIX[sign.text], (first, self.term(depth)), (), sign.column, infix=True)
+        arguments = [first, self.term(depth)]
+        while sign.text == "*" and self.now.text == "*":
+            self.take()
+            arguments.append(self.term(depth))
+        return Call(INFIX[sign.text], tuple(arguments), (), sign.column, infix=True)
 
     def term(self, depth: int) -> Term:
         name = self.name("a tensor such as A[m,k], or a function")
@@ -214,13 +259,41 @@ class _Reader:
 
     def ref(self, name: _Token) -> Ref:
         self.sign("[", "'[' and the dims of the tensor")
-        dims = [self.name("the name of a dim").text]
+        places = [self.position()]
         while self.now.text == ",":
             self.take()
-            dims.append(self.name("the name of a dim").text)
+            places.append(self.position())
         self.sign("]", "',' or ']'")
         dtype = ""
         if self.now.text == ":":
             self.take()
             dtype = self.name("an element type").text
-        return Ref(name.text, tuple(dims), dtype, name.column)
+        return Ref(name.text, tuple(places), dtype, name.column)
+
+    def position(self) -> Place:
+        terms: dict[str, int] = {}
+        constant, column = 0, self.now.column
+        sign = -1 if self.now.text == "-" else 1
+        if sign < 0:
+            self.take()
+        while True:
+            count, numbered = 1, self.now.kind == "number"
+            if numbered:
+                if not self.now.text.isdigit() or len(self.now.text) > LONGEST_NUMBER:
+                    raise self.wrong("the name of a dim, or a whole number", "between a number and a name such as e1 write *")
+                count = int(self.take().text)
+            if numbered and self.now.text == "*":
+                self.take()
+                numbered = False
+            if self.now.kind == "name" or not numbered:
+                dim = self.name("the name of a dim").text
+                terms[dim] = terms.get(dim, 0) + sign * count
+            else:
+                constant += sign * count
+            if self.now.text not in ("+", "-"):
+                break
+            sign = -1 if self.take().text == "-" else 1
+        kept = tuple((dim, count) for dim, count in terms.items() if count)
+        if not kept:
+            raise _Wrong(column, "a sum with a dim", "a number alone")
+        return Place(kept, constant)

@@ -26,6 +26,7 @@ class ParameterType(StrEnum):
     """The type of a parameter's value."""
 
     SIZE = "size"  # a whole number from 1 to SIZE_LIMIT
+    COUNT = "count"  # a whole number from 0 to SIZE_LIMIT
     FLAG = "flag"  # true or false
     CHOICE = "choice"  # one of `choices`
     TEXT = "text"  # any text but an empty one, of at most TEXT_LIMIT characters
@@ -99,6 +100,11 @@ def size(name: str, meaning: str, default: int | Absent | None = REQUIRED) -> Pa
     return Parameter(name, ParameterType.SIZE, meaning, default)
 
 
+def count(name: str, meaning: str, default: int | Absent = 0) -> Parameter:
+    """A whole number from 0 to `SIZE_LIMIT`."""
+    return Parameter(name, ParameterType.COUNT, meaning, default)
+
+
 def flag(name: str, meaning: str, default: bool | Absent = REQUIRED) -> Parameter:
     """True or false."""
     return Parameter(name, ParameterType.FLAG, meaning, default)
@@ -129,10 +135,11 @@ def value_fault(where: str, parameter: Parameter, value: object) -> Fault | None
         return None
     at = f"{where}, parameter {parameter.name}"
     match parameter.type:
-        case ParameterType.SIZE:
-            if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SIZE_LIMIT:
+        case ParameterType.SIZE | ParameterType.COUNT:
+            least = 1 if parameter.type is ParameterType.SIZE else 0
+            if isinstance(value, int) and not isinstance(value, bool) and least <= value <= SIZE_LIMIT:
                 return None
-            return Fault(at, f"a whole number from 1 to {SIZE_LIMIT}", repr(value))
+            return Fault(at, f"a whole number from {least} to {SIZE_LIMIT}", repr(value))
         case ParameterType.FLAG:
             return None if isinstance(value, bool) else Fault(at, "true or false", repr(value))
         case ParameterType.CHOICE:

@@ -8,7 +8,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import Workload
 from halley.workloads.attention import ATTENTION
 from halley.workloads.blocks import EMBEDDING, GATED_SCAN, MERGE_HEADS, POWER_SPECTRUM, SCATTER_ADD
-from halley.workloads.convolution import CONV_CHAIN
+from halley.workloads.convolution import CONV, CONV_CHAIN
 from halley.workloads.dlrm import DLRM
 from halley.workloads.einsum import ATTENTION_EINSUM, GPT_LAYER
 from halley.workloads.fft import FFT
@@ -39,6 +39,7 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "mamba": MAMBA,
     "mamba-2": MAMBA_2,
     "hyena": HYENA,
+    "conv": CONV,
     "conv-chain": CONV_CHAIN,
     "dlrm": DLRM,
     "hpl": HPL,

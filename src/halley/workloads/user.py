@@ -5,9 +5,12 @@ Each line becomes one op with the name of its result, and one kernel. `halley.wo
 | line | op |
 |---|---|
 | ``C[m,n] = A[m,k] * B[k,n]``, dims of both factors missing on the left | contract, on the matrix engine |
+| ``O[f,p] = I[c,2p+r-1] * W[f,c,r]`` | contract that reads I at affine indices |
+| ``Y[i] = A[i,j] * B[j,k] * C[k]``, three factors or more | the same product by product, from left to right |
 | ``Y[m,n] = f(X[m,n], ...)`` or ``X[m,n] + ...`` | map |
 | ``z[m] = sum(X[m,n])``, ``q[m] = sum(square(X[m,n]))`` | reduce over the dims missing on the left |
 | ``Kn[n,d] = K[m,d]``, ``Y[n,m] = X[m,n]`` | copy, with dims renamed or reordered |
+| ``I[c,h]`` | no op: I has these dims |
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.affine import AffineIndex
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS, Op, OpKind, Tensor, Workload
-from halley.workloads.notation import Call, LineFault, Ref, Statement, Term, read
+from halley.workloads.notation import Call, LineFault, Place, Ref, Statement, Term, read
 from halley.workloads.parameters import SIZE_LIMIT, WorkloadKind, check, element_type, text
 
 REDUCTIONS = tuple(name for name, monoid in MONOIDS.items() if monoid.arity == 1)
@@ -103,6 +107,7 @@ def assemble(
     if misfits:
         return None, misfits
     read_names = {name for op in build.ops for name in op.inputs}
+    extents = {**extents, **build.own_dims}
     results = tuple(outputs) or tuple(name for name in build.made if name not in read_names)
     kernels = tuple((op.name,) for op in build.ops)
     work = Workload(
@@ -122,11 +127,22 @@ class _Builder:
     made: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    declared: set[str] = field(default_factory=set)
+    own_dims: dict[str, int] = field(default_factory=dict)
+    """Extents of the dims of tensors that are read at sums before any line names their dims."""
     ops: list[Op] = field(default_factory=list)
 
     def add(self, statement: Statement) -> None:
         """Add the op of one line."""
         before = len(self.misfits)
+        if statement.value is None:
+            self._declare(statement.line, statement.targets[0])
+            return
+        pairs = _pairs(statement)
+        if pairs:
+            for pair in pairs:
+                self.add(pair)
+            return
         call, inner = _parts(statement.value)
         refs = self._refs(statement, inner if inner is not None else call if call is not None else statement.value)
         for ref in refs:
@@ -147,7 +163,7 @@ class _Builder:
         if not self.ops:
             yield LineFault(0, 0, "at least one line such as C[m,n] = A[m,k] * B[k,n]", "none")
             return
-        used = {dim for tensor in self.tensors.values() for dim in tensor.dims}
+        used = {dim for tensor in self.tensors.values() for dim in tensor.dims} | {dim for op in self.ops for dim in op.dims}
         for dim in self.extents:
             if dim not in used:
                 yield LineFault(0, 0, "dims that a tensor has", repr(dim), "remove it")
@@ -172,29 +188,83 @@ class _Builder:
 
     def _tensor(self, line: int, ref: Ref) -> None:
         """A tensor in this line; the first line with the tensor defines its dims."""
+        before = len(self.misfits)
         for dim in ref.dims:
             if dim not in self.extents:
                 self.wrong(line, ref.column, f"known dims in {ref.name}", repr(dim), did_you_mean(dim, self.extents))
-        if len(set(ref.dims)) < len(ref.dims):
-            self.wrong(line, ref.column, f"each dim of {ref.name} once", f"[{','.join(ref.dims)}]", "diagonals are not read")
         if ref.dtype and ref.dtype not in DTYPE_BYTES:
             self.wrong(line, ref.column, "a known element type", repr(ref.dtype), did_you_mean(ref.dtype, DTYPE_BYTES))
         known = self.tensors.get(ref.name)
         if known is None:
-            self.tensors[ref.name] = Tensor(ref.name, ref.dims, ref.dtype or self.dtype)
+            dims = ref.dims if ref.plain or len(self.misfits) > before else self._named(line, ref)
+            self.tensors[ref.name] = Tensor(ref.name, dims, ref.dtype or self.dtype)
             self.seen[ref.name] = line
             return
         first = f"as on line {self.seen[ref.name]}"
-        if known.dims != ref.dims:
-            here, there = ",".join(ref.dims), ",".join(known.dims)
-            copied = f"to read it otherwise, copy it first: {ref.name}2[{here}] = {ref.name}[{there}]"
-            remedy = copied if len(ref.dims) == len(known.dims) else ""
-            self.wrong(line, ref.column, f"{ref.name}[{there}], {first}", f"[{here}]", remedy)
+        there, own = ",".join(known.dims), [dim for dim in known.dims if dim in self.own_dims]
+        if len(known.dims) != len(ref.places) or (ref.plain and known.dims != ref.dims and not own):
+            copied = f"to read it otherwise, copy it first: {ref.name}2[{ref.text}] = {ref.name}[{there}]"
+            remedy = copied if len(ref.places) == len(known.dims) else ""
+            self.wrong(line, ref.column, f"{ref.name}[{there}], {first}", f"[{ref.text}]", remedy)
+        elif len(self.misfits) == before:
+            for index in self._indices([ref]):
+                start, last = index.positions({**self.extents, **self.own_dims})
+                if index.dim in own and (start < 0 or last >= self.own_dims[index.dim]):
+                    expected = f"places of {ref.name} that line {self.seen[ref.name]} has, or a line that says its dims"
+                    self.wrong(line, ref.column, expected, f"{index} from {start} to {last}", self._remedy(ref))
         if ref.dtype and ref.dtype != known.dtype and ref.dtype in DTYPE_BYTES:
             self.wrong(line, ref.column, f"{known.dtype} for {ref.name}, {first}", ref.dtype, "name the type once")
 
+    def _named(self, line: int, ref: Ref) -> tuple[str, ...]:
+        """The dims of a tensor that is read at sums, and whose dims no line names: each as long as the largest sum."""
+        dims: list[str] = []
+        for number, place in enumerate(ref.places):
+            if place.dim and place.dim not in dims:
+                dims.append(place.dim)
+                continue
+            dims.append(f"{ref.name}_{number}")
+            start, last = AffineIndex(dims[-1], place.terms, place.constant).positions(self.extents)
+            self.own_dims[dims[-1]] = last + 1
+            if start < 0 or dims[-1] in self.extents:
+                expected, got = f"a line that says the dims of {ref.name}", f"{place} from {start}"
+                self.wrong(line, ref.column, expected, got, self._remedy(ref))
+        return tuple(dims)
+
+    def _remedy(self, ref: Ref) -> str:
+        """How to name the dims of a tensor that is read at sums."""
+        free = (name for name in "hwxyzuv" if name not in self.extents)
+        names = [place.dim or next(free, "h") for place in ref.places]
+        return f"add for example the line {ref.name}[{','.join(names)}], and the extents of these dims"
+
+    def _declare(self, line: int, ref: Ref) -> None:
+        """A line that says the dims of a tensor."""
+        if not ref.plain:
+            expected = f"a dim of its own at each place of {ref.name}"
+            self.wrong(line, ref.column, expected, f"[{ref.text}]", "a line without '=' names dims")
+        elif ref.name in self.tensors:
+            self.wrong(line, ref.column, f"the dims of {ref.name} before it is used", f"line {self.seen[ref.name]}", "move it up")
+        else:
+            self._tensor(line, ref)
+            self.declared.add(ref.name)
+
+    def _indices(self, refs: Sequence[Ref]) -> tuple[AffineIndex, ...]:
+        """The affine indices at which tensors are read."""
+        found = []
+        for ref in refs:
+            dims = self.tensors[ref.name].dims
+            found += [AffineIndex(dim, at.terms, at.constant) for dim, at in zip(dims, ref.places, strict=True) if at.dim != dim]
+        return tuple(dict.fromkeys(found))
+
     def _new(self, line: int, ref: Ref, sources: Sequence[str]) -> None:
         """A tensor that this line computes from the ``sources``."""
+        if not ref.plain:
+            self.wrong(line, ref.column, f"a dim of its own at each place of {ref.name}, which this line makes", f"[{ref.text}]")
+            return
+        if ref.name in self.declared and ref.name not in self.made and ref.name not in self.sources:
+            self._tensor(line, ref)
+            self.made[ref.name] = line
+            self.sources.setdefault(ref.name, tuple(sources))
+            return
         self.sources.setdefault(ref.name, tuple(sources))
         if ref.name not in self.tensors:
             self._tensor(line, ref)
@@ -263,11 +333,12 @@ class _Builder:
         left, right = targets[0].dims, tuple(dict.fromkeys(dim for ref in refs for dim in ref.dims))
         inputs, outputs = tuple(ref.name for ref in refs), tuple(ref.name for ref in targets)
         name, missing = outputs[0], tuple(dim for dim in right if dim not in left)
+        indices = self._indices(refs)
         if call is None:
             return self._copy(statement, refs[0])
         for other in targets[1:]:
             if set(other.dims) != set(left):
-                self.wrong(statement.line, other.column, f"the dims of {name}", f"[{','.join(other.dims)}]")
+                self.wrong(statement.line, other.column, f"the dims of {name}", f"[{other.text}]")
                 return None
         for dim in left:
             if dim not in right:
@@ -282,9 +353,10 @@ class _Builder:
             if call.name == "mean":
                 constants["count"] = float(math.prod(self.extents[dim] for dim in missing))
             numbers = tuple(constants.items())
-            return Op(name, OpKind.REDUCE, inputs, outputs, (*left, *missing), function, call.name, constants=numbers)
+            over = (*left, *missing)
+            return Op(name, OpKind.REDUCE, inputs, outputs, over, function, call.name, constants=numbers, indices=indices)
         if not missing:
-            return Op(name, OpKind.MAP, inputs, outputs, left, call.name, constants=call.constants)
+            return Op(name, OpKind.MAP, inputs, outputs, left, call.name, constants=call.constants, indices=indices)
         if call.infix and call.name == "mul":
             return self._contract(statement, call, refs, missing)
         remedy = f"reduce it, as in sum({call.name}(...)), or add {', '.join(missing)} on the left"
@@ -302,10 +374,17 @@ class _Builder:
                 return None
         left = statement.targets[0].dims
         names = (statement.targets[0].name,)
-        return Op(names[0], OpKind.CONTRACT, (first.name, second.name), names, (*left[:-1], *missing, left[-1]))
+        over = (*left[:-1], *missing, *left[-1:])
+        return Op(names[0], OpKind.CONTRACT, (first.name, second.name), names, over, indices=self._indices(refs))
 
     def _copy(self, statement: Statement, source: Ref) -> Op | None:
         target = statement.targets[0]
+        if indices := self._indices([source]):
+            if set(source.dims) != set(target.dims):
+                expected = f"the dims that select an element of {source.name} ({', '.join(source.dims)}) on the left"
+                self.wrong(statement.line, target.column, expected, f"[{target.text}]")
+                return None
+            return Op(target.name, OpKind.MAP, (source.name,), (target.name,), target.dims, indices=indices)
         old = [dim for dim in source.dims if dim not in target.dims]
         new = [dim for dim in target.dims if dim not in source.dims]
         sizes = [self.extents[dim] for dim in old], [self.extents[dim] for dim in new]
@@ -317,6 +396,32 @@ class _Builder:
         if source.dims == target.dims:
             return Op(target.name, OpKind.MAP, (source.name,), (target.name,), target.dims)
         return Op(target.name, OpKind.PERMUTE, (source.name,), (target.name,), target.dims)
+
+
+def _pairs(statement: Statement) -> list[Statement]:
+    """A product of more than two tensors as products of two, from left to right; empty for all other lines. Each sums over the
+    dims that nothing later needs."""
+    value = statement.value
+    if not isinstance(value, Call) or not value.infix or len(value.arguments) < 3 or len(statement.targets) != 1:
+        return []
+    factors = [factor for factor in value.arguments if isinstance(factor, Ref)]
+    if len(factors) < len(value.arguments):
+        return []
+    (target,) = statement.targets
+    made: list[Statement] = []
+    product = factors[0]
+    for number, factor in enumerate(factors[1:], 1):
+        later = {dim for ref in (target, *factors[number + 1 :]) for dim in ref.dims}
+        both = tuple(dict.fromkeys((*product.dims, *factor.dims)))
+        missing = [dim for dim in both if dim not in later]
+        call = Call("mul", (product, factor), (), value.column, infix=True)
+        if any(dim not in product.dims or dim not in factor.dims for dim in missing):
+            call = Call("sum", (Call("mul", (product, factor), (), value.column),), (), value.column)
+        kept = tuple(Place(((dim, 1),)) for dim in both if dim in later)
+        result = target if number == len(factors) - 1 else Ref(f"{target.name}_{number}", kept, target.dtype, target.column)
+        made.append(Statement(statement.line, (result,), call))
+        product = result
+    return made
 
 
 def _parts(value: Term) -> tuple[Call | None, Call | None]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
+from halley.cost.affine import counter_of
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.window import counter_of
 from halley.formulas.numbers import Number, maximum
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node

@@ -13,6 +13,7 @@ from halley.ir.array import Array
 from halley.ir.hardware import Chip, Dataflow, MatrixEngine
 from halley.ir.mapping import Compute
 from halley.ir.workload import Op, OpKind, Workload
+from halley.mapping.space.affine import read_bytes
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.hierarchy import Hierarchy
 
@@ -57,7 +58,7 @@ class CompulsoryBounds:
         outer, shape = self.chip.memory(self.machine.outer), self.workload
         made = {name for op in self.ops for name in op.outputs}
         written = sum(shape.bytes(name) for name in self.kept if name in made)
-        read = sum(shape.bytes(name) for name in self.kept if name not in made)
+        read = sum(read_bytes(shape, name) for name in self.kept if name not in made)
         ports = (busy_time(read, outer.read_bandwidth), busy_time(written, outer.write_bandwidth))
         time = max(work, sum(ports) if outer.shared_bus else max(ports))
         moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)

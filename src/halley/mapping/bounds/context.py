@@ -16,7 +16,7 @@ def cost_context(tree: Node, workload: Workload) -> Hashable:
     touched = {name for op in ops for name in (*op.inputs, *op.outputs)}
     touched.update(name for node in nodes if type(node) is Collective for name in node.tensors)
     tensors = tuple(workload.tensors[name] for name in sorted(touched))
-    shape = tuple(workload.dims.items()), tuple(workload.windows.items())
+    shape = tuple(workload.dims.items()), workload.indices
     return _trimmed(tree, touched) or Sequence(()), ops, tensors, shape
 
 

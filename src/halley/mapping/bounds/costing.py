@@ -13,11 +13,11 @@ from functools import cache
 
 import numpy as np
 
+from halley.cost.affine import counter_of
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.window import counter_of
 from halley.formulas.numbers import Number
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 import numpy as np
 
+from halley.cost.affine import counter_of
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import evaluate
 from halley.cost.events import Event, Path
@@ -15,7 +16,6 @@ from halley.cost.footprint import footprint
 from halley.cost.movement import Body
 from halley.cost.program import Array
 from halley.cost.resources import Resources, energy_of
-from halley.cost.window import counter_of
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
 from halley.ir.mapping import Hold, Node, walk

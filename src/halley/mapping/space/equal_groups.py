@@ -41,10 +41,14 @@ def form(workload: Workload, ops: Sequence[Op], kept: Sequence[str]) -> Hashable
         (dims(*workload.tensors[name].dims), workload.tensors[name].dtype, name in mapped and workload.leaves(name, inside))
         for name in tensors.of
     )
-    # whoever reads windows of a dim, be it outside the group, lets loops over their base and offset narrow it
-    windows = tuple(dims(dim, each.base, each.offset) for dim, each in workload.windows.items() if dim in dims.of)
+    # whoever reads a dim at a sum, be it outside the group, lets loops over the terms narrow it
+    sums = tuple(
+        (dims(each.dim, *each.dims), tuple(coefficient for _, coefficient in each.terms), each.constant)
+        for each in workload.indices
+        if each.dim in dims.of
+    )
     extents = tuple(workload.dims[dim] for dim in dims.of)
-    return made, shapes, windows, extents, tensors(*kept)
+    return made, shapes, sums, extents, tensors(*kept)
 
 
 def renamed(choice: GroupMapping, space: GroupSpace, own: GroupSpace) -> GroupMapping:

@@ -10,6 +10,7 @@ from functools import cached_property
 from halley.formulas.numbers import Number, minimum
 from halley.ir.mapping import Node, Temporal
 from halley.ir.workload import Op, OpKind, Workload, roles
+from halley.mapping.space.affine import taps, tiled
 from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
 from halley.mapping.space.stages import Join, Ranges, Slot, Split, Tiles, member_ranges, splits
@@ -67,8 +68,9 @@ class FusedOps:
 
     @cached_property
     def whole(self) -> frozenset[str]:
-        """Dims that an op runs along (a scan, a transform): they stay whole."""
-        return frozenset(dim for op in self.ops for dim in self.workload.whole(op))
+        """Dims that an op runs along (a scan, a transform), and further terms of affine indices: they stay whole."""
+        along = (dim for op in self.ops for dim in self.workload.whole(op))
+        return frozenset((*along, *(dim for op in self.ops for dim in taps(self.workload, op))))
 
     @cached_property
     def common(self) -> tuple[str, ...]:
@@ -110,7 +112,10 @@ class FusedOps:
 
     def splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
         """The dims that clusters may split around some ops; around all of them, if none are given."""
-        barred = frozenset().union(*(own for op in ops or self.ops for own in self.workload.unsplit(op)))
+        around = ops or self.ops
+        barred = frozenset().union(*(own for op in around for own in self.workload.unsplit(op)))
+        # of the terms of a sum, members may split one
+        barred |= {dim for op in around for index in op.indices for dim in set(index.dims) - {tiled(self.workload, index)}}
         return [dim for dim in dims if dim not in barred | self.whole]
 
     def axes_of(self, split: Split, dim: str) -> tuple[LevelAxis, ...]:

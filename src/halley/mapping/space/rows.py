@@ -52,7 +52,7 @@ class RowStage:
 
     def main(self) -> str:
         """The first arriving tensor over the long dim: the buffer that the maps work in."""
-        return next(name for name in self.arriving if self.long in self.workload.tensors[name].dims)
+        return next(name for name in self.arriving if self.long in self.workload.selectors(name))
 
     def steps(self, ops: Sequence[Op]) -> list[Node]:
         """Computes in order, with the all-reduce after each reduction over the split dim."""
@@ -125,7 +125,7 @@ def chunked_skeletons(
     split_name += join_text(stage.join)
 
     chunk, around = (buffers(f"{prefix}{what}", hierarchy.memory(hierarchy.vector)) for what in ("chunks", "rows around passes"))
-    short = tuple((name,) for name in others if stage.long not in workload.tensors[name].dims)
+    short = tuple((name,) for name in others if stage.long not in workload.selectors(name))
 
     def wrap(tiles: Tiles, node: Node) -> Node:
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
@@ -177,7 +177,7 @@ def _pass(stage: RowStage, ops: Sequence[Op], tile: Number, count: Number) -> li
     nodes = flat_before
     if inside:
         touched = dict.fromkeys(name for op in inside for name in (*op.inputs, *op.outputs))
-        tensors = [name for name in touched if stage.long in workload.tensors[name].dims]
+        tensors = [name for name in touched if stage.long in workload.selectors(name)]
         # none arrives where windows of a tensor that lacks the dim are copied
         start = next((name for name in tensors if name in stage.arriving), tensors[0])
         chain = in_place(workload, inside, start)

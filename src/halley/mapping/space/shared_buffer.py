@@ -124,7 +124,7 @@ class ThroughShared:
         made = {name for op in group.ops for name in op.outputs}
         for dim in _walkable(group):
             touched = dict.fromkeys(name for op in group.ops for name in (*op.inputs, *op.outputs))
-            same = [name for name in touched if dim not in group.workload.tensors[name].dims]
+            same = [name for name in touched if dim not in group.workload.selectors(name)]
             for chosen in product(*((True,) if name in made else (False, True) for name in same)):
                 frame = replace(self, walk=dim, kept=tuple(compress(same, chosen))).frame()
                 yield frame

@@ -20,7 +20,7 @@ from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.mapping.space.array_dims import arrays, uncut
 from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, LevelAxis
-from halley.mapping.space.tile_sizes import Sizes
+from halley.mapping.space.tile_sizes import Sizes, whole
 
 Tiles = Mapping[str, Number]
 """Tile size by slot name: whole numbers, or arrays for a batch."""
@@ -133,7 +133,7 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
     for placed in holds:
         if type(placed.buffers) is int and not placed.buffers:
             continue
-        dims = workload.tensors[placed.tensor].dims
+        dims = workload.selectors(placed.tensor)
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
         at.setdefault(-1 if placed.early else last, []).append(placed)
     node = body
@@ -412,9 +412,10 @@ def gemm_skeletons(
     beside = {tensor: hierarchy.read_at(role) for role, tensor in _by_role(op)}
     choices = product(product(*outside), loop_orders(role), (False, True), _placements(hierarchy, op, first), every_array)
     for outer, (every_loop, last), early, held, array in choices:
-        hidden = {dim for side in array for dim in side[1:]}
+        # what stays whole has no loops
+        hidden = {dim for side in array for dim in side[1:]} | {dim for dim in op.dims if sizes(dim) is whole}
         orders = tuple(tuple(dim for dim in loops if dim not in hidden) for loops in (*(order for order, _ in outer), every_loop))
-        reduces_last = orders[-1][-1] in role.reduced
+        reduces_last = every_loop[-1] in role.reduced
         if early and (resident or reduces_last):
             continue  # it stays anyway, or is complete before the next is begun
         buffered: dict[tuple[str, str], Slot] = {}

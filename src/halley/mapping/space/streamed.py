@@ -113,7 +113,7 @@ class _Attention:
         """Whether the loop over keys can leave out what no row sees (docs/model.md, "Masks")."""
         workload, mask = self.group.workload, mask_over(self.group.workload, self.key)
         inside = (self.scores, *self.running, self.values)
-        if mask is None or mask.rows != self.group.row or self.key in split or workload.windows:
+        if mask is None or mask.rows != self.group.row or self.key in split or workload.indices:
             return False
         names, have = {op.name for op in inside}, masks(workload)
         planes = [name for op in inside for name in op.outputs if {mask.rows, mask.keys} <= set(workload.tensors[name].dims)]
