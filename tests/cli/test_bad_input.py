@@ -250,8 +250,8 @@ def test_an_answer_that_cannot_be_saved_is_still_shown() -> None:
 
 def test_a_gap_that_is_good_enough(solved: Solved) -> None:
     result = load_result(solved[0])
-    certificate = replace(result.best.certificate, bound=result.best.certificate.value / 1.1)
-    stopped = replace(result, best=replace(result.best, status=Status.LIMIT, certificate=certificate))
+    certificate = replace(result.best.certificate, bound=result.best.certificate.value / 1.1, status=Status.LIMIT)
+    stopped = replace(result, best=replace(result.best, certificate=certificate))
     assert solve.enough(stopped, 0.11)
     assert not solve.enough(stopped, 0.09)
     assert solve.enough(result, 0.0)
