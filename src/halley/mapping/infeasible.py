@@ -7,13 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from halley.cost.evaluate import evaluate
-from halley.errors import Fault
+from halley.errors import Fault, Infeasible
 from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.mapping.problem import Problem
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import kernels
+from halley.units import format_bytes
+
+
+def check_outer_memory(problem: Problem) -> None:
+    """Raises Infeasible: the outermost memory, which holds all inputs and results, is too small for them."""
+    workload, chip = problem.workload, problem.chip
+    outer = chip.memory(hierarchy(chip).outer)
+    held = [name for name in workload.tensors if workload.producer(name) is None or name in workload.outputs]
+    needed = sum(workload.bytes(name) for name in held)
+    if needed > outer.capacity:
+        where, expected = f"{workload.name} on {chip.name}", f"at most {format_bytes(outer.capacity)} in {outer.name}"
+        got = f"{format_bytes(needed)} of inputs and results"
+        raise Infeasible(Fault(where, expected, got, f"enlarge {outer.name}, or divide the problem"))
 
 
 def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:

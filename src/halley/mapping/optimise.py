@@ -16,22 +16,20 @@ from halley.cost.checks import check_bursts, check_engines
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import UNITS
 from halley.errors import Fault, Infeasible, InternalError, SearchStopped
-from halley.ir.mapping import Hold, Node
-from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import OpKind, Workload
+from halley.ir.workload import Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
 from halley.mapping.bounds.incumbents import SAME, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import SPACE, left_out
+from halley.mapping.group_order import Candidates, ObjectiveOf, most_promising, worst_mapping
 from halley.mapping.groups import FusedGroup, FusedGroups
-from halley.mapping.infeasible import tightest
-from halley.mapping.plans import Picks, Plans, best_sums
+from halley.mapping.infeasible import check_outer_memory, tightest
+from halley.mapping.plans import Picks, Plans, best_sums, whole_plan
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
 from halley.mapping.space.affine import check_indices
 from halley.mapping.space.choice import GroupMapping
-from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import (
     Breadth,
     Kernels,
@@ -43,9 +41,7 @@ from halley.mapping.space.partitions import (
     partitions,
     spans,
 )
-from halley.rewrite.canonical import canonical
 from halley.rewrite.legality import faults as legality_faults
-from halley.units import format_bytes
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
@@ -53,9 +49,6 @@ Progress = Callable[[str, float], None]
 
 RELATIVE_ROUNDING = 1e-9
 """Relative difference below which two values count as equal."""
-
-EARLY_CONTRACTIONS = 2
-"""Largest number of contractions in a group that is searched early."""
 
 FEW_KERNELS = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
@@ -66,9 +59,6 @@ OVERTIME = 1.05
 
 INTERRUPTED = "interrupted"
 """Reason for the end of a search after Ctrl-C."""
-
-SIMILAR_VALUE_RATIO = 1.1
-"""Plans with lower bounds within this ratio count as similar. It affects only the order of the search."""
 
 
 def optimise(problem: Problem, progress: Progress | None = None) -> Result:
@@ -84,9 +74,6 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
 
 Places = Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]
 """Where plans have each group: it may stand for several sets of kernels that are equal but for names."""
-
-Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
-"""Groups that are left: one place of each, and lower bounds of the plans with it."""
 
 
 @contextmanager
@@ -122,23 +109,12 @@ class _Optimiser:
         check_indices(self.problem.workload)
         check_engines(self.problem.workload, self.problem.chip, (op.name for op in self.problem.workload.ops))
         check_bursts(self.problem.workload, self.problem.chip)
-        self._check_outer_memory()
+        check_outer_memory(self.problem)
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)
             self.breadths.add(breadth)
-
-    def _check_outer_memory(self) -> None:
-        """Raises Infeasible: the outermost memory, which holds all inputs and results, is too small for them."""
-        workload, chip = self.problem.workload, self.problem.chip
-        outer = chip.memory(hierarchy(chip).outer)
-        held = [name for name in workload.tensors if workload.producer(name) is None or name in workload.outputs]
-        needed = sum(workload.bytes(name) for name in held)
-        if needed > outer.capacity:
-            where, expected = f"{workload.name} on {chip.name}", f"at most {format_bytes(outer.capacity)} in {outer.name}"
-            got = f"{format_bytes(needed)} of inputs and results"
-            raise Infeasible(Fault(where, expected, got, f"enlarge {outer.name}, or divide the problem"))
 
     def run(self) -> Result:
         self.tally.tick = self._tick
@@ -272,12 +248,12 @@ class _Optimiser:
         self.planned = len(places) + len(self.baselines)
         self._dive_kernels()
         single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
-        self._search_groups(single, self._worst)
+        self._search_groups(single, worst_mapping)
         self._dive_groups()
-        self._search_groups({group: own for group, own in places.items() if group not in single}, self._next)
+        self._search_groups({group: own for group, own in places.items() if group not in single}, most_promising)
         self.searched.add(BEST.name)
 
-    def _search_groups(self, places: Places, choose: Callable[[Candidates], FusedGroup]) -> None:
+    def _search_groups(self, places: Places, choose: Callable[[Candidates, ObjectiveOf], FusedGroup]) -> None:
         """Search groups, in the order that is chosen, but for those that no plan needs that is better than the plans found."""
         found, left = self._found(), dict(places)
         while left:
@@ -285,7 +261,7 @@ class _Optimiser:
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
             left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
             if left:
-                group = choose({group: (*own[0], least[group]) for group, own in left.items()})
+                group = choose({group: (*own[0], least[group]) for group, own in left.items()}, self._value)
                 del left[group]
                 if group.open():
                     group.run(self._incumbents(places[group], found, beside[group]))
@@ -295,26 +271,6 @@ class _Optimiser:
     def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
         """Whether a group lies in one kernel, of a workload with many."""
         return len(plans.workload.kernels) > FEW_KERNELS and not spans(plans.workload, kernels)
-
-    def _worst(self, left: Candidates) -> FusedGroup:
-        """The group with the largest difference between the best known mapping and the bound."""
-
-        def excess(group: FusedGroup) -> float:
-            return float(self._value(group.points).min(initial=np.inf) - self._value(group.lower).min())
-
-        return max(left, key=excess)
-
-    def _next(self, left: Candidates) -> FusedGroup:
-        """The group that is searched next, given the least that plans with it take: that of the most promising plan, for its
-        value may spare many others; before it a kernel by itself of a plan that promises nearly as much, for that is quick. But
-        what a group with many contractions is tried against should be good already: its shapes are by far the most."""
-        turns: dict[FusedGroup, tuple[int, float]] = {}
-        for group, (plans, kernels, least) in left.items():
-            contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
-            turns[group] = max(contractions, EARLY_CONTRACTIONS), float(self._value(least).min())
-        few, promise = min(turns.values())
-        near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
-        return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
 
     def _dive_kernels(self) -> None:
         """A first mapping of each kernel by itself: together they are a plan."""
@@ -455,24 +411,11 @@ class _Optimiser:
         order = in_order(before(plans.workload), tuple(found))
         return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned) for kernels in order}
 
-    def _plan(self, workload: Workload, choices: Mapping[Kernels, GroupMapping]) -> Node:
-        owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}
-        handed = []
-        for name in workload.tensors:
-            maker = workload.producer(name)
-            readers = {owner[op.name] for op in workload.consumers(name)}
-            if maker is None or name in workload.outputs or readers - {owner[maker.name]}:
-                handed.append(name)
-        trees = [choice.tree() for choice in choices.values()]
-        body = trees[0] if len(trees) == 1 else Steps(tuple(trees))
-        outer = hierarchy(self.problem.chip).outer
-        return canonical(Hold(outer, tuple((name,) for name in handed), body, 1), workload.dims)
-
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
         workload, choices = plans.workload, self._choices(plans, picks, aligned=True)
-        plan = self._plan(workload, choices)
+        plan = whole_plan(workload, self.problem.chip, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
         if abs(reached - value) > RELATIVE_ROUNDING * abs(value):
@@ -527,7 +470,7 @@ class _Optimiser:
                 continue  # equal but for rounding
             if points and points[-1].time >= time_ * (1 - RELATIVE_ROUNDING):
                 points.pop()  # as fast but for rounding, and takes more energy
-            points.append(Point(time_, energy, self._plan(plans.workload, self._choices(plans, picks))))
+            points.append(Point(time_, energy, whole_plan(plans.workload, self.problem.chip, self._choices(plans, picks))))
         return tuple(points)
 
     def _infeasible(self) -> Exception:

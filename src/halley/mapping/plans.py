@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Hold, Node, Sequence
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Values, minimal
 from halley.mapping.groups import FusedGroup
 from halley.mapping.space.choice import GroupMapping
-from halley.mapping.space.partitions import Kernels, Partitions
+from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.partitions import Kernels, Partitions, group_ops
+from halley.rewrite.canonical import canonical
 
 Picks = tuple[tuple[Kernels, int], ...]
 """Groups of a partition, each with the index of one of its points."""
@@ -61,6 +65,20 @@ class Plans:
             if (rest := ahead[source] + behind[target]) < found[kernels]:
                 found[kernels] = rest
         return found
+
+
+def whole_plan(workload: Workload, chip: Chip, choices: Mapping[Kernels, GroupMapping]) -> Node:
+    """The tree of groups that run one after the other: the outermost memory holds what leaves any of them."""
+    owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}
+    handed = []
+    for name in workload.tensors:
+        maker = workload.producer(name)
+        readers = {owner[op.name] for op in workload.consumers(name)}
+        if maker is None or name in workload.outputs or readers - {owner[maker.name]}:
+            handed.append(name)
+    trees = [choice.tree() for choice in choices.values()]
+    body = trees[0] if len(trees) == 1 else Sequence(tuple(trees))
+    return canonical(Hold(hierarchy(chip).outer, tuple((name,) for name in handed), body, 1), workload.dims)
 
 
 def best_sums(partitions: Partitions, rows: Callable[[Kernels], Values], width: int) -> tuple[Values, list[Picks]]:

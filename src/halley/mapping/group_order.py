@@ -1,0 +1,47 @@
+"""The order in which fused groups are searched: it changes how soon a good plan is found, never the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from halley.ir.workload import OpKind
+from halley.mapping.bounds.incumbents import Values
+from halley.mapping.groups import FusedGroup
+from halley.mapping.plans import Plans
+from halley.mapping.space.partitions import Kernels, group_ops
+
+EARLY_CONTRACTIONS = 2
+"""Largest number of contractions in a group that is searched early."""
+
+SIMILAR_VALUE_RATIO = 1.1
+"""Plans with lower bounds within this ratio count as similar."""
+
+Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
+"""Groups that are left: one place of each, and lower bounds of the plans with it."""
+
+ObjectiveOf = Callable[[Values], Values]
+"""The objective of rows of values."""
+
+
+def worst_mapping(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
+    """The group with the largest difference between the best known mapping and the bound."""
+
+    def excess(group: FusedGroup) -> float:
+        return float(objective(group.points).min(initial=np.inf) - objective(group.lower).min())
+
+    return max(left, key=excess)
+
+
+def most_promising(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
+    """The group of the most promising plan, for its value may prune many others; before it a kernel by itself of a plan that
+    promises nearly as much, for that is quick. Groups with many contractions come last: they have by far the most shapes, and a
+    good incumbent prunes them."""
+    turns: dict[FusedGroup, tuple[int, float]] = {}
+    for group, (plans, kernels, least) in left.items():
+        contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
+        turns[group] = max(contractions, EARLY_CONTRACTIONS), float(objective(least).min())
+    few, promise = min(turns.values())
+    near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
+    return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
