@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,7 +13,7 @@ from halley.io.chips.load import load_chip
 from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
-from halley.workloads import build, conv_chain, variants
+from halley.workloads import build, variants
 
 LARGE = (*LONG, "attention", "conv-chain", "transformer-layer", "mla", "moe", "gpt-layer")
 """Kinds of many ops or variants, whose proofs take long even where they are small."""
@@ -48,15 +47,6 @@ def compare(kind: str, seed: int, chip: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in SIZES if kind not in LARGE])
 def test_the_best_is_no_worse_than_op_by_op(kind: str) -> None:
     compare(kind, 0, "edge")
-
-
-def test_a_convolution_is_cut_where_its_windows_are_in_the_way() -> None:
-    """Its kernel as one would take longer than its two ops one by one."""
-    workload = conv_chain(3, 3, 2, 2, layers=1)
-    uncut = optimise(Problem(replace(workload, divisible=False), load_chip("cloud"), baselines=False)).best.certificate.value
-    best = optimise(Problem(workload, load_chip("cloud"), baselines=("unfused",)))
-    assert best.best.certificate.value <= op_by_op(workload, "cloud") * (1 + 1e-9)
-    assert best.best.certificate.value < uncut
 
 
 @pytest.mark.parametrize(

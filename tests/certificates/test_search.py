@@ -25,7 +25,7 @@ from tests.certificates.exhaustive import (
 
 from halley.answer import Status
 from halley.cost.evaluate import evaluate
-from halley.errors import Infeasible
+from halley.errors import Infeasible, SearchStopped
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Level
 from halley.ir.mapping import Hold, Node, Overlap, Sequence, Spatial, Temporal, walk
@@ -201,14 +201,14 @@ def test_stopping_anywhere_gives_a_true_bound(share: float, solved: tuple[Result
     optimum = whole.best.certificate.value
     try:
         result, _ = stopped(whole.problem, share * ticks)
-    except Infeasible:
+    except SearchStopped:
         assert share <= 0.15  # no mapping yet: said so, not invented; later there is one
         return
     certificate = result.best.certificate
     assert certificate.bound <= optimum * (1 + 1e-12)
     assert certificate.value >= optimum * (1 - 1e-12)
     assert result.status is (Status.OPTIMAL if certificate.gap <= 0 else Status.LIMIT)
-    assert "interrupted" in certificate.closed
+    assert "interrupted" in certificate.closed or (result.status, certificate.size) == (Status.OPTIMAL, None)  # while counting
 
 
 def test_time_limit_stops_the_search() -> None:

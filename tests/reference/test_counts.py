@@ -117,7 +117,7 @@ def test_many_grown_trees(seed: int, edits: int) -> None:
 
 
 KINDS_OF_ALL_OPS = (
-    "gemm-softmax", "gated-mlp", "gated-scan", "power-spectrum", "embedding", "scatter-add", "merge-heads", "conv-chain"
+    "gemm-softmax", "gated-mlp", "gated-scan", "power-spectrum", "embedding", "scatter-add", "merge-heads", "mamba"
 )  # fmt: skip
 """Workloads in which, together, every kind of op occurs, and ops that need not wait for each other."""
 

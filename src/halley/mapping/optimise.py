@@ -398,7 +398,7 @@ class _Optimiser:
     def _size(self, restriction: Restriction) -> int | None:
         """Number of mappings of a space; None after a stop, or where the limit ends the count: it can take longer than a search
         that pruned most groups unseen."""
-        if restriction.name not in self.searched:
+        if self.stopped or restriction.name not in self.searched:
             return None
         try:
             return sum(plans.size(self._tick) for plans in self._of(restriction))
