@@ -48,7 +48,7 @@ def steps(extent: Number, splits: Sequence[Split]) -> Number:
 def unclipped_points(dims: Sequence[AffineDim]) -> Number:
     """Points of the intervals of all combinations of a tile of each dim, padding included.
 
-    .. math:: H = \\sum_{tiles} \( 1 + \\sum_i |c_i| (e_i - 1) \) = \\prod_i V_i + \\sum_i |c_i| D_i \\prod_{j \\ne i} V_j
+    .. math:: H = \\sum_{tiles} ( 1 + \\sum_i |c_i| (e_i - 1) ) = \\prod_i V_i + \\sum_i |c_i| D_i \\prod_{j \\ne i} V_j
 
     Symbols: c_i [1] coefficients, e_i [points] extents of the tiles, D_i [points] `steps`, V_i [1] `visits`. Source: counting
     argument, docs/model.md.
