@@ -37,13 +37,16 @@ from halley.workloads import gemm_softmax
 
 NUMPY_TARGET = 3e6
 ACCELERATOR_TARGET = 5e7
-TOGETHER = 1 << 16
+TOGETHER = 1 << 13
 """Mappings drawn at random and costed together."""
 
-NUMPY_OUTER, ACCELERATOR_OUTER = 8, 24
+NUMPY_OUTER, ACCELERATOR_OUTER = 4, 12
 """Tile chains of each dim but the last in a grid."""
 
-RUNS = 5
+INNER = 1 << 12
+"""Tile chains of the last dim in a grid."""
+
+RUNS = 3
 
 
 class Family(NamedTuple):
@@ -59,10 +62,15 @@ class Family(NamedTuple):
     capacities: Sequence[float]
 
     def some(self, outer: int) -> dict[str, Indices]:
-        """So many chains of each dim, spread over all, and every chain of the last dim, in the order of least work."""
+        """So many chains of each dim, and `INNER` of the last one, spread over all, in the order of least work."""
         order = self.program.order({dim: len(nodes) for dim, nodes in self.chains.items()})
-        spread = {dim: self.chains[dim][np.linspace(0, len(self.chains[dim]) - 1, outer).astype(np.int64)] for dim in order[:-1]}
-        return {**spread, order[-1]: self.chains[order[-1]]}
+        numbers = {**dict.fromkeys(order, outer), order[-1]: INNER}
+        return {dim: _spread(self.chains[dim], number) for dim, number in numbers.items()}
+
+
+def _spread(nodes: Indices, number: int) -> Indices:
+    """At most so many of these, evenly over all."""
+    return nodes[np.linspace(0, len(nodes) - 1, min(number, len(nodes))).astype(np.int64)]
 
 
 def family(workload: Workload, chip: Chip, frame: Frame) -> Family:

@@ -70,19 +70,22 @@ def measurements() -> Iterator[Measurement]:
             yield Measurement(f"proof: {case.name}, {chip}", found["seconds"], "s", case.target)
             gap, memory = (None, None) if case.target is None else (0.0, 1024.0)
             yield Measurement(f"proof: gap of {case.name}, {chip}", found["gap"], "", gap)
-            yield Measurement(f"proof: mappings of {case.name}, {chip}", found["size"], "")
+            if "size" in found:
+                yield Measurement(f"proof: mappings of {case.name}, {chip}", found["size"], "")
             yield Measurement(f"proof: peak memory of {case.name}, {chip}", found["peak"] / 2**20, "MiB", memory)
 
 
 def prove(word: str, chip: str) -> dict[str, float]:
-    """CPU seconds, peak resident bytes, size of the space and gap of one search without baselines."""
+    """CPU seconds, peak resident bytes, gap and, if the search ended by itself, size of the space of one search
+    without baselines."""
     case = CASES[word]
     problem = Problem(case.work(), load_chip(chip), case.objective, front=case.front, baselines=False, time_limit=LIMIT)
     start = time.process_time()
     result = optimise(problem)
     seconds = time.process_time() - start
     certificate = result.best.certificate
-    return {"seconds": seconds, "peak": peak_memory(), "gap": certificate.gap, "size": float(certificate.size)}
+    size = {} if certificate.size is None else {"size": float(certificate.size)}
+    return {"seconds": seconds, "peak": peak_memory(), "gap": certificate.gap, **size}
 
 
 def peak_memory() -> int:

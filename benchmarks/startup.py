@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measure import ONE_THREAD, ROOT, Measurement, in_new_process
+from benchmarks.measure import ROOT, Measurement, environment, in_new_process
 
 IMPORT_TARGET = 0.3
 COMMAND_TARGET = 0.5
@@ -40,12 +39,11 @@ def import_time(module: str) -> float:
 def command_time(words: tuple[str, ...]) -> float:
     """Median wall time [s] of a command from the start of its process to its end; the first, which fills the disk cache, does not
     count."""
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", "from halley.cli.start import main; main()", *words]
     times = []
     for _ in range(RUNS + 1):
         start = time.perf_counter()
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, cwd=ROOT, env=environment(ROOT / "src"), check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
 

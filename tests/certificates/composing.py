@@ -8,15 +8,17 @@ laid out as on a chip that has no others.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from halley.ir.axis_groups import divided
 from halley.ir.hardware import Axis, Chip, Topology
-from halley.ir.mapping import Hold, Node, Overlap, Parallel, Spatial, Temporal, walk
+from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Overlap, Parallel, Spatial, Temporal, walk
 from halley.ir.mapping import Sequence as Steps
-from halley.ir.workload import Op, Workload
+from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames import frames
 from halley.mapping.space.hierarchy import hierarchy
@@ -32,17 +34,84 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
     """Every mapping of a group that is fused, without the outermost Hold; those that differ in one buffer or two of their Holds
     together, with their number: their numbers of buffers are arrays. Holds with none are not in the tree."""
     known: dict[tuple[str, str, int], Sequence[GroupStage]] = {}
-    for frame in in_turn(workload, chip, ops):
-        yield from buffered(frame, frame.stages)
+    for frame in in_turn(workload, served(chip), ops):
+        yield from loaded_for_others(workload, chip, ops, frame, buffered(frame, frame.stages))
         if len(frame.stages) == 1:
             continue
         for runs in every_run(3 if frame.streamed else len(frame.stages)):  # the closing stage follows when all keys are done
             if not _overlaps(workload, frame, runs):
                 continue
-            yield from _without_barriers(chip, buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap)))
+            found = _without_barriers(chip, buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap)))
+            yield from loaded_for_others(workload, chip, ops, frame, found)
             if frame.name.startswith("through ") and "walked" not in frame.name:  # what passes between clusters of their own
                 for together, stages in _on_shares(workload, chip, ops, runs, known, frame.name):
                     yield from _without_barriers(chip, buffered(frame, stages, _Composer(workload, stages, runs, together)))
+
+
+def in_groups(chip: Chip) -> list[Chip]:
+    """The chip, and the same with its axes in groups of each size: axes whose network copies, in equal groups."""
+    found = [chip]
+    for group in (2, 4, 8, 16):
+        sizes = range(2 * group, 65, group)
+        able = {(level, axis.name): group for level, axis in chip.axes if axis.multicast and axis.size in sizes}
+        found += [divided(chip, able)] if able else []
+    return found
+
+
+def served(chip: Chip) -> Chip:
+    """The chip on which one read serves all members, so that none loads for others."""
+    levels = (replace(level, network=replace(level.network, multicast=True)) if level.network else level for level in chip.levels)
+    return replace(chip, levels=tuple(levels))
+
+
+def loaded_for_others(
+    workload: Workload, chip: Chip, ops: Sequence[Op], frame: Frame, found: Iterator[tuple[Node, int]]
+) -> Iterator[tuple[Node, int]]:
+    """Mappings, and the same in which one member of an axis loads an operand of a contraction and broadcasts it."""
+    for tree, several in found:
+        skips = any(isinstance(node, Temporal) and node.visible for _, node in walk(tree))
+        if skips or frame.idles or frame.name.startswith("through "):
+            ways: list[Node] = [tree]
+        else:
+            ways = _broadcasting(workload, chip, {name for op in ops for name in op.outputs}, tree, ())
+        for way in ways:
+            yield way, several
+
+
+def _broadcasting(workload: Workload, chip: Chip, made: set[str], node: Node, splits: tuple[Spatial, ...]) -> list[Node]:
+    """A node in every way to broadcast what is loaded in it, inside some splits."""
+    if isinstance(node, Steps | Overlap | Parallel):
+        parts = [_broadcasting(workload, chip, made, child, splits) for child in node.children]
+        return [replace(node, children=children) for children in itertools.product(*parts)]
+    if isinstance(node, Compute | Collective):
+        return [node]
+    around = (*splits, node) if isinstance(node, Spatial) else splits
+    bodies = _broadcasting(workload, chip, made, node.body, around)
+    ways: list[Node] = [replace(node, body=body) for body in bodies]
+    if isinstance(node, Hold) and len(node.names) == 1 and _loads(workload, node, made):
+        (name,) = node.names
+        level = next(each for each in chip.levels if any(memory.name == node.memory for memory in each.memories))
+        lacking = [split for split in splits if split.dim not in workload.selectors(name)]
+        members = {dim: math.prod(chip.axis(s.level, s.axis).size for s in lacking if s.dim == dim) for dim in workload.dims}
+        if any(workload.dims[dim] % number for dim, number in members.items()):
+            return ways  # some members have less to do than others
+        for split in lacking:
+            axis = chip.axis(split.level, split.axis)
+            network = level.network
+            alone = network is not None and network.port is not None and not network.multicast
+            if split.level == level.name and axis.multicast and axis.topology is Topology.LINE and alone:
+                sent = Collective(CollectiveKind.BROADCAST, (name,), split.level, split.axis, "multicast")
+                ways += [replace(node, body=Steps((sent, body))) for body in bodies]
+    return ways
+
+
+def _loads(workload: Workload, hold: Hold, made: set[str]) -> bool:
+    """Whether a Hold, the last on the way, brings an operand of a contraction from outside."""
+    (name,), inside = hold.names, [node for _, node in walk(hold.body)]
+    ops = [workload.op(node.op) for node in inside if isinstance(node, Compute)]
+    readers = [op for op in ops if name in op.inputs]
+    again = any(isinstance(node, Hold) and name in node.names for node in inside)
+    return name not in made and not again and bool(readers) and all(op.kind is OpKind.CONTRACT for op in readers)
 
 
 def _without_barriers(chip: Chip, found: Iterator[tuple[Node, int]]) -> Iterator[tuple[Node, int]]:
@@ -211,6 +280,8 @@ def buffered(
     for skeletons in itertools.product(*(stage.skeletons for stage in stages)):
         slots = [*frame.shared, *(slot for skeleton in skeletons for slot in skeleton.slots)]
         for tiles, several in _sizes(slots):
+            if frame.known_first and all(tiles[slot.name] == min(slot.sizes(int(slot.limit(tiles)))) for slot in frame.shared):
+                continue
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
             yield composed(frame.in_turn(tiles, nodes), nodes), several
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from tests.certificates.composing import mappings
+from tests.certificates.composing import in_groups, mappings
 
 from halley.cost.evaluate import evaluate
 from halley.errors import HalleyError
@@ -98,8 +98,14 @@ def _in_order(workload: Workload, cut: Cut) -> Cut:
 
 
 def exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
-    """The time-energy front over every mapping of one variant, and how many mappings there are. `TooLarge` where a group has more
-    than ``limit`` walks, before any is costed."""
+    """The time-energy front over every mapping of one variant, with axes whole and in groups, and how many mappings there are.
+    `TooLarge` where a group has more than ``limit`` walks, before any is costed."""
+    found = [_exhaustive(workload, each, limit) for each in in_groups(chip)]
+    return pareto([point for front, _ in found for point in front]), sum(size for _, size in found)
+
+
+def _exhaustive(workload: Workload, chip: Chip, limit: int) -> tuple[Front, int]:
+    """The same for one way to see the axes."""
     everything: Front = []
     size, every = 0, cuts(workload)
     parts = dict.fromkeys(tuple(part) for cut in every for part in cut)
@@ -365,6 +371,23 @@ def draw_lockstep(draw: random.Random) -> Chip:
     return replace(chip, levels=tuple(levels))
 
 
+def draw_dma(draw: random.Random) -> Chip:
+    """A chip of `draw_hierarchy` some of whose memories have a DMA engine, one at least, and whose memories have latencies."""
+    chip = draw_hierarchy(draw)
+    names = [memory.name for memory in chip.memories[1:]]
+    chosen = {*draw.sample(names, draw.randint(1, len(names)))}
+    levels = (
+        replace(
+            level,
+            memories=tuple(
+                replace(memory, dma=memory.name in chosen, latency=draw.choice((0.0, 3e-9, 2e-8))) for memory in level.memories
+            ),
+        )
+        for level in chip.levels
+    )
+    return replace(chip, levels=tuple(levels))
+
+
 def more_of_everything(chip: Chip, factor: float) -> Chip:
     """The same chip with larger and faster memories."""
     levels = tuple(
@@ -393,6 +416,7 @@ __all__ = [
     "draw_batched",
     "draw_chip",
     "draw_divisible",
+    "draw_dma",
     "draw_graph",
     "draw_hidden",
     "draw_hierarchy",

@@ -40,7 +40,7 @@ def draw_several(draw: random.Random) -> Workload:
 def test_search_equals_exhaustive_enumeration(block: int) -> None:
     """Each block draws problems until a small one was compared."""
     seed = 1000 * block
-    while compare(seed, 800, draw_several) == "large":
+    while compare(seed, 2500, draw_several) == "large":
         seed += 1
 
 

@@ -22,7 +22,7 @@ from tests.certificates.exhaustive import (
 )
 
 from halley.answer import Status
-from halley.errors import BadInput, Infeasible
+from halley.errors import BadInput, Infeasible, SearchStopped
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Overlap, Spatial, walk
@@ -175,7 +175,7 @@ def one_point(draw: random.Random) -> Workload:
 @pytest.mark.parametrize(
     ("seed", "limit", "drawn", "expected"),
     [
-        (0, 3000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}),
+        (0, 6000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}),
         pytest.param(24, 3000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}, marks=pytest.mark.slow),
         (12, 1500, draw_graph, {"unfused", "partially-fused", "fused-local"}),
         pytest.param(2, 30_000, one_point, {"unfused", "partially-fused", "fused-local"}, marks=pytest.mark.slow),
@@ -274,7 +274,7 @@ def test_a_time_limit_leaves_true_bounds(result: Result) -> None:
     whole = {solution.name: solution.certificate.value for solution in result.baselines}
     try:
         stopped = optimise(replace(result.problem, time_limit=0.5))
-    except Infeasible:
+    except SearchStopped:
         return  # a slow machine: no mapping yet
     for solution in stopped.baselines:
         assert solution.certificate.bound <= whole[solution.name] * (1 + 1e-12)

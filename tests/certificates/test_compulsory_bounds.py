@@ -10,7 +10,7 @@ from tests.certificates.exhaustive import draw_batched, draw_chip, draw_divisibl
 from tests.reference.sequences import SIZES
 from tests.reference.test_counts import search_chip
 
-from halley import load_chip
+from halley import Problem, load_chip, optimise
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold
@@ -45,6 +45,12 @@ def sequences(draw: random.Random) -> Workload:
 def attentions(draw: random.Random) -> Workload:
     variant = draw.choice(["plain", "deferred", "online"])
     return attention(1, 4, draw.choice([1, 4]), draw.choice([1, 48, 256]), 200, 64, variant=variant)
+
+
+def masked(draw: random.Random) -> Workload:
+    queries, keys = draw.choice([1, 64, 256]), 256
+    window = draw.choice([None, 16, 100])
+    return attention(1, 2, draw.choice([1, 2]), queries, keys, 64, variant="online", causal=True, window=window)
 
 
 def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
@@ -91,8 +97,22 @@ def sums(draw: random.Random) -> Workload:
     return graph(lines[: draw.randint(1, 2)], {dim: draw.choice([1, 2, 3, 7, 40]) for dim in "pqfgcr"})
 
 
-@pytest.mark.parametrize("drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions, sums])
+@pytest.mark.parametrize(
+    "drawn_from", [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, attentions, masked, sums]
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_mapping_costs_less_than_its_compulsory_bound(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
     draw = random.Random(seed)
     assert sum(compared(drawn_from(draw), CHIPS[seed % len(CHIPS)](draw), draw) for _ in range(2))
+
+
+def test_causal_attention_is_faster_than_all_its_points() -> None:
+    """Running softmax skips hidden tiles: the work at all points is no bound."""
+    chip = load_chip("edge")
+
+    def bound(work: Workload) -> float:
+        return CompulsoryBounds(work, chip, hierarchy(chip), work.ops, (*work.inputs, *work.outputs)).group()["time"]
+
+    causal, full = (attention(1, 1, 1, 2048, 2048, 128, variant="online", causal=causal) for causal in (True, False))
+    best = optimise(Problem(causal, chip, baselines=False, fixed_variant=True, gap=0.2)).best
+    assert bound(causal) <= best.certificate.value < bound(full)

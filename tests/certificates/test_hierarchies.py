@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from tests.certificates.exhaustive import draw_batched, draw_graph, draw_hierarchy, draw_lockstep, draw_workload
+from tests.certificates.exhaustive import draw_batched, draw_dma, draw_graph, draw_hierarchy, draw_lockstep, draw_workload
 from tests.certificates.test_search import compare
 from tests.reference.test_counts import SEEDS, check_searched, many
 
@@ -51,6 +51,16 @@ def test_search_equals_exhaustive_walk_with_lockstep_memories(block: int) -> Non
     seed = 900_000 + 1000 * block
     while sum(outcome != "large" for outcome in outcomes) < 3:
         outcomes.append(compare(seed, 200, DRAWS[seed % len(DRAWS)], draw_lockstep))
+        seed += 1
+
+
+@pytest.mark.parametrize("block", [*range(2), *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 60))])
+def test_search_equals_exhaustive_walk_with_dma_engines(block: int) -> None:
+    """The same where the transfers of a memory take turns."""
+    outcomes: list[str] = []
+    seed = 1_100_000 + 1000 * block
+    while sum(outcome != "large" for outcome in outcomes) < 3:
+        outcomes.append(compare(seed, 200, (draw_gemm, *DRAWS)[seed % (1 + len(DRAWS))], draw_dma))
         seed += 1
 
 

@@ -47,7 +47,7 @@ def rounds_in(tree: Node) -> list[Overlap]:
 
 @pytest.mark.parametrize("seed", [52, 58])
 def test_search_equals_exhaustive_enumeration(seed: int) -> None:
-    assert compare(seed, 700, draw_attention) == "equal"
+    assert compare(seed, 3000, draw_attention) == "equal"
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 from tests.certificates.exhaustive import group_search
 
 from halley.cost.evaluate import evaluate
-from halley.cost.program import NormalForms, Program, tabulate
+from halley.cost.instructions import tabulate
+from halley.cost.program import NormalForms, Program
 from halley.formulas.numbers import ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip

@@ -95,7 +95,7 @@ def test_search_equals_exhaustive_enumeration(drawn: Callable[[random.Random], W
     outcomes: list[str] = []
     seed = 1000 * block
     while sum(outcome != "large" for outcome in outcomes) < 2:
-        outcomes.append(compare(seed, 250, drawn))
+        outcomes.append(compare(seed, 1000, drawn))
         seed += 1
 
 
@@ -112,7 +112,7 @@ def test_search_equals_exhaustive_walk_with_bursts(block: int) -> None:
     outcomes: list[str] = []
     seed = 70_000 + 1000 * block
     while sum(outcome == "equal" for outcome in outcomes) < 2:
-        outcomes.append(compare(seed, 250, DRAWS[seed % len(DRAWS)], bursting))
+        outcomes.append(compare(seed, 1000, DRAWS[seed % len(DRAWS)], bursting))
         seed += 1
 
 
@@ -131,7 +131,7 @@ def test_search_equals_exhaustive_enumeration_with_many_buffers(block: int) -> N
     outcomes: list[str] = []
     seed = 50_000 + 1000 * block
     while sum(outcome == "equal" for outcome in outcomes) < 2:
-        outcomes.append(compare(seed, 100, DRAWS[seed % len(DRAWS)], many_buffered))
+        outcomes.append(compare(seed, 400, DRAWS[seed % len(DRAWS)], many_buffered))
         seed += 1
 
 

@@ -51,6 +51,22 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """By kind, the command whose answer is looked at, and one whose answer it is compared with."""
 
 
+def test_show_one_op(made: Made) -> None:
+    path = str(made["training-plan"][0])
+    shown = halley("show", path, "--op", "output")
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith("# output of tiny layer, forward pass\n")
+    assert "# nvlink-model, 2 model-parallel chips: " in shown.out
+    assert "kernels were not searched" in shown.out
+    assert halley("show", path, "--op", "output", "--json").json == {"op": "output", "mapping": shown.out.rstrip("\n")}
+    wrong = halley("show", path, "--op", "outputs")
+    assert wrong.code == 1
+    assert "got 'outputs'; did you mean 'output'?" in wrong.err
+    other = halley("show", str(made["mapping"][0]), "--op", "output")
+    assert other.code == 1
+    assert "expected a plan of training, from halley plan; got a mapping" in other.err
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path, str]]:
     """By kind, the files of two answers, and what the first command printed."""

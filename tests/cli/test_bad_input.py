@@ -306,7 +306,7 @@ def test_ctrl_c_in_a_process_of_its_own(empty_folder: Path) -> None:
     process = shell(*words)
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert "Traceback" not in err
     if process.returncode == 3:  # a first mapping was there: the best so far, with a true bound
         answer = json.loads(out)["answer"]["best"]
@@ -319,6 +319,6 @@ def test_ctrl_c_in_a_process_of_its_own(empty_folder: Path) -> None:
 
 def test_the_exit_code_reaches_the_shell() -> None:
     process = shell("workloads", "gem")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
     assert err.count("\n") == 1

@@ -40,7 +40,7 @@ AT_WORK = "from halley.cli import options; show = options.output; options.output
 def command(module: str, setup: str) -> subprocess.CompletedProcess[str]:
     """`halley chips` with Ctrl-C where a module is about to be loaded, or as in the set-up."""
     script = DROPPED.format(module=module, setup=setup)
-    return subprocess.run([sys.executable, "-c", script, "chips"], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", script, "chips"], capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +128,5 @@ def test_a_signal_before_any_answer(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
     script = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom halley.cli import interrupts\n"
     script += "interrupts.set_handlers(interrupts.leave)\nsignal.raise_signal(signal.SIGHUP)\nprint('goes on')"
-    outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert (outcome.returncode, outcome.stdout) == (0, "goes on\n")

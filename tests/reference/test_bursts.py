@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 from tests.reference.affine_draws import drawn_affine
+from tests.reference.agreement import dealt_again, grown_trees
 from tests.reference.generate import random_chip, random_trees
-from tests.reference.test_simulation import assert_busy, dealt_again, grown_trees
+from tests.reference.test_simulation import assert_busy
 from tests.reference.trees import chip, gemm, nest
 
 from halley.cost.evaluate import evaluate

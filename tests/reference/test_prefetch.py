@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.agreement import dealt_again
 from tests.reference.generate import random_chip, random_trees, random_workload
 from tests.reference.oracles import inputs
 from tests.reference.test_counts import assert_agrees
-from tests.reference.test_simulation import assert_busy, dealt_again
+from tests.reference.test_simulation import assert_busy
 from tests.reference.trees import chip, op
 from tests.reference.trees import workload as problem
 from validation.simulation.draw import drawn

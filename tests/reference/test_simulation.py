@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from random import Random
 from statistics import fmean
 
 import pytest
-from tests.reference.generate import random_chip, random_trees, random_workload
+from tests.reference.agreement import dealt_again, grown_trees, without_prefetch_as_simulated
 from tests.reference.trees import chip, collect, gemm, nest, op
 from tests.reference.trees import workload as problem
 from validation.simulation.draw import drawn
@@ -18,22 +16,15 @@ from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
 from halley.ir.hardware import Chip, Memory
 from halley.ir.mapping import (
-    Collective,
-    CollectiveKind,
     Compute,
     Hold,
     Node,
-    Overlap,
     Parallel,
     Pipeline,
     Sequence,
-    Spatial,
-    Temporal,
     children,
-    walk,
 )
 from halley.ir.workload import OpKind, Workload
-from halley.rewrite import legality
 from halley.simulate.simulation import Simulation, first_iterations, simulate
 from halley.simulate.tasks import Path, Server, Tasks, run
 
@@ -232,45 +223,6 @@ def assert_busy(workload: Workload, machine: Chip, tree: Node, found: Simulation
     assert not wrong, f"busy (formula, simulation): {wrong}"
 
 
-@cache
-def grown_trees(count: int) -> list[tuple[Workload, Chip, Node]]:
-    """Random legal trees with all node kinds, from the plainest by random edits."""
-    found = []
-    for seed in range(count):
-        random = Random(seed)
-        workload, machine = random_workload(random), random_chip(random)
-
-        def legal(tree: Node, workload: Workload = workload, machine: Chip = machine) -> bool:
-            return not legality.faults(tree, workload, machine)
-
-        *_, tree = random_trees(random, workload, machine, legal, 16)
-        found.append((workload, machine, tree))
-    return found
-
-
-MOVING = (
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.REDUCE,
-    CollectiveKind.GATHER,
-    CollectiveKind.SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-)
-
-
-def dealt_again(workload: Workload, tree: Node) -> bool:
-    """Whether a collective that gathers or deals out shares runs again on sums that it moved before: there the simulation takes
-    what the last visit left for the payload (the interpreter's bytes are the formulas')."""
-    nodes = dict(walk(tree))
-    for path, node in nodes.items():
-        if isinstance(node, Collective) and node.kind in {*MOVING, CollectiveKind.ALL_GATHER}:
-            producer = workload.producer(node.tensors[0])
-            around = [nodes[path[:depth]] for depth in range(len(path))]
-            loops = {outer.dim for outer in around if isinstance(outer, Temporal | Pipeline)}
-            if producer is not None and loops & set(workload.reduced(producer)):
-                return True
-    return False
-
-
 def test_busy_times_of_grown_trees() -> None:
     """Exact, but for what `dealt_again` names."""
     judged = 0
@@ -295,58 +247,8 @@ def test_time_of_realistic_mappings_is_bounded() -> None:
     assert sum(abs(each) <= 0.25 for each in deviations) >= 0.9 * len(deviations)
 
 
-def uniform(workload: Workload, tree: Node) -> bool:
-    """No ragged tile anywhere: each loop's tile divides what the loop before it leaves."""
-    extents = dict(workload.dims)
-
-    def fits(node: Node, left: dict[str, int]) -> bool:
-        if hasattr(node, "dim") and hasattr(node, "tile"):
-            if left[node.dim] % min(node.tile, left[node.dim]):
-                return False
-            left = {**left, node.dim: min(node.tile, left[node.dim])}
-        return all(fits(child, left) for child in children(node))
-
-    return fits(tree, extents)
-
-
-def without_prefetch(node: Node) -> Node:
-    """The tree with one buffer in each Hold."""
-    match node:
-        case Hold():
-            return replace(node, buffers=1, body=without_prefetch(node.body))
-        case Temporal() | Spatial():
-            return replace(node, body=without_prefetch(node.body))
-        case Sequence() | Overlap() | Parallel() | Pipeline():
-            return replace(node, children=tuple(map(without_prefetch, node.children)))
-        case _:
-            return node
-
-
-def steady(found: Simulation) -> bool:
-    """Whether one server holds up each task of a node every time (a sum of maxima is then the maximum of the sums)."""
-    visits: dict[tuple[Path, str, float], dict[Server, float]] = {}
-    for interval in found.intervals:  # the requests of a task start together, for nothing runs beside it
-        visits.setdefault((interval.path, interval.name, interval.start), {})[interval.server] = interval.stop - interval.start
-    always: dict[tuple[Path, str], set[Server]] = {}
-    for (path, name, _), requests in visits.items():
-        slowest = {server for server, time in requests.items() if time > max(requests.values()) * (1 - 1e-9)}
-        always[path, name] = always.get((path, name), slowest) & slowest
-    return all(always.values())
-
-
 def test_time_is_exact_without_prefetch() -> None:
-    """Even tiles, one buffer in each Hold, nothing at once: formula and simulation give the same time."""
-    judged = 0
-    for workload, machine, grown in grown_trees(250):
-        tree = without_prefetch(grown)
-        at_once = any(isinstance(node, Overlap | Parallel | Pipeline) for _, node in walk(tree))
-        if at_once or not uniform(workload, tree) or dealt_again(workload, tree):
-            continue
-        found = simulate(workload, machine, tree)
-        if steady(found):
-            assert float(evaluate(workload, machine, tree).time) == pytest.approx(found.time, rel=1e-9)
-            judged += 1
-    assert judged > 40
+    assert without_prefetch_as_simulated(grown_trees(250)) > 40
 
 
 @pytest.mark.parametrize("faster", [1, 3, 1000])

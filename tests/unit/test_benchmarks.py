@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks import costing
-from benchmarks.measure import Measurement
+from benchmarks.measure import ROOT, Measurement, environment
 from benchmarks.proofs import CASES
 
 from halley.cost.evaluate import evaluate
@@ -43,3 +43,11 @@ def test_targets() -> None:
     assert Measurement("a", 2, "1/s", 1, most=False).met
     assert str(Measurement("a", 2, "s", 1)).endswith("MISSED")
     assert Measurement("a", 2, "s").row()["target"] is None
+
+
+def test_imports_are_timed_with_compiled_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    found = environment(ROOT / "src")
+    assert "PYTHONDONTWRITEBYTECODE" not in found
+    assert found["PYTHONPATH"] == str(ROOT / "src")
+    assert found["OMP_NUM_THREADS"] == "1"

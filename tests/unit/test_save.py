@@ -101,3 +101,13 @@ def test_what_json_cannot_hold_is_our_fault(value: object, message: str) -> None
     with pytest.raises(InternalError) as caught:
         dumps(value)
     assert re.fullmatch(message, str(caught.value))
+
+
+@dataclass(frozen=True)
+class _WithCache:
+    size: int
+    _known: dict[int, object]
+
+
+def test_caches_are_not_saved() -> None:
+    assert json.loads(dumps(_WithCache(3, {1: object()}))) == {"size": 3}

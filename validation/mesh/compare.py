@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
+from validation.mesh import runs
 from validation.outcome import Case, Line, Outcome, positive, read_figures, whole
 
 from halley.cost.evaluate import evaluate
@@ -140,18 +141,22 @@ def _of(every: tuple[Figure, ...], what: str) -> tuple[Figure, ...]:
     return tuple(figure for figure in every if figure.what == what)
 
 
-def compare(path: Path = HERE / "figures.csv") -> Outcome:
-    """The figures that were not fitted, of both kinds."""
+def rtl_lines(path: Path = HERE / "figures.csv") -> tuple[Line, ...]:
+    """The figures of RTL that were not fitted, of both kinds."""
     every, machine = figures(path), chip()
     held_out = {what: tuple(f for at, f in enumerate(_of(every, what)) if at % FITTED) for what in (REDUCTION, ENGINE)}
-    return Outcome(
-        "mesh",
-        (
-            line("row reductions, held out", held_out[REDUCTION], machine, REDUCTIONS),
-            line("row reductions, no adders", held_out[REDUCTION], with_adders(machine, 0, 1), (0.2, 0.25)),
-            line("matrix engine, held out", held_out[ENGINE], machine, ENGINES),
-        ),
+    return (
+        line("row reductions, held out", held_out[REDUCTION], machine, REDUCTIONS),
+        line("row reductions, no adders", held_out[REDUCTION], with_adders(machine, 0, 1), (0.2, 0.25)),
+        line("matrix engine, held out", held_out[ENGINE], machine, ENGINES),
     )
 
 
-__all__ = ["Figure", "chip", "compare", "figures", "fit", "line", "predicted", "problem", "with_adders", "with_latency"]
+def compare() -> Outcome:
+    """Parts against RTL, and attention on the whole mesh against a simulator that was calibrated to it."""
+    return Outcome("mesh", (*rtl_lines(), *runs.lines()))
+
+
+__all__ = [
+    "Figure", "chip", "compare", "figures", "fit", "line", "predicted", "problem", "rtl_lines", "with_adders", "with_latency",
+]  # fmt: skip

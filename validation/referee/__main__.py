@@ -68,6 +68,7 @@ def _kept(some: Sequence[tuple[str, Problem]], limit: float, tasks: int, minutes
         outcome = f"{row.ratio:.3f}, lost {row.lost:.1%}" if row.told else row.reason
         print(f"{number:4} {row.chip:13} {row.problem:20} {outcome}", flush=True)
         order = {(one, other.name): place for place, (one, other) in enumerate(chosen((), ()))}
+        rows = store.load()  # others may have written meanwhile
         store.save(sorted((rows | {row.key: row}).values(), key=lambda one: order.get(one.key, len(order))))
     page.write(list(store.load().values()))
     print("\n".join(page.broken(list(store.load().values()))) or "the law holds")

@@ -107,6 +107,11 @@ class Answer(ABC, Generic[V]):
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         """This answer and another of its family, by their ``names``."""
 
+    def op_text(self, name: str) -> str:
+        """One op as a mapping from the outermost axis of the system to the array of the chip, as text of the mapping language;
+        what that does not say is in its comments. Raises BadInput: the answer has no such mapping, or no op of that name."""
+        raise BadInput(Fault("--op", "a plan of training, from halley plan", f"a {self.kind}", "leave it out"))
+
     # --- what all do alike ---------------------------------------------------------------------------------------------------
 
     def content(self) -> Plain:

@@ -22,6 +22,7 @@ from halley.report.answers.page import account_bars, simple_page
 from halley.report.plans import figures
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.graph import PARTS, graph_headline, graph_tables, graph_verdict, partition_tables
+from halley.report.plans.op import op_text
 from halley.report.plans.others import others_table
 from halley.report.plans.page import plan_page
 from halley.report.plans.plan import ACCOUNT, HELD, SHARED_OUT, account_table, headline, memory_table, plan_tables, verdict
@@ -32,6 +33,7 @@ from halley.report.rows import Row
 from halley.report.table import Table
 from halley.sharding.axes import Role, assignment_text, degree, parts_of
 from halley.sharding.solution import Sharding
+from halley.training.op_mapping import OpMapping, op_mapping
 from halley.training.plan import Plan, PlanCost, TrainingResult
 from halley.units import format_bytes, format_time
 from halley.verify import verify
@@ -178,6 +180,13 @@ class TrainingAnswer(Answer[TrainingResult]):
 
     def tables(self, details: bool = False) -> list[Table]:
         return plan_tables(self.value, details)
+
+    def op(self, name: str) -> OpMapping:
+        """One op of the plan, as in `op_text`, as values. Raises BadInput: there is no op of that name."""
+        return op_mapping(self.value, name)
+
+    def op_text(self, name: str) -> str:
+        return op_text(self.value, self.op(name))
 
     def explained(self, part: str) -> list[Table]:
         result, cost = self.value, self.value.cost

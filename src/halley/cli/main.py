@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "system": "networks.system",
     "topology": "networks.topology",
     "calibrate": "networks.calibrate",
+    "cache": "plans.cache",
     "schema": "schema",
     "validate": "validate",
     "demo": "mappings.demo",

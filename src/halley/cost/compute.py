@@ -104,7 +104,7 @@ def _matrix_cycles(counter: Counter, scope: CountingScope, role: Roles, array: A
     stream, streamed, multiples = _streaming(engine, role)
     (rows, columns), (on_rows, on_columns) = sides(role, engine.dataflow), on_sides(array, role, engine.dataflow)
     folds = passes(rows, on_rows, engine.rows, multiples[0]) * passes(columns, on_columns, engine.cols, multiples[1])
-    return systolic_cycles(batch * folds, points(stream, streamed), tiles(stream), engine.rows, engine.cols, _load(engine))
+    return systolic_cycles(batch * folds, points(stream, streamed), tiles(stream), *engine.filling, _load(engine))
 
 
 def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int, tuple[int, int]]:
@@ -121,7 +121,7 @@ def _streaming(engine: MatrixEngine, role: Roles) -> tuple[tuple[str, ...], int,
 
 def _load(engine: MatrixEngine) -> int:
     """Exposed cycles per fold to load the stationary operand; 0 if the fold before hides them."""
-    return 0 if engine.prefetch or engine.dataflow is Dataflow.OUTPUT else engine.rows
+    return 0 if engine.prefetch or engine.back_to_back or engine.dataflow is Dataflow.OUTPUT else engine.rows
 
 
 def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array: Array, engine: MatrixEngine) -> Number:
@@ -142,7 +142,7 @@ def _masked_cycles(counter: Counter, loops: tuple[Loop, ...], role: Roles, array
         factors = {**factors, **_folds(counter, loops, own, side, width, multiple)}
     tiles = counter.product(loops, {**factors, **{dim: DimFactor(counter, dim, loops, "visits") for dim in stream}})
     factors, times = _filled(counter, loops, factors, stream, streamed)
-    return systolic_cycles(1, times * counter.product(loops, factors), tiles, engine.rows, engine.cols, _load(engine))
+    return systolic_cycles(1, times * counter.product(loops, factors), tiles, *engine.filling, _load(engine))
 
 
 def _filled(counter: Counter, loops: tuple[Loop, ...], factors: Leaf, dims: tuple[str, ...], multiple: int) -> tuple[Leaf, int]:

@@ -23,6 +23,7 @@ AxisName = tuple[str, str]
 """(level, axis)."""
 
 Axes = frozenset[AxisName]
+NO_AXES: Axes = frozenset()
 Formula = Callable[[Number, list[Split]], Number]
 
 
@@ -73,7 +74,11 @@ class CountingScope:
         return CountingScope(self.path, self.loops, {**self.holds, **opened}, self.shares, self.firsts)
 
     def with_loop(self, loop: Loop) -> CountingScope:
-        return CountingScope(self.path, (*self.loops, loop), self.holds, self.shares, self.firsts)
+        return self.with_loops((*self.loops, loop))
+
+    def with_loops(self, loops: tuple[Loop, ...]) -> CountingScope:
+        """The same inside other loops."""
+        return CountingScope(self.path, loops, self.holds, self.shares, self.firsts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,7 @@ class Counter:
             for axis in level.network.axes
         )
         self._every = frozenset(self._axis_size)
+        self.bursts = {memory.name: memory.burst for memory in chip.memories if memory.burst}
         # cached values keep references to the objects of their keys: a freed object's id could be reused
         self._sums: Sums = {} if sums is None else sums
         self._same: dict[int, tuple[tuple[Loop, ...], tuple[Loop, ...]]] = {}
@@ -238,17 +244,22 @@ class Counter:
         omits it.
         """
         loops = self._known(loops)
-        key = ("boxes", dims, id(loops), each, critical, skip, tuple(scope.shares.items())) if leaf is None else None
-        if key is not None and key in self._sums:
-            return self._sums[key][0]
+        key = None
+        if leaf is None:
+            key = "boxes", dims, id(loops), each, critical, skip, tuple(scope.shares.items()) if scope.shares else ()
+            found = self._sums.get(key)
+            if found is not None:
+                return found[0]
         every, apart = self._less(self._every, critical), self._less(each, critical)
         result: Number = 1
         for dim in dims:
-            result = result * (leaf[dim](every) if leaf and dim in leaf else self.covered(dim, loops, every))
+            result = result * (
+                leaf[dim](every) if leaf and dim in leaf else self._known_sum(dim, loops, every, covered, "covered")
+            )
         for dim in dict.fromkeys([loop.dim for loop in loops]):
             if dim in dims or dim in skip or (leaf and dim in leaf):
                 continue
-            result = result * self.visits(dim, loops, apart)
+            result = result * self._known_sum(dim, loops, apart, visits, "visits")
         for dim, factor in leaf.items() if leaf else ():
             if dim not in dims:
                 result = result * factor(apart)
@@ -303,7 +314,10 @@ class Counter:
 
     def _sum(self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str) -> Number:
         """A sum over the dim's tiles, cached by loops, and by tiles (which other loops may share)."""
-        loops = self._known(loops)
+        return self._known_sum(dim, self._known(loops), summed, formula, name)
+
+    def _known_sum(self, dim: str, loops: tuple[Loop, ...], summed: Axes, formula: Formula, name: str) -> Number:
+        """The same for loops of `_known`."""
         key = (name, dim, id(loops), summed)
         found = self._sums.get(key)
         if found is None:

@@ -10,7 +10,7 @@ from halley.formulas.numbers import Number
 
 Resource = tuple[str, ...]
 """("engine", name) | ("read", memory) | ("write", memory) | ("bus", memory) | ("port", level, "down" or "up") |
-("axis", level, axis)."""
+("axis", level, axis) | ("dma", memory)."""
 
 
 Moving = tuple[tuple[str, ...], Number]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from halley.cost.affine import counter_of
 from halley.cost.checks import check_bursts, check_engines
-from halley.cost.collective import SINGLE, Shared, exchange
+from halley.cost.collective import SINGLE, Shared, exchange, hold_at
 from halley.cost.compute import compute
 from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold, Loop, Sums
 from halley.cost.estimate import BarrierTimes, Estimate, Moving, NodeCost, Resource
@@ -32,6 +32,7 @@ from halley.formulas.timing import (
     stall_time,
     total,
 )
+from halley.ir.axis_groups import with_axis_groups
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (
     Collective,
@@ -86,7 +87,9 @@ def evaluate(
     that hold for any order of the loops in time, with every tensor moved once and every node entered once (not with rounds).
     ``rough``: times without terms for ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
     """
-    paths = {node.op: path for path, node in walk(tree) if isinstance(node, Compute)}
+    nodes = tuple(walk(tree))
+    chip = with_axis_groups(chip, [node for _, node in nodes])
+    paths = {node.op: path for path, node in nodes if isinstance(node, Compute)}
     check_engines(workload, chip, paths)
     check_bursts(workload, chip)
     counter = counter_of(workload, chip, totals, times, sums)
@@ -311,12 +314,17 @@ class _Fold:
             else:
                 fills[name] = refill(self.counter, scope, hold, name, written[0], self.body)
                 drains[name] = drain(self.counter, scope, hold, name, written[0], self.body)
+        if self.chip.memory(node.memory).dma:
+            fills = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in fills.items()}
+            drains = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in drains.items()}
         inner, prefetched = self._inside(node, scope.inside(0).with_holds(opened))
         transfers = (*fills.values(), *drains.values())
         moved = self._record(event for transfer in transfers for event in transfer.events)
         if not self.counter.times:
             return inner
         busy = added(inner.busy, moved)
+        if self.chip.memory(node.memory).dma:
+            busy = added(busy, {("dma", node.memory): self.visits.serial(scope, transfers)})
         entries = self.counter.entries(scope)
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
@@ -447,7 +455,9 @@ class _Fold:
                 self.shared[tensor, axis] = SINGLE
         rescaling = total(event.time for event in events if isinstance(event, Work))
         moving = total(event.time for event in events if isinstance(event, LinkTraffic))
-        return SubtreeCost(rescaling + moving, self._record(events))
+        memory = hold_at(scope, name, self.counter.axis_depth[axis]).memory
+        occupied: Busy = {("dma", memory): moving} if self.counter.times and self.chip.memory(memory).dma else {}
+        return SubtreeCost(rescaling + moving, added(self._record(events), occupied))
 
     def _record(self, events: Iterable[Event]) -> Busy:
         events = list(events)

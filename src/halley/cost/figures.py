@@ -23,6 +23,8 @@ def resource_name(resource: Resource) -> str:
             return f"{name} engine"
         case ("port", level, way):
             return f"{level} port {way}"
+        case ("dma", memory):
+            return f"{memory} DMA"
         case ("axis", level, axis):
             return f"network {level}.{axis}"
         case _:

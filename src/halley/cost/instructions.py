@@ -1,5 +1,7 @@
 """Straight-line code: operations on numbered values, and their registers.
 
+Terms are tabulated directly, one operation after the other; what is evaluated often is written as code first.
+
 Code is written once for each value (`Instruction`: its target is the value's number); `Code` gives it registers. Values that
 change with different loops sit at different *levels*, so that a run over a grid computes each only when what it depends on
 changes.
@@ -7,14 +9,17 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from halley.formulas.terms import Operation
+from halley.formulas.terms import Operation, Term
+
+_OPEN = Operation.OPEN
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -34,7 +39,7 @@ class Instruction(NamedTuple):
     def used(self) -> tuple[int, ...]:
         """The values that it reads."""
         operation, _, a, b = self
-        if operation is Operation.OPEN:
+        if operation is _OPEN:
             return ()
         if type(a) is int:
             return (a, b) if type(b) is int else (a,)
@@ -57,7 +62,7 @@ def allocated(values: Sequence[Instruction], outputs: Sequence[Place], level: Se
     level reads keeps its register, as that level runs repeatedly.
     """
     depth, size = max(level, default=0), len(values)
-    moments = [current * size + number for number, current in enumerate(level)]
+    moments = [current * size + number for number, current in enumerate(level)] if depth else list(range(size))
     last = moments.copy()  # moment of the last read of each value
     reads = [step.used for step in values]
     for now, used in zip(moments, reads, strict=True):
@@ -79,9 +84,9 @@ def allocated(values: Sequence[Instruction], outputs: Sequence[Place], level: Se
         else:
             target, count = count, count + 1
         at[number] = target
-        if operation is not Operation.OPEN:
-            a = at[a] if isinstance(a, int) else a
-            b = at[b] if isinstance(b, int) else b
+        if operation is not _OPEN:
+            a = at[a] if type(a) is int else a
+            b = at[b] if type(b) is int else b
         levels[current].append(Instruction(operation, target, a, b))
         if last[number] == now:  # never read
             free.append(target)
@@ -98,27 +103,20 @@ def apply(operation: Operation, a: Any, b: Any = 0.0) -> Any:
     >>> apply(Operation.CEIL_DIVIDE, np.array([13.0, 15.0]), 5.0).tolist()
     [3.0, 3.0]
     """
-    match operation:
-        case Operation.ADD:
-            return a + b
-        case Operation.SUBTRACT:
-            return a - b
-        case Operation.MULTIPLY:
-            return a * b
-        case Operation.DIVIDE:
-            return a / b
-        case Operation.MINIMUM:
-            return np.minimum(a, b)
-        case Operation.MAXIMUM:
-            return np.maximum(a, b)
-        case Operation.FLOOR_DIVIDE:
-            return np.floor(a / b)
-        case Operation.CEIL_DIVIDE:
-            return np.ceil(a / b)
-        case Operation.POSITIVE:
-            return np.greater(a, 0.0).astype(np.float64)
-        case _:
-            raise ValueError(f"{operation.name} has no arithmetic")
+    return _ARITHMETIC[operation](a, b)
+
+
+_ARITHMETIC: dict[Operation, Callable[[Any, Any], Any]] = {
+    Operation.ADD: operator.add,
+    Operation.SUBTRACT: operator.sub,
+    Operation.MULTIPLY: operator.mul,
+    Operation.DIVIDE: operator.truediv,
+    Operation.MINIMUM: np.minimum,
+    Operation.MAXIMUM: np.maximum,
+    Operation.FLOOR_DIVIDE: lambda a, b: np.floor(a / b),
+    Operation.CEIL_DIVIDE: lambda a, b: np.ceil(a / b),
+    Operation.POSITIVE: lambda a, _: np.greater(a, 0.0).astype(np.float64),
+}
 
 
 def _rounded(rounding: np.ufunc, a: Any, b: Any, out: Array) -> None:
@@ -163,14 +161,48 @@ class NumpyCode(NamedTuple):
 def numpy_code(code: Code) -> NumpyCode:
     """The code as NumPy calls."""
     constants: dict[float, int] = {}
-
-    def place(number: Place) -> int:
-        return number if isinstance(number, int) else code.registers + constants.setdefault(number, len(constants))
-
+    registers = code.registers
     calls: list[Call] = []
     for operation, target, a, b in (step for level in code.levels for step in level):
-        if operation is Operation.OPEN:
+        if operation is _OPEN:
             calls.append((None, int(a), 0, target))
-        else:
-            calls.append((_IN_PLACE[operation], place(a), place(b), target))
+            continue
+        first = a if type(a) is int else registers + constants.setdefault(a, len(constants))
+        second = b if type(b) is int else registers + constants.setdefault(b, len(constants))
+        calls.append((_IN_PLACE[operation], first, second, target))
     return NumpyCode(tuple(calls), tuple(np.array(number) for number in constants), code.outputs, code.registers)
+
+
+def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]:
+    """Values of terms for each row of the columns of open numbers."""
+    known: dict[int, Any] = {}
+    rows = len(next(iter(columns.values())))
+    for term in made_of(terms):
+        if term.operation is Operation.CONSTANT:
+            known[term.index] = float(term.a)
+        elif term.operation is _OPEN:
+            known[term.index] = columns[term.a]
+        elif term.b is None:
+            known[term.index] = apply(term.operation, known[term.a.index])
+        else:
+            known[term.index] = apply(term.operation, known[term.a.index], known[term.b.index])
+    return [_column(known[term.index], rows) for term in terms]
+
+
+def _column(value: Any, rows: int) -> Array:
+    """A value for each row."""
+    if isinstance(value, np.ndarray) and value.shape == (rows,) and value.dtype == np.float64:
+        return value
+    return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
+
+
+def made_of(terms: Sequence[Term]) -> list[Term]:
+    """All subterms of some terms, operands first."""
+    found: dict[int, Term] = {}
+    left = list(terms)
+    while left:
+        term = left.pop()
+        if term.index not in found:
+            found[term.index] = term
+            left += term.operands
+    return [found[index] for index in sorted(found)]

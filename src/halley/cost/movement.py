@@ -8,14 +8,26 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from halley.cost.bursts import Boxes, burst_bytes, drained_boxes
-from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
+from halley.cost.counting import NO_AXES, Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
 from halley.cost.estimate import Resource
 from halley.cost.events import Access, Event, PortTraffic
 from halley.cost.resources import added
 from halley.formulas.numbers import Number, ceil_div, minimum
 from halley.formulas.terms import Term
-from halley.formulas.timing import total, transfer_time
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Parallel, Pipeline, Spatial, Temporal, children
+from halley.formulas.timing import longest, total, transfer_time
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Parallel,
+    Pipeline,
+    Spatial,
+    Temporal,
+    children,
+    filling_broadcast,
+)
 from halley.ir.workload import Op
 
 SHARDING_KINDS = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER, CollectiveKind.ALL_TO_ALL)
@@ -51,6 +63,7 @@ class Body:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self._by_name = {op.name: op for op in counter.workload.ops}
+        self._of_op: dict[str, tuple[str, ...]] = {}
         self._kept: dict[int, tuple[Node, tuple[Touch, ...]]] = {}
         self._by_tensor: dict[int, dict[str, list[Touch]]] = {}
         self._parts: dict[tuple[int, int, str], tuple[Hold, HeldPart | None]] = {}
@@ -94,20 +107,23 @@ class Body:
 
     def touching(self, node: Node, tensor: str) -> Sequence[Touch]:
         """The accesses of one tensor in a subtree."""
-        if id(node) not in self._by_tensor:
-            found: dict[str, list[Touch]] = {}
+        found = self._by_tensor.get(id(node))
+        if found is None:
+            found = self._by_tensor[id(node)] = {}
             for touch in self.touches(node):
                 for name in self._touched(touch):
                     found.setdefault(name, []).append(touch)
-            self._by_tensor[id(node)] = found
-        return self._by_tensor[id(node)].get(tensor, ())
+        return found.get(tensor, ())
 
     def _touched(self, touch: Touch) -> Iterable[str]:
         """The tensors of an access, each once."""
         if isinstance(touch.node, Collective):
             return dict.fromkeys(touch.node.tensors)
-        op = self._by_name[touch.node.op]
-        return dict.fromkeys((*op.inputs, *op.outputs, op.scaled_by))
+        found = self._of_op.get(touch.node.op)
+        if found is None:
+            op = self._by_name[touch.node.op]
+            found = self._of_op[op.name] = tuple(dict.fromkeys((*op.inputs, *op.outputs, op.scaled_by)))
+        return found
 
     def part(self, hold: Hold, depth: int, tensor: str) -> HeldPart | None:
         """The part of a tensor that each instance of a Hold holds: splits of the Hold's level or outer levels that all accesses
@@ -146,6 +162,14 @@ class Body:
                 loops.append(Loop(loop.dim, loop.tile, None, True, loop.path))
         return tuple(loops) if any(loop.axis for loop in loops) else ()
 
+    def root(self, hold: Hold, depth: int, tensor: str) -> Axes:
+        """The axis of which a fill of the tensor brings it to the first member only, as the body broadcasts it before use."""
+        first = self.touching(hold.body, tensor)[0].node
+        if not isinstance(first, Collective) or self._counter.axis_depth[first.level, first.axis] != depth:
+            return frozenset()
+        found = filling_broadcast(hold, tensor, frozenset())
+        return frozenset({(found.level, found.axis)}) if found else frozenset()
+
     def joined(self, hold: Hold, tensor: str) -> bool:
         """Whether a collective inside may move parts of a computed tensor to idle members."""
         moved = any(isinstance(touch.node, Collective) for touch in self.touching(hold.body, tensor))
@@ -179,6 +203,13 @@ class HoldTransfer:
     round: Mapping[Resource, Number] = field(default_factory=dict)
     latency: Number = 0.0
     uses: Mapping[Resource, Number] = field(default_factory=dict)
+
+    def with_engine(self, engine: Resource) -> HoldTransfer:
+        """The same by a DMA engine, which it occupies as long as its slowest port."""
+        if not self.round:
+            return self
+        uses = {**self.uses, engine: longest(self.uses.values())}
+        return replace(self, round={**self.round, engine: longest(self.round.values())}, uses=uses)
 
     @property
     def once(self) -> Number:
@@ -226,11 +257,11 @@ def fill(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: st
     if part is None:
         return HoldTransfer()
     loops = scope.loops + part.loops if part.loops else scope.loops
-    within = _within(scope, part)
+    within, root = _within(scope, part), body.root(hold.node, hold.depth, tensor)
 
     def come(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, within, hold, parent, tensor)
-        each = counter.upto(hold.depth), counter.asking(parent.depth, hold.depth)
+        each = counter.upto(hold.depth) - root, counter.asking(parent.depth, hold.depth) - root
         events, round = ends.events("fill", loops, *each, there, ()), ends.round("fill", loops, *each, there)
         return HoldTransfer(events, round, there * ends.latency, ends.uses(events, there))
 
@@ -288,7 +319,9 @@ def drain(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: s
     outside = len(scope.loops)
     kept = (*left.loops[:outside], *(loop for loop in left.loops[outside:] if loop.axis is not None))
     selectors, own = counter.workload.selectors(tensor), counter.upto(hold.depth)
-    boxes, kept_boxes = (drained_boxes(counter, loops, outside, selectors, own) for loops in (left.loops, kept))
+    boxes, kept_boxes = (
+        drained_boxes(counter, loops, outside, selectors, own) if counter.bursts else () for loops in (left.loops, kept)
+    )
 
     def leave(parent: EnclosingHold, there: Number) -> HoldTransfer:
         ends = _Ends(counter, _within(scope, left), hold, parent, tensor)
@@ -367,17 +400,17 @@ class _Ends:
         def count(each: Axes, depth: int, critical: bool) -> Number:
             if not counter.wanted(critical):
                 return 0
-            only_first = counter.upto(depth) if critical else frozenset()
+            only_first = counter.upto(depth) if critical else NO_AXES
             boxes = counter.boxes(tensor.dims, self.scope, moving, each, only_first, skip=skip)
             return boxes * times * tensor.word
 
         def bursts(end: EnclosingHold, each: Axes, critical: bool) -> Number | None:
-            burst = counter.chip.memory(end.memory).burst
+            burst = counter.bursts.get(end.memory)
             if not burst or counter.once:  # in any order of the loops, a run takes at least its own bytes
                 return None
             if not counter.wanted(critical):
                 return 0
-            only_first = counter.upto(end.depth) if critical else frozenset()
+            only_first = counter.upto(end.depth) if critical else NO_AXES
             found = total(
                 there * burst_bytes(counter, tensor, self.scope, dividing, each, only_first, skip, burst)
                 for there, dividing in boxes or ((1, loops),)

@@ -97,7 +97,9 @@ class Ramp:
             chains[name] = there * (transfer.once if sized else transfer.latency)
             for resource, time in transfer.round.items():
                 here = there * transfer.uses[resource]
-                port = RampResource(transfer.latency, time if sized else 0, visit(resource), 1).scaled(here)
+                # a DMA engine is occupied during the latency
+                latency, busy = (0, transfer.latency + time) if resource[0] == "dma" else (transfer.latency, time)
+                port = RampResource(latency, busy if sized else 0, visit(resource), 1).scaled(here)
                 ports[resource] = ports[resource].beside(port) if resource in ports else port
         return self.joined(Ramp(chains, ports))
 

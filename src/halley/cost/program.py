@@ -20,10 +20,14 @@ import numpy as np
 
 from halley.cost.grid import SWITCH, Grid, cheapest_order
 from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, numpy_code
+from halley.cost.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, made_of, numpy_code, tabulate
 from halley.cost.instructions import Indices as Indices
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, TermFactory
+
+_CONSTANT, _OPEN, _ADD, _SUBTRACT = Operation.CONSTANT, Operation.OPEN, Operation.ADD, Operation.SUBTRACT
+_MULTIPLY, _DIVIDE, _MINIMUM, _MAXIMUM = Operation.MULTIPLY, Operation.DIVIDE, Operation.MINIMUM, Operation.MAXIMUM
+# members by plain names, as in `halley.formulas.terms`
 
 NUMPY_CALL_TIME, NUMPY_VALUE_TIME = 1e-6, 1e-9
 """Approximate time [s] of a NumPy call, and of each of its values."""
@@ -31,6 +35,7 @@ NUMPY_CALL_TIME, NUMPY_VALUE_TIME = 1e-6, 1e-9
 ROWS_PER_BLOCK = 1 << 14
 """Rows computed at once: the three registers of an instruction fit in a core's cache; with fewer rows the call overhead of NumPy
 dominates."""
+
 
 CACHED_FORMS_LIMIT = 1 << 17
 """Largest number of cached normal forms: a long search makes millions, but needs those of a shape only while compiling it."""
@@ -76,6 +81,7 @@ class NormalForms:
         self._sums: dict[int, Sum] = {}
         self._products: dict[tuple[Product, Product], tuple[Product, float]] = {}
         self._merged: dict[Key, Key] = {}
+        self._keys: dict[int, Key] = {}
         self._least: dict[int, float] = {}
 
     def key(self, number: Number) -> Key:
@@ -83,50 +89,51 @@ class NormalForms:
         if not isinstance(number, Term):
             return (((), float(number)),)
         if len(self._sums) > CACHED_FORMS_LIMIT:  # mostly of shapes that are already compiled; the basis is kept
-            self._sums, self._products, self._merged = {}, {}, {}
-        left = [number]
+            self._sums, self._products, self._merged, self._keys = {}, {}, {}, {}
+        sums, left = self._sums, [number]
         while left:  # operands first, without recursion, as sums can be long
             term = left[-1]
-            parts = (term.a, term.b) if len(term.kinds) > 1 else ()
-            waiting = [part for part in parts if type(part) is Term and part.index not in self._sums]
-            if waiting:
-                left += waiting
-            else:
-                left.pop()
-                if term.index not in self._sums:
-                    self._sums[term.index] = self._sum(term)
-        return self._merge(self._sums[number.index])
+            if term.index not in sums:
+                if len(term.kinds) > 1 and (waiting := [part for part in term.operands if part.index not in sums]):
+                    left += waiting
+                    continue
+                sums[term.index] = self._sum(term)
+            left.pop()
+        return self._key(number)
+
+    def _key(self, term: Term) -> Key:
+        """The merged normal form of a term whose sum is known."""
+        found = self._keys.get(term.index)
+        if found is None:
+            found = self._keys[term.index] = self._merge(self._sums[term.index])
+        return found
 
     def _sum(self, term: Term) -> Sum:
         if len(term.kinds) <= 1:
             return self._factor(term)
-        a, b = self._sums[term.a.index], {} if term.b is None else self._sums[term.b.index]
-        match term.operation:
-            case Operation.ADD:
-                return _added(a, b, 1.0)
-            case Operation.SUBTRACT:
-                return _added(a, b, -1.0)
-            case Operation.MULTIPLY:
-                return self._multiplied(a, b)
-            case Operation.DIVIDE if len(b) == 1:
-                return self._divided(a, *next(iter(b.items())), term)
-            case Operation.MAXIMUM | Operation.MINIMUM:
-                return self._extreme(term.operation, (a, b))
-            case _:
-                sums = (a,) if term.b is None else (a, b)
-                return self._opaque(Opaque(term.operation, tuple(self._merge(s) for s in sums)))
+        operation = term.operation
+        if operation is _MAXIMUM or operation is _MINIMUM:
+            return self._extreme(operation, term.a, term.b)
+        if operation is _ADD or operation is _SUBTRACT:
+            return _added(self._sums[term.a.index], self._sums[term.b.index], 1.0 if operation is _ADD else -1.0)
+        if operation is _MULTIPLY:
+            return self._multiplied(self._sums[term.a.index], self._sums[term.b.index])
+        if operation is _DIVIDE and len(divisor := self._sums[term.b.index]) == 1:
+            return self._divided(self._sums[term.a.index], *next(iter(divisor.items())), term)
+        return self._opaque(Opaque(operation, tuple(map(self._key, term.operands))))
 
     def _factor(self, term: Term) -> Sum:
         """A factor, with its constant coefficient separated."""
         coefficient = 1.0
         while True:
-            if term.operation is Operation.CONSTANT:
+            operation = term.operation
+            if operation is _CONSTANT:
                 return {(): coefficient * term.a}
-            if term.operation is Operation.MULTIPLY and term.a.operation is Operation.CONSTANT:
+            if operation is _MULTIPLY and term.a.operation is _CONSTANT:
                 coefficient, term = coefficient * term.a.a, term.b
-            elif term.operation is Operation.MULTIPLY and term.b.operation is Operation.CONSTANT:
+            elif operation is _MULTIPLY and term.b.operation is _CONSTANT:
                 coefficient, term = coefficient * term.b.a, term.a
-            elif term.operation is Operation.DIVIDE and term.b.operation is Operation.CONSTANT:
+            elif operation is _DIVIDE and term.b.operation is _CONSTANT:
                 coefficient, term = coefficient / term.b.a, term.a
             else:
                 return {(self._at(term.index, term),): coefficient}
@@ -143,9 +150,10 @@ class NormalForms:
 
     def _multiplied(self, a: Sum, b: Sum) -> Sum:
         result: Sum = {}
+        known = self._products
         for first, x in a.items():
             for second, y in b.items():
-                product, coefficient = self._product(first, second)
+                product, coefficient = known.get((first, second)) or self._product(first, second)
                 result[product] = result.get(product, 0.0) + x * y * coefficient
         return result
 
@@ -183,23 +191,24 @@ class NormalForms:
             inverse = self._multiplied(inverse, self._factor(self.terms.combine(Operation.DIVIDE, 1, item)))
         return self._multiplied(a, inverse)
 
-    def _extreme(self, operation: Operation, sums: tuple[Sum, Sum]) -> Sum:
+    def _extreme(self, operation: Operation, a: Term, b: Term) -> Sum:
         """Nested maxima (or minima) flattened; alternatives that cannot be the maximum are dropped."""
-        first, second = (list(self._alternatives(operation, item)) for item in sums)
-        if operation is Operation.MAXIMUM:  # each side's own were compared before
-            first = [key for key in first if not any(_below(key, other) for other in second)]
-            second = [key for key in second if not any(_below(key, other) for other in first)]
+        first, second = self._alternatives(operation, a), self._alternatives(operation, b)
+        if operation is _MAXIMUM:  # each side's own were compared before
+            first = _not_below(first, second)
+            second = _not_below(second, first)
         kept = tuple(sorted({*first, *second}))
         return dict(kept[0]) if len(kept) == 1 else self._opaque(Opaque(operation, kept))
 
-    def _alternatives(self, operation: Operation, item: Sum) -> tuple[Key, ...]:
-        """The arguments of a nested maximum (or minimum); for other sums, the sum itself."""
+    def _alternatives(self, operation: Operation, term: Term) -> tuple[Key, ...]:
+        """The arguments of a nested maximum (or minimum); for other terms, the term's sum itself."""
+        item = self._sums[term.index]
         if len(item) == 1:
             ((product, coefficient),) = item.items()
             part = self.basis[product[0]] if len(product) == 1 and coefficient == 1.0 else None
             if isinstance(part, Opaque) and part.operation is operation:
                 return part.arguments
-        return (self._merge(item),)
+        return (self._key(term),)
 
     def _merge(self, item: Sum) -> Key:
         """The sum with products merged that differ only in the factor of one dim: these factors are added."""
@@ -212,30 +221,35 @@ class NormalForms:
 
     def _joined(self, key: Key) -> Key:
         of = self._kind
-        kinds = sorted({of[place] for product, _ in key for place in product} - {""})
+        kinds = sorted({of[place] for place in {place for product, _ in key for place in product}} - {""})
         products = dict(key)
         for kind in kinds:
-            groups: dict[tuple[Product, bool], list[tuple[int, float]]] = {}
+            groups: dict[tuple[Product, bool], list[tuple[int, float, Product]]] = {}
             for product, coefficient in products.items():
                 own, rest = -1, product
-                for at, place in enumerate(product):
+                for place in product:
                     if of[place] == kind:
+                        at = product.index(place)
                         own, rest = place, product[:at] + product[at + 1 :]
-                groups.setdefault((rest, coefficient > 0 or self.differences), []).append((own, coefficient))
+                        break
+                group = rest, self.differences or coefficient > 0
+                if group in groups:
+                    groups[group].append((own, coefficient, product))
+                else:
+                    groups[group] = [(own, coefficient, product)]
             products = {}
             for (rest, _), members in groups.items():
-                joined: Sum
                 if len(members) == 1:
-                    ((place, coefficient),) = members
-                    joined = {(place,) if place >= 0 else (): coefficient}
-                else:
-                    sign = -1.0 if all(coefficient < 0 for _, coefficient in members) else 1.0
-                    total: Number = 0
-                    for place, coefficient in members:
-                        factor: Number = self.basis[place] if place >= 0 else 1.0
-                        total = total + sign * (coefficient * factor)
-                    joined = self._factor(total) if isinstance(total, Term) else {(): float(total)}
-                    joined = {product: sign * coefficient for product, coefficient in joined.items()}
+                    ((_, coefficient, product),) = members
+                    products[product] = products.get(product, 0.0) + coefficient
+                    continue
+                sign = -1.0 if all(coefficient < 0 for _, coefficient, _ in members) else 1.0
+                total: Number = 0
+                for place, coefficient, _ in members:
+                    factor: Number = self.basis[place] if place >= 0 else 1.0
+                    total = total + sign * (coefficient * factor)
+                joined: Sum = self._factor(total) if isinstance(total, Term) else {(): float(total)}
+                joined = {product: sign * coefficient for product, coefficient in joined.items()}
                 for own_product, coefficient in joined.items():
                     product, scale = self._product(rest, own_product)
                     products[product] = products.get(product, 0.0) + coefficient * scale
@@ -281,13 +295,28 @@ def _added(a: Sum, b: Sum, sign: float) -> Sum:
     return result
 
 
-def _below(a: Key, b: Key) -> bool:
+def _not_below(keys: tuple[Key, ...], others: tuple[Key, ...]) -> tuple[Key, ...]:
+    """The sums that are above each of the others for some values of the (non-negative) products."""
+    sums = [dict(other) for other in others]
+    found: list[Key] = []
+    for key in keys:
+        for other in sums:
+            if _below(key, other):
+                break
+        else:
+            found.append(key)
+    return tuple(found)
+
+
+def _below(a: Key, b: Sum) -> bool:
     """Whether a <= b for all values of the (non-negative) products."""
-    other = dict(b)
     for product, c in a:
-        if c > other.pop(product, 0.0):
+        if c > b.get(product, 0.0):
             return False
-    return all(c >= 0.0 for c in other.values())
+    if min(b.values(), default=0.0) >= 0.0:
+        return True
+    mine = dict(a)
+    return all(c >= 0.0 for product, c in b.items() if product not in mine)
 
 
 class Program:
@@ -365,76 +394,79 @@ class _Writer:
         self.normal = normal
         self.factors: list[Factor] = []
         self.code: list[Instruction] = []
-        self._known: dict[object, Place] = {}
+        self._steps: dict[object, int] = {}
+        self._sums: dict[tuple[Key, bool], Place] = {}
+        self._items: dict[tuple[int, bool], Place] = {}
 
     def output(self, number: Number) -> Place:
         return self.sum(self.normal.key(number), False)
 
     def _step(self, operation: Operation, a: Place, b: Place = 0.0) -> int:
         key = (operation, a, b, type(a), type(b))
-        if key not in self._known:
-            self._known[key] = len(self.code)
-            self.code.append(Instruction(operation, len(self.code), a, b))
-        return int(self._known[key])
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = len(self.code)
+            self.code.append(Instruction(operation, found, a, b))
+        return found
 
     def sum(self, key: Key, upper: bool) -> Place:
         """The lower (or upper) bound of a sum."""
-        known = ("sum", key, upper)
-        if known not in self._known:
+        known = (key, upper)
+        place = self._sums.get(known)
+        if place is None:
             constant = 0.0
             found: int | None = None
+            negative = False
             for product, coefficient in key:
+                negative = negative or coefficient < 0.0
                 value = self.product(product, upper is not (coefficient < 0.0))
                 if isinstance(value, float):
                     constant += coefficient * value
                 else:
-                    scaled = value if coefficient == 1.0 else self._step(Operation.MULTIPLY, value, coefficient)
-                    found = scaled if found is None else self._step(Operation.ADD, found, scaled)
+                    scaled = int(value) if coefficient == 1.0 else self._step(_MULTIPLY, value, coefficient)
+                    found = scaled if found is None else self._step(_ADD, found, scaled)
             if found is not None and constant:
-                found = self._step(Operation.ADD, found, constant)
-            if found is not None and any(coefficient < 0.0 for _, coefficient in key):
-                found = self._step(Operation.MAXIMUM, found, 0.0)
-            self._known[known] = constant if found is None else found
-        return self._known[known]
+                found = self._step(_ADD, found, constant)
+            if found is not None and negative:
+                found = self._step(_MAXIMUM, found, 0.0)
+            place = self._sums[known] = constant if found is None else found
+        return place
 
     def product(self, product: Product, upper: bool) -> Place:
         result: Place = 1.0
-        for place in product:
-            item = self.normal.basis[place]
-            value = self._load(item, upper) if isinstance(item, Term) else self._opaque(item, upper)
+        for number in product:
+            value = self._items.get((number, upper))
+            if value is None:
+                item = self.normal.basis[number]
+                value = self._load(item, upper) if isinstance(item, Term) else self._opaque(item, upper)
+                self._items[number, upper] = value
             if isinstance(result, float) and isinstance(value, float):
                 result = result * value
             elif result == 1.0 and isinstance(result, float):
                 result = value
             elif isinstance(value, float):
-                result = self._step(Operation.MULTIPLY, result, value)
+                result = self._step(_MULTIPLY, result, value)
             else:
-                result = self._step(Operation.MULTIPLY, value, result)
+                result = self._step(_MULTIPLY, value, result)
         return result
 
     def _load(self, term: Term, upper: bool) -> int:
-        key = ("load", term.index, upper)
-        if key not in self._known:
-            self._known[key] = len(self.code)
-            self.code.append(Instruction(Operation.OPEN, len(self.code), len(self.factors), 0.0))
-            self.factors.append(Factor(next(iter(term.kinds)), term, upper))
-        return int(self._known[key])
+        found = len(self.code)
+        self.code.append(Instruction(_OPEN, found, len(self.factors), 0.0))
+        self.factors.append(Factor(next(iter(term.kinds)), term, upper))
+        return found
 
     def _opaque(self, part: Opaque, upper: bool) -> Place:
-        known = (part, upper)
-        if known not in self._known:
-            falls = part.operation in (Operation.DIVIDE, Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE)
-            values = [self.sum(key, upper is not (falls and at == 1)) for at, key in enumerate(part.arguments)]
-            if all(isinstance(value, float) for value in values):
-                self._known[known] = float(apply(part.operation, *(np.float64(value) for value in values)))
-            elif part.operation is Operation.POSITIVE:
-                self._known[known] = self._step(Operation.POSITIVE, values[0])
-            else:
-                found = values[0]
-                for value in values[1:]:
-                    found = self._step(part.operation, found, value)
-                self._known[known] = found
-        return self._known[known]
+        falls = part.operation in (_DIVIDE, Operation.FLOOR_DIVIDE, Operation.CEIL_DIVIDE)
+        values = [self.sum(key, upper is not (falls and at == 1)) for at, key in enumerate(part.arguments)]
+        if all(isinstance(value, float) for value in values):
+            return float(apply(part.operation, *(np.float64(value) for value in values)))
+        if part.operation is Operation.POSITIVE:
+            return self._step(Operation.POSITIVE, values[0])
+        found = values[0]
+        for value in values[1:]:
+            found = self._step(part.operation, found, value)
+        return found
 
 
 class _Copier:
@@ -452,14 +484,12 @@ class _Copier:
         left = [number]
         while left:  # operands first, without recursion
             term = left[-1]
-            parts = [part for part in (term.a, term.b) if isinstance(part, Term)] if len(term.kinds) > 1 else []
-            waiting = [part for part in parts if part.index not in self._places]
-            if waiting:
-                left += waiting
-            else:
-                left.pop()
-                if term.index not in self._places:
-                    self._places[term.index] = self._write(term)
+            if term.index not in self._places:
+                if len(term.kinds) > 1 and (waiting := [part for part in term.operands if part.index not in self._places]):
+                    left += waiting
+                    continue
+                self._places[term.index] = self._write(term)
+            left.pop()
         return self._places[number.index]
 
     def _write(self, term: Term) -> Place:
@@ -473,31 +503,3 @@ class _Copier:
             b = 0.0 if term.b is None else self._places[term.b.index]
             self.code.append(Instruction(term.operation, target, self._places[term.a.index], b))
         return target
-
-
-def tabulate(terms: Sequence[Term], columns: Mapping[str, Array]) -> list[Array]:
-    """Values of terms for each row of the columns of open numbers."""
-    known: dict[int, Any] = {}
-    rows = len(next(iter(columns.values())))
-    for term in made_of(terms):
-        if term.operation is Operation.CONSTANT:
-            known[term.index] = float(term.a)
-        elif term.operation is Operation.OPEN:
-            known[term.index] = columns[term.a]
-        elif term.b is None:
-            known[term.index] = apply(term.operation, known[term.a.index])
-        else:
-            known[term.index] = apply(term.operation, known[term.a.index], known[term.b.index])
-    return [np.broadcast_to(np.asarray(known[term.index], dtype=np.float64), (rows,)) for term in terms]
-
-
-def made_of(terms: Sequence[Term]) -> list[Term]:
-    """All subterms of some terms, operands first."""
-    found: dict[int, Term] = {}
-    left = list(terms)
-    while left:
-        term = left.pop()
-        if term.index not in found:
-            found[term.index] = term
-            left += [argument for argument in (term.a, term.b) if isinstance(argument, Term)]
-    return [found[index] for index in sorted(found)]

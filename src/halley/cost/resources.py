@@ -68,7 +68,7 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
 def depth_of(chip: Chip, resource: Resource) -> int:
     """Index of the level of a resource; 0 is the outermost."""
     match resource[0]:
-        case "read" | "write" | "bus":
+        case "read" | "write" | "bus" | "dma":
             return chip.depth(resource[1])
         case "engine":
             return len(chip.levels) - 1

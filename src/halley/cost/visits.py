@@ -156,7 +156,7 @@ class VisitTimes:
 
     def trips(self, scope: CountingScope, at: int) -> Number:
         """Iterations per entry of the loop at an index of the scope's loops."""
-        inside, outside = (self.counter.entries(replace(scope, loops=scope.loops[:stop])) for stop in (at + 1, at))
+        inside, outside = (self.counter.entries(scope.with_loops(scope.loops[:stop])) for stop in (at + 1, at))
         return inside / outside
 
     def _ragged(self, scope: CountingScope, group: tuple[str, ...]) -> tuple[Number, Number]:

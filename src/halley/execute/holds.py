@@ -37,12 +37,13 @@ from halley.ir.mapping import (
     Pipeline,
     Spatial,
     Temporal,
+    filling_broadcast,
     walk,
 )
 from halley.ir.mapping import (
     Sequence as Series,
 )
-from halley.ir.placement import Partial, Replicate, Shard
+from halley.ir.placement import Partial, Replicate, Shard, Single
 from halley.ir.workload import DTYPE_BYTES, Op, OpKind
 
 
@@ -200,8 +201,17 @@ def enter(store: Store, node: Hold, scope: ExecutionScope) -> OpenHold:
             if _revisited(store.reduced(made[name]), scope):
                 _fill(store, hold, name, skip=store.reduced(made[name]))
         elif name in wanted:
-            _fill(store, hold, name)
+            _fill(store, hold, name, root=_root(store, hold, name))
     return hold
+
+
+def _root(store: Store, hold: OpenHold, name: str) -> AxisKey | None:
+    """The axis over which the body broadcasts a tensor before anything reads it; None if it does not."""
+    found = filling_broadcast(hold.node, name, {op.name for op in store.workload.ops if name in (*op.inputs, op.scaled_by)})
+    if found is None:
+        return None
+    siblings, key = hold.scope.siblings, (found.level, found.axis)
+    return key if siblings.depths[siblings.position(key)] == hold.depth else None
 
 
 def leave(store: Store, hold: OpenHold) -> None:
@@ -268,12 +278,14 @@ def _parent(hold: OpenHold, tensor: str) -> OpenHold | None:
     return outer[-1] if outer else None
 
 
-def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -> None:
+def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = (), root: AxisKey | None = None) -> None:
     """Copy each instance's box from the parent. ``skip``: reduced dims; along an axis that splits one of them, only the first
-    member is filled."""
+    member is filled. So it is along the axis ``root``."""
     parent = _parent(hold, name)
     siblings, number = hold.scope.siblings, store.numbers[name]
     first = {siblings.position(key): hold.scope.axis(key)[0] for key, dim in hold.scope.split.items() if dim in skip}
+    if root is not None:
+        first[siblings.position(root)] = hold.scope.axis(root)[0]
     where = f"fill of {name} into {hold.node.memory}"
     if parent is None:
         _load(store, hold, name, where)
@@ -295,6 +307,8 @@ def _fill(store: Store, hold: OpenHold, name: str, skip: tuple[str, ...] = ()) -
         hold.buffers[name][instance].take(source, number, slices(box))
         moves.append(CountedMove(instance, box, size(box)))
     hold.placements[name] = dict(parent.placements[name])
+    if root is not None and hold.scope.axis(root)[1] > 1:
+        hold.placements[name][root] = Single()
     store.read(parent, name, "fill", moves, hold.depth)
     store.write(hold, name, "fill", moves, hold.depth)
 

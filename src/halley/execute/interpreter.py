@@ -23,6 +23,7 @@ from halley.execute.members import ExecutionScope, Siblings, shares
 from halley.execute.prefetch import PrefetchedHolds, prefetch_faults, prefetched_holds
 from halley.execute.rounds import round_faults
 from halley.execute.store import OpenHold, Store
+from halley.ir.axis_groups import with_axis_groups
 from halley.ir.hardware import Chip
 from halley.ir.mapping import (
     Collective,
@@ -57,6 +58,7 @@ def run(workload: Workload, chip: Chip, tree: Node, arrays: Mapping[str, Array],
     Raises `BadInput` if an array is missing or misshapen, `IllegalMapping` if the tree breaks a rule.
     """
     _check_arrays(workload, arrays)
+    chip = with_axis_groups(chip, (node for _, node in walk(tree)))
     siblings = Siblings(chip)
     tally = Tally(siblings)
     early = _check_tree(workload, chip, tree)

@@ -90,10 +90,16 @@ class TermFactory:
                 return a
             if operation is _SUBTRACT:
                 return 0
+        return self.of_terms(operation, a, b)
+
+    def of_terms(self, operation: Operation, a: Term, b: Term) -> Term:
+        """The term of an operation on two terms, as it is."""
         key = (operation, a.index, b.index)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._new(operation, a, b, self._joined(a.kinds, b.kinds))
+            self.count += 1
+            kinds = a.kinds if a.kinds is b.kinds else self._joined(a.kinds, b.kinds)
+            found = self._known[key] = Term(self, operation, a, b, kinds, self.count)
         return found
 
     def _joined(self, a: frozenset[str], b: frozenset[str]) -> frozenset[str]:
@@ -134,7 +140,16 @@ class Term:
         self.kinds = kinds
         self.index = index
 
+    @property
+    def operands(self) -> tuple[Term, ...]:
+        """The terms among its arguments."""
+        if self.operation is _OPEN or self.operation is _CONSTANT:
+            return ()
+        return (self.a,) if self.b is None else (self.a, self.b)
+
     def __add__(self, other: Any) -> Any:
+        if type(other) is Term:
+            return self.terms.of_terms(_ADD, self, other)
         return self.terms.combine(_ADD, self, other)
 
     def __radd__(self, other: Any) -> Any:
@@ -147,6 +162,8 @@ class Term:
         return self.terms.combine(_SUBTRACT, other, self)
 
     def __mul__(self, other: Any) -> Any:
+        if type(other) is Term:
+            return self.terms.of_terms(_MULTIPLY, self, other)
         return self.terms.combine(_MULTIPLY, self, other)
 
     def __rmul__(self, other: Any) -> Any:

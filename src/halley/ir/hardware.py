@@ -8,8 +8,9 @@ private to each sibling. A number's origin is kept in ``sources`` (file key -> t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from halley.errors import BadInput, Fault, did_you_mean
@@ -98,6 +99,48 @@ class Axis:
     on_request: bool = False
     exchange: Exchange = Exchange()
 
+    def grouped(self, group: int, level: str = "") -> tuple[Axis, Axis]:
+        """The axis of the groups of ``group`` neighbours, and the axis inside a group (docs/model.md, "Groups along an axis").
+
+        Members of the same index in neighbouring groups are ``group`` links apart on a line or ring. The collectives of all
+        indices run at the same time over these links, so each has 1/``group`` of their bandwidth. A group of a ring is a line.
+        The barrier after a step takes time in proportion to the members that it waits for (in RTL, arXiv 2603.26438, 1.3 cycles
+        for each member with barriers in hardware, 3.3 in software).
+
+        >>> for part in Axis("x", 32, Topology.LINE, Link(128.0, 1.0)).grouped(8):
+        ...     print(part.name, part.size, part.link.bandwidth, part.link.latency)
+        x/8 4 16.0 8.0
+        x%8 8 128.0 1.0
+
+        Raises BadInput: a group that does not divide the axis.
+        """
+        if self.size % group:
+            where, expected = f"mapping, axis {f'{level}.' if level else ''}{self.name}", f"a divisor of its size {self.size}"
+            raise BadInput(Fault(where, expected, f"groups of {group}", "choose groups of equal size"))
+        along = self.topology in (Topology.LINE, Topology.RING)
+        link, given, groups, apart = self.link, self.exchange, self.size // group, group if along else 1
+        far = replace(link, bandwidth=link.bandwidth / apart, latency=link.latency * apart, energy=link.energy * apart)
+        between = replace(given, add_bandwidth=given.add_bandwidth / apart, barrier=given.barrier * groups / self.size)
+        inside = replace(given, barrier=given.barrier * group / self.size)
+        topology = Topology.LINE if self.topology is Topology.RING and group < self.size else self.topology
+        return (
+            replace(self, name=f"{self.name}/{group}", size=groups, link=far, exchange=between),
+            replace(self, name=f"{self.name}%{group}", size=group, topology=topology, exchange=inside),
+        )
+
+
+_PART = re.compile(r"(.+)([/%])([1-9][0-9]{0,8})")
+
+
+def axis_group(name: str) -> tuple[str, int]:
+    """The axis that a mapping names, and the size of the groups in which it names it; 0 for the whole axis.
+
+    >>> axis_group("x"), axis_group("x/8"), axis_group("x%8")
+    (('x', 0), ('x', 8), ('x', 8))
+    """
+    part = _PART.fullmatch(name) if "/" in name or "%" in name else None
+    return (part[1], int(part[3])) if part else (name, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -118,7 +161,8 @@ class Memory:
     (DRAM). ``lockstep``: double buffers swap at a barrier, so each transfer overlaps the work on one tile and the next tile waits
     for it; otherwise transfers run ahead. ``buffers``: the largest number of buffers that a search may give to a Hold there.
     ``burst`` [B]: fills and drains move whole bursts: each contiguous run of a row-major tensor is rounded up to a multiple (0:
-    runs of any length). Only the outermost level's memories have one, as only there tensors are laid out whole."""
+    runs of any length). Only the outermost level's memories have one, as only there tensors are laid out whole. ``dma``: one DMA
+    engine of each instance runs its fills, drains and collectives, one after the other."""
 
     name: str
     capacity: float
@@ -131,6 +175,7 @@ class Memory:
     lockstep: bool = False
     buffers: int = 2
     burst: int = 0
+    dma: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +215,7 @@ class MatrixEngine:
     pipeline [s], beyond the skew of the array, once for each tile. ``granularity`` of its instructions: the cycles of a tile are
     rounded up to whole instructions. ``accumulators``: dtype of the sums by dtype of the operands, where it differs from that of
     the result. ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an empty tuple allows
-    any."""
+    any. ``back_to_back``: a fold enters the array while the one before leaves it, so that no fold waits for the array's skew."""
 
     name: str
     rows: int
@@ -184,6 +229,12 @@ class MatrixEngine:
     latency: float = 0.0
     granularity: Granularity = Granularity()
     accumulators: Mapping[str, str] = field(default_factory=dict)
+    back_to_back: bool = False
+
+    @property
+    def filling(self) -> tuple[int, int]:
+        """Rows and columns of the array that each fold waits for to fill and drain: one of each if folds are back to back."""
+        return (1, 1) if self.back_to_back else (self.rows, self.cols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +313,15 @@ class Chip:
         raise BadInput(Fault(f"chip {self.name}", "the name of a level", repr(name), remedy))
 
     def axis(self, level: str, axis: str) -> Axis:
+        """The axis of a level, or a part of it: ``x/8``, ``x%8``."""
         network = self.level(level).network
         axes = network.axes if network else ()
+        whole, group = axis_group(axis)
         for item in axes:
             if item.name == axis:
                 return item
+            if group and item.name == whole:
+                return next(part for part in item.grouped(group, level) if part.name == axis)
         remedy = did_you_mean(axis, (a.name for a in axes)) if axes else "the level has no axes"
         raise BadInput(Fault(f"chip {self.name}, level {level}", "the name of an axis", repr(axis), remedy))
 

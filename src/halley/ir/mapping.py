@@ -4,7 +4,8 @@ A mapping is one program that every sibling of every level runs (SPMD). Each mem
 half-open range that it works on; loops narrow the range.
 
 - `Temporal`  for dim by tile: the range is iterated in tiles; the last one may be ragged.
-- `Spatial`   spread dim by tile over level.axis: member i takes the i-th tile; members beyond the range idle.
+- `Spatial`   spread dim by tile over level.axis: member i takes the i-th tile; members beyond the range idle. An axis may be
+  divided into groups, ``x/8`` and ``x%8`` (`halley.ir.axis_groups`).
 - `Hold`      inside it these tensors are held in this memory. Entry fills, exit drains (see `Hold`).
 - `Collective` moves or combines tensors between the members along one axis.
 - `Compute`   runs one op over the member's ranges.
@@ -15,7 +16,7 @@ A loop's ``tile`` is a whole number; in batched evaluation it is an array, one e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -174,6 +175,25 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.children
         case _:
             return ()
+
+
+def filling_broadcast(hold: Hold, tensor: str, readers: Container[str]) -> Collective | None:
+    """The broadcast that is the first in a Hold's body to touch a tensor that the body only reads, if no further Hold of the
+    tensor is between them. A fill then brings the tensor to member 0 of the broadcast's axis only. ``readers``: the ops that read
+    the tensor."""
+    left: list[Node] = [hold.body]
+    while left:
+        node = left.pop()
+        match node:
+            case Hold() if tensor in node.names:
+                return None
+            case Collective() if tensor in node.tensors:
+                return node if node.kind is CollectiveKind.BROADCAST else None
+            case Compute() if node.op in readers:
+                return None
+            case _:
+                left += reversed(children(node))
+    return None
 
 
 def walk(node: Node, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Node]]:

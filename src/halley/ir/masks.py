@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from halley.ir.workload import Op, OpKind, Workload
 
 
@@ -24,6 +26,19 @@ class Mask:
     queries: int
     offset: int
     window: int | None = None
+
+    def visible(self, rows: int, keys: int) -> tuple[int, int]:
+        """How many points of so many rows and keys are visible, and how many of the keys any row sees.
+
+        >>> Mask("m", "n", 4, 0).visible(8, 4)  # two heads
+        (20, 4)
+        >>> Mask("m", "n", 2, 4, window=3).visible(2, 8)
+        (6, 4)
+        """
+        row = np.arange(rows, dtype=np.int64) % self.queries
+        stop = np.minimum(row + self.offset + 1, keys)
+        start = np.zeros_like(row) if self.window is None else np.maximum(row + self.offset + 1 - self.window, 0)
+        return int((stop - start).sum()), int(stop.max() - start.min())
 
     def __str__(self) -> str:
         return f"causal, offset {self.offset}" + (f", window {self.window}" if self.window else "")

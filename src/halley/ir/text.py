@@ -10,6 +10,8 @@
     KIND TENSOR ... over LEVEL.AXIS [to DIM] with ALGORITHM     KIND is a collective: all-reduce, broadcast, ...
     compute OP [array DIM|DIM x DIM]                            dims on the rows and columns of the array; ``-`` for none
 
+AXIS is an axis of the level, or ``x/8``, the groups of 8 neighbours along x, or ``x%8``, the members of such a group.
+
 One node per line, its children indented below it (printed with two spaces; read with any consistent indentation). A ``#``
 starts a comment. A name that would be ambiguous is quoted, escaped as in JSON; a level and an axis are
 then two words.

@@ -214,6 +214,8 @@ class Workload:
     variant: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict)
     divisible: bool = False
+    _selectors: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _reduced: dict[int, tuple[Op, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
@@ -251,12 +253,18 @@ class Workload:
 
     def selectors(self, tensor: str) -> tuple[str, ...]:
         """The dims whose loops and splits narrow a region of the tensor: its own, and those of its affine indices."""
-        dims = self.tensors[tensor].dims
-        return tuple(dict.fromkeys((*dims, *(each for index in self.indices if index.dim in dims for each in index.dims))))
+        found = self._selectors.get(tensor)
+        if found is None:
+            dims = self.tensors[tensor].dims
+            terms = (each for index in self.indices if index.dim in dims for each in index.dims)
+            found = self._selectors[tensor] = tuple(dict.fromkeys((*dims, *terms)))
+        return found
 
     def points(self, op: Op, tensor: str) -> tuple[str, ...]:
         """The dims of the op that select an element of one of its tensors: the tensor's own, with those of the index in place of
         each dim that the op reads at an affine index."""
+        if not op.indices:
+            return tuple(dict.fromkeys(self.tensors[tensor].dims))
         sums = {index.dim: index.dims for index in op.indices}
         return tuple(dict.fromkeys(each for dim in self.tensors[tensor].dims for each in sums.get(dim, (dim,))))
 
@@ -293,8 +301,11 @@ class Workload:
         """Dims that the op accumulates over: in its iteration space, in none of its outputs."""
         if op.kind not in (OpKind.CONTRACT, OpKind.REDUCE, OpKind.SCATTER):
             return ()
-        kept = {dim for name in op.outputs for dim in self.tensors[name].dims}
-        return tuple(dim for dim in op.dims if dim not in kept)
+        found = self._reduced.get(id(op))
+        if found is None or found[0] is not op:  # a freed op's id could be another's
+            kept = {dim for name in op.outputs for dim in self.tensors[name].dims}
+            found = self._reduced[id(op)] = op, tuple(dim for dim in op.dims if dim not in kept)
+        return found[1]
 
     def index_input(self, op: Op) -> int:
         """Which input of a gather or scatter is the index: the one of an integer dtype, else the first."""

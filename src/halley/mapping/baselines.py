@@ -25,7 +25,7 @@ from halley.mapping.problem import Problem
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.partitions import Kernels, group_ops, kernels, spans
-from halley.mapping.space.stages import GroupStage
+from halley.mapping.space.stages import GroupStage, Skeleton
 
 
 class AdmittedShapes(Enum):
@@ -43,8 +43,9 @@ class AdmittedShapes(Enum):
                 return space
             case AdmittedShapes.LOCAL:
                 return _local(space)
-            case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:
-                return GroupSpace(tuple(frame for frame in space.plain if self._streams(frame)))  # none streams on shares
+            case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:  # none streams on shares
+                streams = GroupSpace(tuple(frame for frame in space.plain if self._streams(frame)))
+                return _restricted(streams, lambda skeleton: not skeleton.broadcasts)
 
     def admits(self, choice: GroupMapping) -> bool:
         """Whether a mapping is in the space that `of` returns."""
@@ -52,40 +53,52 @@ class AdmittedShapes(Enum):
             case AdmittedShapes.EVERY:
                 return True
             case AdmittedShapes.LOCAL:
-                return not any(skeleton.splits_reduction for skeleton in choice.skeletons)
+                return all(map(_is_local, choice.skeletons))
             case AdmittedShapes.STREAMED_WHOLE | AdmittedShapes.STREAMED_SPLIT:
-                return self._streams(choice.frame)
+                return self._streams(choice.frame) and not any(skeleton.broadcasts for skeleton in choice.skeletons)
 
     def _streams(self, frame: Frame) -> bool:
         return frame.streamed and not frame.cut and frame.splits_reduction is (self is AdmittedShapes.STREAMED_SPLIT)
 
 
+def _is_local(skeleton: Skeleton) -> bool:
+    """Whether a shape needs no collective."""
+    return not skeleton.splits_reduction and not skeleton.broadcasts
+
+
 def _local(space: GroupSpace) -> GroupSpace:
-    """The frames that have any, with only those shapes that split no reduction. Stages that frames have in common stay so: what
-    is found of one serves all."""
+    """The frames that have any, with only those shapes that need no collective."""
+    left = _restricted(space, _is_local)
+    return replace(left, plain=tuple(replace(frame, splits_reduction=False) for frame in left.plain))
+
+
+def _restricted(space: GroupSpace, admits: Callable[[Skeleton], bool]) -> GroupSpace:
+    """The frames that have any, with only the shapes that are admitted. Stages that frames have in common stay so: what is found
+    of one serves all."""
     known: dict[int, tuple[GroupStage, GroupStage]] = {}  # the first is kept: a freed one's id could be given to another
 
-    def local(stage: GroupStage) -> GroupStage:
+    def left(stage: GroupStage) -> GroupStage:
         if id(stage) not in known:
-            left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.splits_reduction)
-            known[id(stage)] = stage, replace(stage, skeletons=left)
+            known[id(stage)] = stage, replace(stage, skeletons=tuple(filter(admits, stage.skeletons)))
         return known[id(stage)][1]
 
-    made = (replace(frame, stages=tuple(map(local, frame.stages)), splits_reduction=False) for frame in space.plain)
+    made = (replace(frame, stages=tuple(map(left, frame.stages))) for frame in space.plain)
     plain = tuple(frame for frame in made if all(stage.skeletons for stage in frame.stages))
-    return GroupSpace(plain, tuple(family.restricted(local) for family in space.families))
+    return GroupSpace(plain, tuple(family.restricted(left) for family in space.families))
 
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
     """A restriction of the declared space: partitions of the kernels into admitted groups, if ``fused`` with at least one group
-    of several kernels; and the admitted shapes of a group. ``about`` completes "of these mappings, those with ..."."""
+    of several kernels; and the admitted shapes of a group. ``divides``: also with axes in groups. ``about`` completes "of these
+    mappings, those with ..."."""
 
     name: str
     about: str
     admits: Callable[[Workload, Kernels], bool]
     shapes: Callable[[Sequence[Op]], AdmittedShapes]
     fused: bool = False
+    divides: bool = True
 
 
 def _any_group(workload: Workload, group: Kernels) -> bool:
@@ -142,6 +155,7 @@ BASELINES: dict[str, Restriction] = {
         _alone_or_attention,
         _streamed_whole,
         fused=True,
+        divides=False,
     ),
     "flash-decoding": Restriction(
         "FlashDecoding style",
@@ -149,6 +163,7 @@ BASELINES: dict[str, Restriction] = {
         _alone_or_attention,
         _streamed_split,
         fused=True,
+        divides=False,
     ),
     "fused-local": Restriction(
         "fused, no split reductions",

@@ -37,6 +37,23 @@ SPACE = (
         "complete inner tile, or of what all inner loops hold",
     ),
     Clause(
+        "groups along an axis",
+        "axes whose network copies: all of them whole, or all in groups of 2, 4, 8, ... members that divide them (x/8 and x%8 "
+        "in the place of x), the same throughout a plan",
+    ),
+    Clause(
+        "loads shared by members",
+        "each operand of a contraction that is alone or hands over in the memory of results: loaded by each member, or by one "
+        "member of an axis that broadcasts it, where the network copies, memory serves members one by one, and all have equal "
+        "parts of the dims that the operand lacks",
+    ),
+    Clause(
+        "tile sizes of splits",
+        "equal parts for all members of the axis, rounded up. In a group of one stage (a contraction, or vector operations) also "
+        "larger ones, on one axis or two, which leave members idle: equal parts for 1, 2, 4, 8, ... members; and all of these "
+        "rounded up to the array's width",
+    ),
+    Clause(
         "collectives",
         "every fitting algorithm, on each axis its own, except those that another one dominates for any payload",
     ),
@@ -62,7 +79,12 @@ SPACE = (
         "for each Hold of a stage one or two, or as many as its memory allows (one number for all that a vector stage "
         "reads at once)",
     ),
-    Clause("results", "held for one tile, or for all inner loops where these return to them"),
+    Clause(
+        "results and operands",
+        "results: held for one tile, or for all inner loops where these return to them. Operands of a contraction alone whose "
+        "reduced dims no axis splits, on all members: likewise, while the other tensors are held for smaller tiles (uneven "
+        "mapping); not the tensor that the innermost loop leaves in place",
+    ),
     Clause(
         "tile sizes",
         "the range divided into every number of equal parts, rounded up, and these rounded up to the array's width. A range "
@@ -82,6 +104,17 @@ LEFT_OUT = (
         "affine indices",
         "tiles of several terms of a sum with strides, dilation or padding; members that split another term than the longest",
     ),
+    Clause(
+        "groups along an axis",
+        "of different sizes on two axes, or along one of them only; of other sizes than powers of two; of axes whose network "
+        "does not copy; within them idle members, stages that hand over outside the memory of results, and sums joined over more "
+        "than two axes",
+    ),
+    Clause(
+        "broadcasts",
+        "of what one member loaded over two axes, by other algorithms than the network's multicast, among members with unequal "
+        "parts; of inputs of vector operations, of what is held around several stages, and where masked keys are skipped",
+    ),
     Clause("parts of axes", "of two axes at once; stages on parts of an axis that hand over from member to member"),
     Clause(
         "stages of running softmax",
@@ -91,7 +124,8 @@ LEFT_OUT = (
     Clause(
         "buffers of running softmax",
         "inputs that bypass the outermost buffer, or are held between it and the memories beside the engines; keys and "
-        "values with different numbers of buffers; accumulators with two",
+        "values with different numbers of buffers; accumulators with two; queries held around the keys where one level of "
+        "memories is below the outermost one",
     ),
     Clause("prefetch across phases", "loading the first tiles of a stage or kernel during the one before it"),
     Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
@@ -102,9 +136,14 @@ LEFT_OUT = (
         "several on one side of which more than one is tiled, or of which the stage's own loops tile another than the "
         "longest, or one of which fills the side evenly",
     ),
-    Clause("operand-stationary inner loops", "an inner loop that keeps an operand in its buffer for several tiles"),
+    Clause(
+        "operand-stationary inner loops",
+        "of a contraction in a group of several ops, with a reduce-scatter or with idle members; around some of the inner "
+        "loops that index the operand; at other levels than the innermost",
+    ),
     Clause("order of ops", "another one than the workload's within a fused group"),
-    Clause("members", "idle on purpose, or repeating the work of others"),
+    Clause("idle members", "in groups of several stages, on more than two axes, or through other tile sizes of a split"),
+    Clause("replicated work", "members that repeat the work of others"),
     Clause(
         "splits",
         "of reduced dims over axes at other levels than that of the results' memory; around a memory in which stages hand "

@@ -25,7 +25,7 @@ from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
 from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.frames import frames
-from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.hierarchy import divisions, hierarchy
 from halley.mapping.space.partitions import Kernels, group_ops
 from halley.mapping.space.shared_buffer import Laid
 
@@ -110,36 +110,38 @@ class FusedGroups:
         self, problem: Problem, objectives: tuple[str, ...], goals: tuple[str, ...], gap: float, tally: SearchCounter
     ) -> None:
         self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
-        self.machine = hierarchy(problem.chip)
+        self.machines = tuple(map(hierarchy, divisions(problem.chip)))
         self.trees = Trees()
-        self._known: dict[tuple[str, Kernels], FusedGroup] = {}
+        self._known: dict[tuple[int, str, Kernels], FusedGroup] = {}
         self._alike: dict[Hashable, FusedGroup] = {}
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
-        self._laid: dict[str, Laid] = {}
+        self._laid: dict[tuple[int, str], Laid] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
         self._aligned: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
-    def of(self, workload: Workload, kernels: Kernels) -> FusedGroup:
-        """The group with all of its shapes, searched for the objectives of the best plan."""
-        key = (workload.variant, kernels)
+    def of(self, workload: Workload, kernels: Kernels, division: int = 0) -> FusedGroup:
+        """The group with all of its shapes, searched for the objectives of the best plan. ``division``: the number of the chip
+        with its axes whole or in groups (`halley.mapping.space.hierarchy.divisions`)."""
+        key = (division, workload.variant, kernels)
         if key not in self._known:
             ops = group_ops(workload, kernels)
             kept = _kept(workload, kernels)
-            same = form(workload, ops, kept)
+            same = division, form(workload, ops, kept)
             if same not in self._alike:
-                self._alike[same] = self._made(workload, kernels, kept)
+                self._alike[same] = self._made(workload, kernels, kept, division)
             self._known[key] = self._alike[same]
         return self._known[key]
 
-    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...]) -> FusedGroup:
-        ops, outer, chip = group_ops(workload, kernels), self.machine.outer, self.problem.chip
-        floors = CompulsoryBounds(workload, chip, self.machine, ops, kept)
+    def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...], division: int) -> FusedGroup:
+        ops, machine = group_ops(workload, kernels), self.machines[division]
+        outer, chip = machine.outer, machine.chip
+        floors = CompulsoryBounds(workload, chip, machine, ops, kept)
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         def make() -> GroupSearch:
-            space = self._frames(workload, ops)
+            space = self._frames(workload, ops, division)
             costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
@@ -147,14 +149,14 @@ class FusedGroups:
         lower = np.array([[least[name] for name in self.objectives]])
         return FusedGroup(make, self.trees, lower, np.empty((0, len(self.objectives))))
 
-    def _frames(self, workload: Workload, ops: Sequence[Op]) -> GroupSpace:
+    def _frames(self, workload: Workload, ops: Sequence[Op], division: int) -> GroupSpace:
         """The frames of a group; stages are shared with other groups."""
-        return frames(workload, self.machine, ops, self._laid.setdefault(workload.variant, Laid()))
+        return frames(workload, self.machines[division], ops, self._laid.setdefault((division, workload.variant), Laid()))
 
-    def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes) -> FusedGroup:
+    def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes, division: int = 0) -> FusedGroup:
         """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
         better. It starts from the results of the main search: its bound, and its mappings of admitted shapes."""
-        base = self.of(workload, kernels)
+        base = self.of(workload, kernels, division)
         key = (base, shapes)
         if key not in self._parts:
             columns = [self.objectives.index(name) for name in self.goals]
@@ -174,12 +176,13 @@ class FusedGroups:
         found: GroupMapping,
         tick: Callable[[], None] = lambda: None,
         aligned: bool = False,
+        division: int = 0,
     ) -> GroupMapping:
         """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
         objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``aligned``:
         with aligned tile sizes where these are equally good."""
-        group = self.of(workload, kernels)
-        own = self._frames(workload, group_ops(workload, kernels))
+        group = self.of(workload, kernels, division)
+        own = self._frames(workload, group_ops(workload, kernels), division)
         if group.search.costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)

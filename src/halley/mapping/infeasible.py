@@ -36,7 +36,8 @@ def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:
         for kernel in kernels(workload):
             space = frames(workload, machine, [workload.op(name) for name in kernel])
             needs: dict[str, float] = {}
-            for frame in space.plain:  # on shares of the clusters stages keep no less
+            # on parts of an axis stages keep no less; nor do members in larger parts
+            for frame in (frame for frame in space.plain if not frame.idles):
                 tiles = {slot.name: 1 for slot in frame.shared}
                 for stage in frame.stages:
                     for skeleton in stage.skeletons:

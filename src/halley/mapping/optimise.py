@@ -210,22 +210,25 @@ class _Optimiser:
     # --- plans ------------------------------------------------------------------------------------------------------
 
     def _of(self, restriction: Restriction) -> list[Plans]:
-        """The plans of each variant that are admitted."""
+        """The plans of each variant that are admitted, on the chip with its axes whole and in groups."""
         if restriction.name not in self._plans:
-            self._plans[restriction.name] = [self._restricted(restriction, workload) for workload in self.variants]
+            numbers = range(len(self.groups.machines)) if restriction.divides else (0,)
+            self._plans[restriction.name] = [
+                self._restricted(restriction, workload, division) for division in numbers for workload in self.variants
+            ]
         return self._plans[restriction.name]
 
-    def _restricted(self, restriction: Restriction, workload: Workload) -> Plans:
+    def _restricted(self, restriction: Restriction, workload: Workload, division: int) -> Plans:
         every = self._partitions[workload.variant]
         if restriction is BEST:
-            return Plans(workload, every, lambda kernels: self.groups.of(workload, kernels))
+            return Plans(workload, every, lambda kernels: self.groups.of(workload, kernels, division), division)
 
         def part(kernels: Kernels) -> FusedGroup:
-            return self.groups.part(workload, kernels, restriction.shapes(group_ops(workload, kernels)))
+            return self.groups.part(workload, kernels, restriction.shapes(group_ops(workload, kernels)), division)
 
         fused = partial(spans, workload) if restriction.fused else None
         admitted = every.restricted(partial(restriction.admits, workload), fused)
-        return Plans(workload, admitted, part)
+        return Plans(workload, admitted, part, division)
 
     def _width(self, restriction: Restriction) -> int:
         return len(self.objectives if restriction is BEST else self.goals)
@@ -247,7 +250,8 @@ class _Optimiser:
                 places.setdefault(plans.group(kernels), []).append((plans, kernels))
         self.planned = len(places) + len(self.baselines)
         self._dive_kernels()
-        single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
+        divided = len(self.groups.machines) > 1  # single kernels have many mappings then, and good plans prune them unseen
+        single = {group: own for group, own in places.items() if not divided and self._in_one_of_many(*own[0])}
         self._search_groups(single, worst_mapping)
         self._dive_groups()
         self._search_groups({group: own for group, own in places.items() if group not in single}, most_promising)
@@ -273,10 +277,10 @@ class _Optimiser:
         return len(plans.workload.kernels) > FEW_KERNELS and not spans(plans.workload, kernels)
 
     def _dive_kernels(self) -> None:
-        """A first mapping of each kernel by itself: together they are a plan."""
+        """A first mapping of each kernel by itself, with whole axes: together they are a plan."""
         for plans in self._of(BEST):
             for kernels in reversed(plans.partitions.groups):
-                if kernels.bit_count() == 1:
+                if kernels.bit_count() == 1 and not plans.division:
                     self._dive(plans.group(kernels))
 
     def _dive_groups(self) -> None:
@@ -409,7 +413,10 @@ class _Optimiser:
         """The groups of a plan in the order in which they run, each with its mapping; ``aligned``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
-        return {kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned) for kernels in order}
+        return {
+            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned, plans.division)
+            for kernels in order
+        }
 
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
@@ -446,7 +453,7 @@ class _Optimiser:
             left_out=left_out(self.problem.chip, self.breadths),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
-            f"{number:,} partitions of the kernels into fused groups",
+            f"{number:,} partition{'s' if number != 1 else ''} of the kernels into fused groups",
             objective=objective,
             effort={"costed": self.tally.costed, "bounded": self.tally.bounds},
             seconds=time.monotonic() - self.started,

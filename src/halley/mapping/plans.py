@@ -24,11 +24,13 @@ Picks = tuple[tuple[Kernels, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """Partitions of a variant's kernels, and the function from kernels to their fused group."""
+    """Partitions of a variant's kernels, and the function from kernels to their fused group; ``division``: of the chip's axes,
+    the same throughout a plan (`halley.mapping.space.hierarchy.divisions`)."""
 
     workload: Workload
     partitions: Partitions
     group: Callable[[Kernels], FusedGroup]
+    division: int = 0
 
     def size(self, tick: Callable[[], None]) -> int:
         """Number of mappings of all partitions. ``tick`` may end the count with `Interrupted`."""

@@ -66,7 +66,7 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
             yield f"{at}.latency", format_time(memory.latency)
             yield f"{at}.read_energy", format_energy_per_byte(memory.read_energy)
             yield f"{at}.write_energy", format_energy_per_byte(memory.write_energy)
-            for key, given in (("shared_bus", memory.shared_bus), ("lockstep", memory.lockstep)):
+            for key, given in (("shared_bus", memory.shared_bus), ("lockstep", memory.lockstep), ("dma", memory.dma)):
                 if given:
                     yield f"{at}.{key}", "true"
             if memory.buffers != 2:
@@ -115,6 +115,8 @@ def _engines(chip: Chip) -> Iterator[Fact]:
         yield f"{at}.clock", format_frequency(chip.matrix.clock)
         yield f"{at}.dataflow", chip.matrix.dataflow.value
         yield f"{at}.prefetch", str(chip.matrix.prefetch).lower()
+        if chip.matrix.back_to_back:
+            yield f"{at}.back_to_back", "true"
         if chip.matrix.latency:
             yield f"{at}.latency", format_time(chip.matrix.latency)
         for key in ("rows", "columns", "reduced"):

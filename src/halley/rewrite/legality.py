@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from halley.errors import Fault, IllegalMapping
+from halley.errors import BadInput, Fault, IllegalMapping
+from halley.ir.axis_groups import with_axis_groups
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Collective, Compute, Hold, Node, children, walk
+from halley.ir.mapping import Collective, Compute, Hold, Node, children, filling_broadcast, walk
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import Op, Workload
 from halley.rewrite.collective import collective
@@ -53,6 +54,10 @@ def findings(tree: Node, workload: Workload, chip: Chip) -> list[Violation]:
 
     Later checks need valid names and fitting splits, so they run only if the earlier checks find no fault.
     """
+    try:
+        chip = with_axis_groups(chip, (node for _, node in walk(tree)))
+    except BadInput as error:
+        return [Violation(fault) for fault in error.faults]
     names = list(name_faults(tree, workload, chip))
     names = names or [*round_faults(tree, workload), *mask_faults(tree, workload), *prefetch_faults(tree, workload, chip)]
     if names:
@@ -125,7 +130,18 @@ def _fill(state: WalkState, home: HoldState, name: str) -> None:
         chains = {dim: restrict(chain, parent.axes) for dim, chain in keeps.chains.items()}
         state.covered(Reader(where, parent, name, home.path, keeps.scope, chains, keeps.active, keeps.idles), held)
         start = replace(held.seen_from(parent.axes, home.path, home.scope), filled=filled)
-    home.put(name, start)
+    home.put(name, _rooted(state, home, name, start))
+
+
+def _rooted(state: WalkState, home: HoldState, name: str, filled: TensorState) -> TensorState:
+    """The state after a fill: if the body broadcasts the tensor before anything reads it, only the first member has it."""
+    found = filling_broadcast(home.node, name, {op.name for op in state.workload.ops if name in (*op.inputs, op.scaled_by)})
+    key = (found.level, found.axis) if found else ("", "")
+    names = [level.name for level in state.chip.levels]
+    if found is None or names.index(found.level) != home.depth or home.scope.size(key) == 1:
+        return filled
+    first, _ = home.scope.share(key)
+    return replace(filled, single=filled.single | {key}, active={**filled.active, key: (first, first + 1)})
 
 
 def _fill_again(state: WalkState, home: HoldState, name: str, op: Op) -> None:

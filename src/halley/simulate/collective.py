@@ -46,6 +46,7 @@ class CollectiveRequests:
             memory = self.chip.memory(_hold(scope, name, depth).node.memory)
             stores[memory] = stores.get(memory, 0) + tensor.word
         server = team.axes.server(team.critical, depth, "axis", node.level, node.axis)
+        engines = [team.axes.server(team.critical, depth, "dma", memory.name) for memory in stores if memory.dma]
         table = steps(node.kind, node.algorithm, team.topology(position), size)
         waiting = max(_accessing(memory, word, table, sizes) for memory, word in stores.items())  # of the busiest memory
         pipeline = self.chip.vector.latency if self.chip.vector is not None else 0.0  # members' adders fill once
@@ -58,7 +59,7 @@ class CollectiveRequests:
                 seconds += max(0.0, waiting)
             if any(move.combine and not move.shared for move in step):
                 seconds, pipeline = seconds + pipeline, 0.0
-            yield ((server, seconds),)
+            yield ((server, seconds), *((engine, seconds) for engine in engines))
         for name in node.tensors:
             self._put_back(node, name, _hold(scope, name, depth), scope, position)
 

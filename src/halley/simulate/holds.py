@@ -19,6 +19,7 @@ from halley.ir.mapping import (
     Pipeline,
     Spatial,
     Temporal,
+    filling_broadcast,
     walk,
 )
 from halley.ir.mapping import Sequence as Series
@@ -278,7 +279,16 @@ class Holds:
         """The moves of a fill; along an axis that splits a reduced dim, only the first member is filled."""
         moves = self.held_regions(visit.node, name, scope, visit.depth)
         first = [position for position, dim in scope.splits.items() if dim in reduced and position < self.axes.width(visit.depth)]
+        first += self._roots(visit.node, name, visit.depth)
         return [move for move in moves if all(move.who[i] == scope.team.span(i)[0] for i in first)]
+
+    def _roots(self, node: Hold, name: str, depth: int) -> list[int]:
+        """The axis over which the body broadcasts a filled tensor before anything reads it."""
+        if self.writer(node, name) is not None:
+            return []
+        found = filling_broadcast(node, name, {op.name for op in self.workload.ops if name in (*op.inputs, op.scaled_by)})
+        position = self.axes.position(found.level, found.axis) if found else -1
+        return [position] if found and self.axes.depths[position] == depth else []
 
     def drain(self, visit: Visit, name: str, scope: SimulationScope) -> Requests | None:
         """The requests of a tensor's drain on exit; None if it is not drained. Each element present is drained once."""

@@ -39,7 +39,7 @@ class ArrayMapping:
         """Cycles of the critical member's tile."""
         engine, role = self.engine, self.role
         rows, columns, reduced, batch = (scope.sizes(dims) for dims in (role.rows, role.columns, role.reduced, role.batch))
-        load, whole = 0 if engine.prefetch else engine.rows, engine.granularity
+        load, whole = 0 if engine.prefetch or engine.back_to_back else engine.rows, engine.granularity
         m, n, k = _filled(rows, whole.rows), _filled(columns, whole.columns), _filled(reduced, whole.reduced)
         match engine.dataflow:
             case Dataflow.WEIGHT:
@@ -51,7 +51,7 @@ class ArrayMapping:
             case Dataflow.NONE:
                 return m * n * k * math.prod(batch)
         folds = math.prod(batch) * math.prod(self._folds(scope, 0, multiples))
-        cycles: float = systolic_cycles(folds, stream, 1, engine.rows, engine.cols, load)
+        cycles: float = systolic_cycles(folds, stream, 1, *engine.filling, load)
         return cycles
 
     def _folds(self, scope: SimulationScope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:

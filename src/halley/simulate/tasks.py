@@ -22,7 +22,7 @@ Path = tuple[int, ...]
 
 Resource = tuple[str, ...]
 """("engine", name) | ("read", memory) | ("write", memory) | ("bus", memory) | ("port", level, "down" or "up") |
-("axis", level, axis)."""
+("axis", level, axis) | ("dma", memory)."""
 
 
 class Server(NamedTuple):

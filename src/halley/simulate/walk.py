@@ -15,6 +15,7 @@ from typing import assert_never
 
 import numpy as np
 
+from halley.ir.axis_groups import with_axis_groups
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Op, Workload
@@ -23,7 +24,7 @@ from halley.simulate.compute import ComputeRequests
 from halley.simulate.holds import Holds, Visit
 from halley.simulate.masking import busiest_first, visible_tiles
 from halley.simulate.members import SimulationScope
-from halley.simulate.tasks import Path, Tasks
+from halley.simulate.tasks import Path, Requests, Tasks
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class Walk:
     """Generates the tasks of one tree."""
 
     def __init__(self, workload: Workload, chip: Chip, tree: Node, limit: int) -> None:
+        chip = with_axis_groups(chip, (node for _, node in walk(tree)))
         self.workload, self.chip = workload, chip
         self.tasks = Tasks(f"simulation of {workload.name} on {chip.name}", limit)
         scope = SimulationScope.of_root(workload, chip)
@@ -278,7 +280,7 @@ class Walk:
                 box = scope.box(self.workload.tensors[name])
                 exact = parent.returned[name].get(box)
                 waits += [exact] if exact is not None else list(parent.returned[name].values())
-            latency = self.chip.memory(parent.node.memory).latency
+            requests, latency = self.transfer(parent.node.memory, node.memory, requests, scope)
             after = visit.filled[name] = self.tasks.add(f"fill {name}", scope.path, waits, requests, latency)
             filled.append(after)
         return after if in_series else self.tasks.join(filled, scope.path)
@@ -293,13 +295,23 @@ class Walk:
             parent = visit.parents[name]
             if requests is None or parent is None:
                 continue
-            latency = self.chip.memory(parent.node.memory).latency
+            requests, latency = self.transfer(parent.node.memory, node.memory, requests, scope)
             waits = (after if in_series else begin, *visit.drains.get(name, ()))
             after = self.tasks.add(f"drain {name}", scope.path, waits, requests, latency)
             drained.append(after)
             parent.drains.setdefault(name, []).append(after)
             parent.returned.setdefault(name, {})[scope.box(self.workload.tensors[name])] = after
         return after if in_series else self.tasks.join(drained, scope.path)
+
+    def transfer(self, outer: str, inner: str, requests: Requests, scope: SimulationScope) -> tuple[Requests, float]:
+        """The requests of a transfer and its latency. A DMA engine is occupied from the start of the latency to the end."""
+        latency = self.chip.memory(outer).latency
+        if not self.chip.memory(inner).dma:
+            return requests, latency
+        depth = self.chip.depth(inner)
+        axes = scope.team.axes
+        server = axes.server(scope.team.critical[: axes.width(depth)], depth, "dma", inner)
+        return (*requests, (server, latency + max((seconds for _, seconds in requests), default=0.0))), 0.0
 
     def in_series(self, node: Hold) -> bool:
         """Whether the transfers of a visit are sequential: with one buffer, and in lockstep."""

@@ -22,6 +22,7 @@ from halley.formulas.timing import total
 from halley.ir.workload import Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import op_kernel, stream
+from halley.kernels.searched import SearchedKernels
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
 from halley.training.kernels import AttentionCore, OpContribution, TrainingGraph
 
@@ -42,7 +43,8 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class OpCosts:
-    """Times of ops, a `KernelTime`. ``gradient`` [B]: of an element of a sum of gradients. Times are cached.
+    """Times of ops, a `KernelTime`. ``gradient`` [B]: of an element of a sum of gradients. ``searched``: the source of times, if
+    it is not the kernels' formulas. Times are cached.
 
     >>> from halley.ir.workload import Op
     >>> from halley.kernels.machine import PEAK
@@ -59,6 +61,7 @@ class OpCosts:
     chip: Machine
     efficiency: Efficiency
     gradient: int = 4
+    searched: SearchedKernels | None = None
     _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
 
     def __call__(self, op: Op, local: Mapping[str, int]) -> float:
@@ -80,8 +83,13 @@ class OpCosts:
         tasks = op_tasks(self.graph, op, extents, self.gradient)
         if not tasks:
             return np.zeros(())
-        found = [task.times * kernel_time(task.kernel, self.chip, self._share(task)) for task in tasks]
+        found = [task.times * self._time(task) for task in tasks]
         return np.asarray(total(found), dtype=np.float64)
+
+    def _time(self, task: Task) -> Array:
+        if self.searched is not None:
+            return self.searched.times(task.kernel)
+        return kernel_time(task.kernel, self.chip, self._share(task))
 
     def _share(self, task: Task) -> Efficiency:
         known = self.efficiency

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
-from halley.formulas.timing import busy_time, longest, total
+from halley.formulas.timing import longest, total
 from halley.ir.workload import Op, OpKind
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import tensor_bytes
-from halley.kernels.times import Attention, Gemm, Kernel, Stream, demand
+from halley.kernels.rates import rate_time
+from halley.kernels.times import demand
 from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.rewrite.recompute import Recompute
 from halley.training.kernels import TrainingGraph, lifetimes, saved_tensors
@@ -122,26 +123,6 @@ def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency)
 def start_time(task: Task, efficiency: Efficiency) -> float:
     """Launch and latency of a kernel [s], for any size."""
     return (efficiency.launch if task.launched else 0.0) + (efficiency.latency if task.opened else 0.0)
-
-
-def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
-    """1/ranks of a kernel at the rates of the chip, without launch and latency [s]."""
-    memory, cache = efficiency.memory * chip.memory, efficiency.cache * chip.cache
-    macs, traffic = (part / ranks for part in demand(kernel))
-    match kernel:
-        case Gemm() | Attention():
-            products = busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype))
-            return longest((products, busy_time(traffic, memory)))
-        case Stream():
-            near = busy_time(traffic + kernel.cached / ranks, cache)
-            lanes = busy_time(_lane_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)
-            return longest((busy_time(traffic, memory), near, lanes))
-        case _:
-            raise ValueError(f"no op is a kernel of kind {type(kernel).__name__}")
-
-
-def _lane_cycles(kernel: Stream, chip: Machine) -> Number:
-    return kernel.points * chip.lane_cycles(kernel.work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

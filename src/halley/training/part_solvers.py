@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.kernels.machine import Efficiency, Machine
+from halley.kernels.searched import SearchedKernels
 from halley.optim.constrained import RELATIVE_TOLERANCE, ConstrainedMinimum, tie_break_multiplier
 from halley.optim.elimination import CostTable, cost, weighted
 from halley.optim.least_sum import MinMarginals
@@ -31,7 +32,7 @@ class CostTerms:
     occupies permanently, if not all of the recipe (state that is sharded over other ranks). ``update`` [s]: optimizer time
     per parameter of a chip, divided by the microbatches. It counts in the choice of shardings and is in none of the times;
     certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients of weights that
-    are partial sums are reduced once for all of them, and times contain one microbatch's part.
+    are partial sums are reduced once for all of them, and times contain one microbatch's part. ``searched``: as in `OpCosts`.
 
     Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
     """
@@ -47,6 +48,7 @@ class CostTerms:
     resident: float | None = None
     update: float = 0.0
     microbatches: int = 1
+    searched: SearchedKernels | None = None
 
     def __post_init__(self) -> None:
         if not self.microbatches >= 1:
@@ -180,7 +182,7 @@ def _solver(
     graph: TrainingGraph, terms: CostTerms, chosen_by: Callable[[TrainingGraph, CostTerms, ShardingGraph], list[CostTable]] | None
 ) -> PartSolver:
     found, work = graph.found, graph.workload
-    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient)
+    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient, terms.searched)
     inner = "X" in work.inputs and "Y" in work.outputs
     end = "X" if "X" in work.inputs else "Y"
     gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]

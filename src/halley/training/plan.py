@@ -16,6 +16,7 @@ from halley.formulas.spatial import utilisation
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
+from halley.kernels.searched import SearchedKernels
 from halley.network.fit.overlay import Overlay
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import RECIPES, Recipe, Sharded
@@ -71,6 +72,7 @@ class TrainingProblem:
     ``efficiency``: shares of the chip's data sheet that kernels reach. ``libraries``: by axis, measured times of its
     communication library. ``recipe``: bytes per parameter. ``fixed``: what the user has fixed. ``whole``: no axis is split
     between roles. ``home``: the memory of a chip that holds the tensors, one of ``homes``; "" is the last of them.
+    ``searched``: times of kernels that are searched; then the efficiency is `halley.kernels.machine.PEAK`.
     """
 
     shape: Transformer
@@ -83,6 +85,7 @@ class TrainingProblem:
     fixed: Fixed = field(default_factory=Fixed)
     whole: bool = False
     home: str = ""
+    searched: SearchedKernels | None = None
 
     def __post_init__(self) -> None:
         if self.home not in ("", *self.homes):

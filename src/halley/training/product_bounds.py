@@ -19,6 +19,7 @@ from halley.formulas.numbers import Number, maximum
 from halley.formulas.timing import total
 from halley.ir.workload import Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
+from halley.kernels.searched import SearchedKernels
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts, op_tasks
 from halley.training.part_bounds import ModelBound, PartBound, RateTimes, least_time, start_time
@@ -29,12 +30,13 @@ BATCH_DIM = "b"
 
 @dataclass(slots=True, eq=False)
 class ProductBounds:
-    """Raises the bounds of a model's parts to the least times of their products on a chip. ``gradient`` [B]: as in `OpCosts`.
-    Equal products are timed once."""
+    """Raises the bounds of a model's parts to the least times of their products on a chip. ``gradient`` [B] and ``searched``: as
+    in `OpCosts`. Equal products are timed once."""
 
     chip: Machine
     efficiency: Efficiency
     gradient: int
+    searched: SearchedKernels | None = None
     _known: dict[object, LeastTimes] = field(default_factory=dict)
 
     def raised(self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number) -> ModelBound:
@@ -68,7 +70,7 @@ class ProductBounds:
         asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
         key = extents, types, places, batch, bool(share.summed), merged, asked
         if key not in self._known:
-            costs = OpCosts(graph, self.chip, self.efficiency, self.gradient)
+            costs = OpCosts(graph, self.chip, self.efficiency, self.gradient, self.searched)
             self._known[key] = least_product_times(costs, op, microbatch, ranks)
         plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
         started = total([task.times * start_time(task, self.efficiency) for task in tasks])

@@ -90,7 +90,7 @@ class ShardedModel:
     def __post_init__(self) -> None:
         chip, problem = machine(self.problem.chip), self.problem
         object.__setattr__(self, "chip", chip)
-        object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient))
+        object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient, problem.searched))
         object.__setattr__(self, "axes", AxisBounds(problem, chip))
 
     @property
@@ -140,6 +140,7 @@ class ShardedModel:
             boundary=problem.fixed.boundary,
             splits=problem.fixed.splits,
             resident=resident,
+            searched=problem.searched,
         )
 
     def layers(self, communication: Communication, microbatch: int, variant: GraphVariant, rough: bool = False) -> Floats:

@@ -11,6 +11,7 @@ from halley.errors import Infeasible, SearchStopped
 from halley.sharding.axes import assignment_text
 from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
+from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
@@ -52,7 +53,10 @@ def _searched(result: TrainingResult, limit: float, progress: Progress | None) -
     """Nothing better exists, and the bound is confirmed if there is time."""
     what, time, bound = "search again", result.cost.time, result.certificate.bound
     try:
-        again = best_training_plan(result.problem, progress, limit, others=0)
+        if result.problem.searched is None:
+            again = best_training_plan(result.problem, progress, limit, others=0)
+        else:
+            again = best_joint_plan(result.problem, progress, limit)
     except SearchStopped:
         return out_of_time(BEST, what, limit)
     except Infeasible as error:

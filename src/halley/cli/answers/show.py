@@ -16,6 +16,12 @@ from halley.report import terminal
 def show(
     file: AnswerArgument,
     details: Annotated[bool, typer.Option("--details", help="Every op, every candidate.")] = False,
+    op: Annotated[
+        str | None,
+        typer.Option(
+            "--op", help="Of a plan of training: the mapping of this op, from the system's axes to the array.", metavar="NAME"
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show an answer again, its figures computed anew.
@@ -24,6 +30,13 @@ def show(
     """
     answer = load(file)
     options.tell(answer.remark)
+    if op is not None:
+        text = answer.op_text(op)
+        if json:
+            options.print_json({"op": op, "mapping": text})
+        else:
+            options.output().print(Text(text), soft_wrap=True)
+        return
     if json:
         options.print_json(answer.content())  # with the file's own date
         return

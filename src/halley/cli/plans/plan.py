@@ -20,10 +20,12 @@ from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.io.cache import user_cache
 from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
 from halley.io.transformers import load_model
+from halley.kernels.machine import PEAK
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.page import plan_page
@@ -31,9 +33,13 @@ from halley.report.plans.plan import headline, plan_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
 from halley.training.plan import Fixed, TrainingProblem
+from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
 
 VIEWS = ("halley", "dfmodel")
+LIBRARY, SEARCHED = "library", "searched"
+KERNELS = (LIBRARY, SEARCHED)
+"""Where the times of products and attention come from."""
 SPATIAL_LIMIT = 60.0
 """Time after which a plan of spatial chips is given with its gap, if the user names no time [s]."""
 
@@ -63,6 +69,14 @@ def plan(
         typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
     ] = None,
     efficiency: EfficiencyOption = None,
+    kernels: Annotated[
+        str,
+        typer.Option(
+            "--kernels",
+            help="Times of products, attention: library (fitted formulas) or searched (best mappings).",
+            metavar="WORD",
+        ),
+    ] = LIBRARY,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split, backward too.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
@@ -79,7 +93,13 @@ def plan(
     limit = options.seconds(time_limit)
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
+    if kernels not in KERNELS:
+        raise BadInput(Fault("--kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
+    searched = kernels == SEARCHED
+    if searched and efficiency:
+        raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
+    foreign |= {"--kernels": searched}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     shape = load_model(model)
@@ -91,7 +111,14 @@ def plan(
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
     problem = TrainingProblem(
-        shape, found, *sizes, efficiency_of(found, efficiency), load_libraries(found), recipe(optimizer or RECIPE), fixed, whole
+        shape,
+        found,
+        *sizes,
+        PEAK if searched else efficiency_of(found, efficiency),
+        load_libraries(found),
+        recipe(optimizer or RECIPE),
+        fixed,
+        whole,
     )
     remarks = options.remarks()
     if found.chip.streams and limit is None:
@@ -101,7 +128,7 @@ def plan(
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
-        result = best_training_plan(problem, bar, limit)
+        result = best_joint_plan(problem, bar, limit, user_cache()) if searched else best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.status)
     lines = headline(result), plan_words(result.plan, result.cost), said
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})

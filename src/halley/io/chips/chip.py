@@ -235,6 +235,7 @@ def _memory(name: str, file: MemoryFile) -> Memory:
         lockstep=file.lockstep is not None and file.lockstep.value,
         buffers=2 if file.buffers is None else file.buffers.value,
         burst=0 if file.burst is None else file.burst.value,
+        dma=file.dma is not None and file.dma.value,
     )
 
 
@@ -273,6 +274,7 @@ def _matrix(file: MatrixFile, clock: float) -> MatrixEngine:
         latency=file.latency.value if file.latency else 0.0,
         granularity=_granularity(file.granularity),
         accumulators={dtype: entry.value for dtype, entry in file.accumulators.items()},
+        back_to_back=file.back_to_back is not None and file.back_to_back.value,
     )
 
 

@@ -65,6 +65,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "write_energy": _unit(memory.write_energy, "J/B"),
         **({"shared_bus": True} if memory.shared_bus else {}),
         **({"lockstep": True} if memory.lockstep else {}),
+        **({"dma": True} if memory.dma else {}),
         **({"buffers": memory.buffers} if memory.buffers != 2 else {}),
         **({"burst": f"{memory.burst} B"} if memory.burst else {}),
     }
@@ -106,6 +107,7 @@ def _matrix(engine: MatrixEngine) -> dict[str, Any]:
         "clock": _unit(engine.clock, "Hz"),
         "dataflow": engine.dataflow.value,
         "prefetch": engine.prefetch,
+        **({"back_to_back": True} if engine.back_to_back else {}),
         "rate": dict(engine.rate),
         "energy": {dtype: _unit(energy, "J") for dtype, energy in engine.energy.items()},
         **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),

@@ -95,6 +95,7 @@ class MemoryFile(Section):
     write_energy: EnergyPerByte = Field(description="energy per byte written")
     shared_bus: Flag | None = Field(None, description="true: reads and writes take turns on one bus; left out, each has a port")
     lockstep: Flag | None = Field(None, description="true: double buffers swap at a barrier; left out, transfers run ahead")
+    dma: Flag | None = Field(None, description="true: its fills, drains and collectives run one at a time; left out, at once")
     buffers: Buffers | None = Field(None, description="up to how many buffers a search gives to what is held there; left out, 2")
     burst: BurstLength | None = Field(None, description="bytes of a burst, outermost level only; left out, any length is as fast")
 
@@ -133,6 +134,9 @@ class MatrixFile(Section):
     prefetch: Flag = Field(description="true: the stationary operand of the next fold loads behind the present one")
     rate: dict[str, Ratio] = Field(description="multiply-accumulates per unit and cycle, by element type", min_length=1)
     energy: dict[str, EnergyPerOp] = Field(description="energy per multiply-accumulate, by element type")
+    back_to_back: Flag | None = Field(
+        None, description="true: a fold enters while the one before leaves, so that none pays the skew; left out, false"
+    )
     latency: Latency | None = Field(None, description="latency of its pipeline beyond the skew, paid by each tile; left out, 0")
     granularity: GranularityFile | None = Field(None, description="of its instructions, to which cycles round up; left out, none")
     accumulators: dict[str, Annotated[Entry[str], word(DTYPE_BYTES)]] = Field(

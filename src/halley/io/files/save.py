@@ -129,7 +129,8 @@ def _plain(value: Any, where: str) -> Any:
         case Path():
             return value.as_posix()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name), f"{where}.{item.name}") for item in dataclasses.fields(value)}
+        names = [item.name for item in dataclasses.fields(value) if not item.name.startswith("_")]  # the others are caches
+        return {name: _plain(getattr(value, name), f"{where}.{name}") for name in names}
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         return _plain(value.tolist(), where)
     raise InternalError(Fault(where, "a value that JSON can hold", f"a {type(value).__name__}"))

@@ -7,8 +7,9 @@ beside them are for other programs, and for `halley check`, which compares them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field
@@ -19,8 +20,10 @@ from halley.io.networks.fits import load_fit, load_libraries
 from halley.io.results.envelope import Saved, enveloped, read_certificate
 from halley.io.results.models import AnswerFile, CertificateModel
 from halley.io.results.systems import AxisPartModel, ShardingModel, sharding_document, system_in, whole_system
+from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
+from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels
 from halley.network.fit.overlay import Overlay
 from halley.pipeline.data_parallel import Recipe, Sharded
 from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
@@ -30,6 +33,7 @@ from halley.spatial.solve import SpatialPlan
 from halley.training.plan import Alternative, Fixed, Plan, PlanCost, TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative
 from halley.training.search.decided import decided_cost
+from halley.training.search.joint import plan_kernels, searched_in_plan
 from halley.workloads.transformer import Transformer
 
 KIND = "training-plan"
@@ -51,6 +55,7 @@ class TrainingQuestionModel(Model):
     fixed: Fixed = Field(description="what the user had decided; null: the search decides")
     whole: bool = Field(description="whether each axis has one role")
     home: str = Field(description="memory of a chip that tensors live in")
+    kernels: Literal["library", "searched"] = Field("library", description="where the times of products and attention come from")
 
 
 class PlanModel(Model):
@@ -86,6 +91,34 @@ class AlternativeModel(Model):
     figures: Figures = Field(description="time, account, what is different and what takes longer")
 
 
+class ProductModel(Model):
+    """A product and its best mapping on the chip."""
+
+    rows: int = Field(ge=1, description="rows of the result")
+    columns: int = Field(ge=1, description="columns of the result")
+    depth: int = Field(ge=1, description="extent that is summed over")
+    batch: int = Field(ge=1, description="products of this size")
+    dtype: str = Field(description="type of the operands")
+    result: str = Field(description="type of the result")
+    time: float = Field(description="time [s]; follows from the mapping")
+    mapping: str = Field(description="the mapping, as text")
+
+
+class AttentionModel(Model):
+    """Attention, forward, and its best mapping on the chip."""
+
+    queries: int = Field(ge=1, description="queries of a head")
+    keys: int = Field(ge=1, description="keys of a head")
+    heads: int = Field(ge=1, description="query heads of all sequences")
+    kv_heads: int = Field(ge=1, description="heads of keys and values of all sequences")
+    head_dim: int = Field(ge=1, description="width of queries and keys")
+    value_dim: int = Field(ge=1, description="width of values")
+    causal: bool = Field(description="whether a query sees the keys up to its own position only")
+    dtype: str = Field(description="type of the tensors")
+    time: float = Field(description="time [s]; follows from the mapping")
+    mapping: str = Field(description="the mapping, as text")
+
+
 class TrainingAnswerModel(Model):
     """The best plan."""
 
@@ -97,6 +130,8 @@ class TrainingAnswerModel(Model):
     alternatives: list[AlternativeModel] = Field(description="the best plans of other kinds, the fastest first")
     untimed: float | None = Field(description="no plan that was not timed takes less [s]; null: there is none")
     unfit: float | None = Field(description="no plan that did not fit takes less [s]; null: there is none")
+    products: list[ProductModel] = Field([], description="the searched products of the plan")
+    attention: list[AttentionModel] = Field([], description="the searched attention of the plan")
 
 
 class TrainingFile(AnswerFile):
@@ -125,7 +160,9 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "fixed": asdict(problem.fixed),
         "whole": problem.whole,
         "home": problem.home,
+        "kernels": "library" if problem.searched is None else "searched",
     }
+    searched = searched_in_plan(result)
     answer = {
         "plan": _plan(result.plan),
         "shardings": _shardings(result.cost),
@@ -139,6 +176,8 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "alternatives": [_alternative(item) for item in result.alternatives],
         "untimed": _finite(result.untimed),
         "unfit": _finite(result.unfit),
+        "products": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, Product)],
+        "attention": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, AttentionShape)],
     }
     return enveloped(KIND, question, result.certificate, answer)
 
@@ -154,7 +193,12 @@ def read_training(saved: Saved) -> TrainingResult:
     libraries = _libraries(saved, system, asked.libraries)
     given = (asked.model, system, asked.batch, asked.sequence, asked.efficiency, libraries)
     problem = TrainingProblem(*given, asked.recipe, asked.fixed, asked.whole, asked.home)
+    if asked.kernels == "searched":
+        problem = replace(problem, searched=_searched(saved, problem.chip, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)
+    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost))):
+        expected = "the mapping of every product and of attention"
+        raise BadInput(Fault(f"{saved.name}: answer", expected, f"none of {missing[0]}", "plan again"))
     others = [_costed(problem, item.plan, item.shardings) for item in answer.alternatives]
     return TrainingResult(
         problem,
@@ -165,6 +209,28 @@ def read_training(saved: Saved) -> TrainingResult:
         math.inf if answer.untimed is None else answer.untimed,
         math.inf if answer.unfit is None else answer.unfit,
     )
+
+
+def _searched(saved: Saved, chip: Chip, answer: TrainingAnswerModel) -> SearchedKernels:
+    """The searched kernels of a file, timed again from their mappings. Raises BadInput: every mapping that is none."""
+    found, faults = SearchedKernels(chip), list[Fault]()
+    # loaded when it is needed: plans are written without it
+    timed_kernel: Callable[[Chip, KernelShape, str], KernelCost] = import_module("halley.kernels.search").timed_kernel
+    shapes: list[tuple[str, KernelShape, str]] = []
+    for place, product in enumerate(answer.products):
+        shapes.append((f"products.{place}", Product(*(getattr(product, name) for name in Product._fields)), product.mapping))
+    for place, core in enumerate(answer.attention):
+        fields = (getattr(core, name) for name in AttentionShape._fields)
+        shapes.append((f"attention.{place}", AttentionShape(*fields), core.mapping))
+    for name, shape, mapping in shapes:
+        where = f"{saved.name}: answer.{name}"
+        try:
+            found.known[shape] = timed_kernel(chip, shape, mapping)
+        except BadInput as error:
+            faults += [Fault(f"{where}, {fault.where}", fault.expected, fault.got, fault.remedy) for fault in error.faults]
+    if faults:
+        raise BadInput(faults)
+    return found
 
 
 def _costed(problem: TrainingProblem, model: PlanModel, shardings: Sequence[ShardingModel]) -> tuple[Plan, PlanCost]:

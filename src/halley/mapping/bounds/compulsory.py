@@ -12,10 +12,12 @@ from halley.formulas.timing import busy_time
 from halley.ir.array import Array
 from halley.ir.hardware import Chip, Dataflow, MatrixEngine
 from halley.ir.mapping import Compute
+from halley.ir.masks import masks
 from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.space.affine import read_bytes
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.hierarchy import Hierarchy
+from halley.mapping.space.stages import Split, member_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +30,25 @@ class CompulsoryBounds:
     machine: Hierarchy
     ops: Sequence[Op]
     kept: Sequence[str]
-    _known: dict[Compute, tuple[float, float]] = field(default_factory=dict)
+    _known: dict[tuple[Compute, Split], tuple[float, float]] = field(default_factory=dict)
 
     def group(self) -> dict[str, float]:
         """Least time [s] and energy [J] of ops that may overlap: the work of each kind of engine at its total peak rate."""
         return self._group(None)
 
-    def _group(self, laid: Compute | None) -> dict[str, float]:
-        work = [(op.kind is OpKind.CONTRACT, self._work(op.name, laid)[0]) for op in self.ops]
+    def _group(self, laid: Compute | None, split: Split = ()) -> dict[str, float]:
+        work = [(op.kind is OpKind.CONTRACT, self._work(op.name, laid, split)[0]) for op in self.ops]
         matrix = sum(seconds for contracts, seconds in work if contracts)
         vector = sum(seconds for contracts, seconds in work if not contracts)
-        return self._costs(max(matrix, vector), laid)
+        return self._costs(max(matrix, vector), laid, split)
 
     def frame(self, frame: Frame, laid: Compute | None = None) -> dict[str, float]:
-        """The same for one frame: on partitions of the clusters, the stages of one child are sequential. ``laid``: only for
-        shapes with these dims of a contraction on the array."""
+        """The same for one frame: on partitions of the clusters, the stages of one child are sequential. Under its split around
+        all stages the member that works longest has its whole part, and members that need the same tensors each read them.
+        ``laid``: only for shapes with these dims of a contraction on the array."""
         shares = frame.shares
         if shares is None:
-            return self._group(laid)
+            return self._group(laid, () if self.workload.indices or masks(self.workload) else frame.split)
         (size,) = (own.axis.size for own in self.machine.axes if (own.level, own.axis.name) == (shares.level, shares.axis))
         times = [
             sum(self._work(op, laid)[0] for stage in child for op in frame.stages[stage].ops) * size / count
@@ -53,29 +56,57 @@ class CompulsoryBounds:
         ]
         return self._costs(max(times), laid)
 
-    def _costs(self, work: float, laid: Compute | None) -> dict[str, float]:
+    def _costs(self, work: float, laid: Compute | None, split: Split = ()) -> dict[str, float]:
         """Of ops that take that long at the engines."""
         outer, shape = self.chip.memory(self.machine.outer), self.workload
         made = {name for op in self.ops for name in op.outputs}
         written = sum(shape.bytes(name) for name in self.kept if name in made)
-        read = sum(read_bytes(shape, name) for name in self.kept if name not in made)
+        read = sum(self._read(name) * self._readers(name, split) for name in self.kept if name not in made)
         ports = (busy_time(read, outer.read_bandwidth), busy_time(written, outer.write_bandwidth))
         time = max(work, sum(ports) if outer.shared_bus else max(ports))
         moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)
         energy = moved + sum(self._work(op.name, laid)[1] for op in self.ops)
         return {"time": time, "energy": energy + static_energy(self.chip.static_power, time)}
 
-    def _work(self, op: str, laid: Compute | None) -> tuple[float, float]:
+    def _read(self, tensor: str) -> float:
+        """Bytes of a tensor that some op needs; of keys that no row sees, none."""
+        needed = float(read_bytes(self.workload, tensor))
+        for mask in set(masks(self.workload).values()):
+            if mask.keys in self.workload.tensors[tensor].dims:
+                keys = self.workload.dims[mask.keys]
+                needed *= mask.visible(self.workload.dims[mask.rows], keys)[1] / keys
+        return needed
+
+    def _readers(self, tensor: str, split: Split) -> float:
+        """How many members at least read each element of a tensor from the outer memory: of those that the split gives other
+        parts of the dims that it lacks, one for each row along an axis on which one may load for others."""
+        if not split:
+            return 1
+        readers, row = 1.0, 1
+        ranges: dict[str, int] = {}
+        for own, dim in zip(self.machine.axes, split, strict=True):
+            if dim and dim not in self.workload.selectors(tensor) and not own.tier and self.machine.shares_loads(own.level):
+                ranges[dim] = math.ceil(ranges.get(dim, self.workload.dims[dim]) / own.axis.size)
+                row = max(row, own.axis.size if own.axis.multicast else 1)
+        for dim, part in ranges.items():
+            readers *= math.ceil(self.workload.dims[dim] / part)
+        return max(1.0, readers / row)
+
+    def _work(self, op: str, laid: Compute | None, split: Split = ()) -> tuple[float, float]:
         node = laid if laid is not None and laid.op == op else Compute(op)
-        if node not in self._known:
-            self._known[node] = _work(self.workload, self.chip, self.machine, self.workload.op(op), node.array)
-        return self._known[node]
+        if (node, split) not in self._known:
+            self._known[node, split] = _work(self.workload, self.chip, self.machine, self.workload.op(op), node.array, split)
+        return self._known[node, split]
 
 
-def _work(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, array: Array) -> tuple[float, float]:
-    """Least time [s] and energy [J] of an op at the engines; the member that works longest has at least an equal share."""
-    points = math.prod(workload.dims[dim] for dim in op.dims)
+def _work(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, array: Array, split: Split = ()) -> tuple[float, float]:
+    """Least time [s] and energy [J] of an op at the engines; the member that works longest has at least an equal share, and under
+    a ``split`` around all its whole part."""
+    points = _points(workload, op)
     share = points / math.prod(axis.size for _, axis in chip.axes)
+    if split:
+        part = member_ranges(machine, split, workload.dims)
+        share = math.prod(int(part[dim]) for dim in op.dims)
     if op.kind is OpKind.CONTRACT and chip.matrix is not None:
         engine, dtype = chip.matrix, workload.tensors[op.inputs[0]].dtype
         rows, columns = _at_work(workload, engine, array)
@@ -89,6 +120,16 @@ def _work(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, array: Arr
     cycles = sum(count / vector.rate.get(function, math.inf) for function, count in functions)
     energy = sum(action_energy(points * count, vector.energy.get(function, 0.0)) for function, count in functions)
     return busy_time(vector_cycles(share / vector.lanes, cycles), vector.clock), energy
+
+
+def _points(workload: Workload, op: Op) -> float:
+    """The points of an op that its result depends on: under a mask, the visible ones."""
+    points = math.prod(workload.dims[dim] for dim in op.dims)
+    mask = masks(workload).get(op.name)
+    if mask is None:
+        return points
+    rows, keys = workload.dims[mask.rows], workload.dims[mask.keys]
+    return points * mask.visible(rows, keys)[0] / (rows * keys)
 
 
 def _at_work(workload: Workload, engine: MatrixEngine, array: Array) -> tuple[int, int]:
@@ -106,7 +147,7 @@ def _at_work(workload: Workload, engine: MatrixEngine, array: Array) -> tuple[in
 def _operand_energy(workload: Workload, chip: Chip, machine: Hierarchy, op: Op, rows: int, columns: int) -> float:
     """Least energy [J] of an array's accesses to its buffers: one read of a streamed operand serves all busy columns (or rows),
     and results are reduced over all busy rows. The stationary operand is omitted."""
-    macs = math.prod(workload.dims[dim] for dim in op.dims)
+    macs = _points(workload, op)
     assert machine.engine is not None
     match machine.engine.dataflow:
         case Dataflow.WEIGHT:

@@ -49,7 +49,7 @@ class Costing:
     tally: SearchCounter
     lone: dict[int, Values] = field(default_factory=dict)
     _anchors: set[str] = field(init=False)
-    _shapes: dict[int, Shape] = field(default_factory=dict)
+    _shapes: dict[Hashable, Shape] = field(default_factory=dict)
     _drafts: dict[Hashable, Estimate] = field(default_factory=dict)
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
@@ -114,9 +114,10 @@ class Costing:
 
     def shape(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """The compiled shape of a skeleton. Shapes of frames with sequential stages are not shared between frames."""
-        if id(skeleton) not in self._shapes:
-            self._shapes[id(skeleton)] = self._shape(frame, index, skeleton)
-        return self._shapes[id(skeleton)]
+        key = frame.compiled_by(skeleton)
+        if key not in self._shapes:
+            self._shapes[key] = self._shape(frame, index, skeleton)
+        return self._shapes[key]
 
     def _shape(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """Formulas of all objectives are compiled only when bounds need them, as the least costs prune most shapes."""

@@ -39,11 +39,11 @@ def _unlooped(node: Node, loops: Loops) -> Node:
     match node:
         case Temporal():
             body = _unlooped(node.body, loops)
-            return body if (node.dim, node.tile) in loops else replace(node, body=body)
+            return body if (node.dim, node.tile) in loops else Temporal(node.dim, node.tile, body, node.visible)
         case Hold():
             return _held(node, _unlooped(node.body, loops))
         case Spatial():
-            return replace(node, body=_unlooped(node.body, loops))
+            return Spatial(node.dim, node.tile, node.level, node.axis, _unlooped(node.body, loops))
         case Steps() | Overlap() | Parallel() | Pipeline():
             return replace(node, children=tuple(_unlooped(child, loops) for child in node.children))
         case Compute() | Collective():
@@ -54,8 +54,8 @@ def _held(hold: Hold, body: Node) -> Node:
     """A Hold around a body that may start with other Holds, sorted by their tensors: their nesting order does not matter, unless
     one of them makes its body a phase and the other does not."""
     if isinstance(body, Hold) and body.tensors < hold.tensors and _alike(body.buffers, hold.buffers):
-        return replace(body, body=_held(hold, body.body))
-    return replace(hold, body=body)
+        return Hold(body.memory, body.tensors, _held(hold, body.body), body.buffers)
+    return Hold(hold.memory, hold.tensors, body, hold.buffers)
 
 
 def _alike(first: Number, second: Number) -> bool:

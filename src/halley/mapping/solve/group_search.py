@@ -7,7 +7,7 @@ its bound is no better than the incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -27,6 +27,7 @@ from halley.mapping.bounds.incumbents import Flags, Frontier, Values, minimal
 from halley.mapping.bounds.progress import Interrupted
 from halley.mapping.bounds.shapes import Shape
 from halley.mapping.solve.axis_partitions import promising
+from halley.mapping.solve.engine_work import engine_bounds
 from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.loop_orders import ruled_out
 from halley.mapping.solve.outside_stages import holds_fit
@@ -39,8 +40,18 @@ from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 FRAMES_PER_BATCH = 1 << 8
 """Number of frames with stages on partitions in one batch: each stores bounds of all its remaining shapes."""
 
+SPLITS_IN_DIVE = 3
+"""Number of splits of the lowest bounds of which a first mapping is found."""
+
+SPLITS_PER_BATCH = 16
+"""Number of frames in one batch where their bounds depend on their splits."""
+
 DIVES_WITHOUT_GAIN = 32
 """Dives end after this many consecutive mappings that do not improve the incumbents."""
+
+
+IDLING_DIVES_WITHOUT_GAIN = 2
+"""The same for frames with idle members."""
 
 
 @dataclass(slots=True)
@@ -54,7 +65,7 @@ class GroupSearch:
     open_bounds: list[Values] = field(default_factory=list)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
-    _in_turn: dict[tuple[int, int], Values] = field(default_factory=dict)
+    _in_turn: dict[Hashable, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.frames = list(self.space.plain)
@@ -77,7 +88,11 @@ class GroupSearch:
         for incumbent in incumbents:
             self.found.add(incumbent, None)
         every = [Pipelines(self.group, family) for family in self.space.families]
-        self._search_batch(range(len(self.frames)), self._bounds(every))
+        bounds, numbers = self._bounds(every), range(len(self.frames))
+        all_at_work, idling = ([at for at in numbers if self.frames[at].idles is idles] for idles in (False, True))
+        least = [self.group.least_of(self.frames[at]) for at in idling]
+        self._search_by_split(all_at_work, np.vstack([bounds, *least]), idling)
+        self._search_batch(idling, bounds)
         for at, pipelines in enumerate(every):
             self._search_set(pipelines, self._bounds(every[at:]))
         self._rounds.clear()  # what is compiled stays, for baselines
@@ -113,14 +128,28 @@ class GroupSearch:
             self._leave(left)
             raise
 
-    def _search_batch(self, numbers: Sequence[int], later: Values) -> None:
-        """Search some frames, the lowest bounds first. ``later``: lower bounds of the following ones."""
+    def _search_by_split(self, numbers: Sequence[int], later: Values, idling: Sequence[int]) -> None:
+        """Search some frames; where their compulsory bounds depend on their splits, in batches, those of the lowest bounds first.
+        There are many splits of axes in groups, and most are pruned before anything of them is compiled."""
+        if not any(self.frames[at].split for at in numbers):
+            self._search_batch(numbers, later, idling)
+            return
+        least = {at: self.group.least_of(self.frames[at]) for at in numbers}
+        left = sorted(numbers, key=lambda at: tuple(least[at][0]))
+        while left := [at for at in left if not self.found.pruned(least[at])[0]]:
+            batch, left = left[:SPLITS_PER_BATCH], left[SPLITS_PER_BATCH:]
+            self._search_batch(batch, np.vstack([later, *(least[at] for at in left)]), () if left else idling)
+
+    def _search_batch(self, numbers: Sequence[int], later: Values, idling: Sequence[int] = ()) -> None:
+        """Search some frames, the lowest bounds first. ``later``: lower bounds of the following ones, among them those with idle
+        members (``idling``)."""
         left = np.vstack([np.empty((0, len(self.objectives))), *(self.group.least_of(self.frames[number]) for number in numbers)])
         try:
             bounds, places = self.candidates(numbers)
             left, order = bounds, np.lexsort(bounds.T[::-1])
             order = order[~self.found.pruned(bounds[order])]
             self._dive(bounds, places, order)
+            self._dive_idling(idling)
             order = order[~self.found.pruned(bounds[order])]
             if len(self.objectives) > 1:  # against a poor front stages that overlap have too many trade-offs: the others before
                 order = order[np.argsort([bool(self.frames[places[position][0]].cut) for position in order], kind="stable")]
@@ -153,15 +182,44 @@ class GroupSearch:
             frame, combination = places[position]
             if without_gain == DIVES_WITHOUT_GAIN:
                 return
-            if frame not in dived and not self.found.pruned(bounds[position][None, :])[0]:
+            if frame not in dived and not self.frames[frame].idles and not self.found.pruned(bounds[position][None, :])[0]:
                 dived.add(frame)
                 before = self.found.points
                 self.solve(frame, combination, quick=True)
                 without_gain = without_gain + 1 if self.found.points is before else 0
 
+    def _dive_idling(self, numbers: Sequence[int]) -> None:
+        """A first mapping of frames with idle members, the lowest bounds first, until a few do not improve the incumbents. Small
+        problems are often best there, and then it prunes most of the other frames."""
+        relaxed: dict[int, tuple[float, ...]] = {}
+        for number in numbers:
+            bounds = engine_bounds(self.costs, self.frames[number])
+            if not self.found.pruned(bounds).all():
+                (bare,) = self._bare(self.frames[number], len(bounds))
+                bounds = np.maximum(bare.min(axis=0, initial=np.inf), bounds)
+                if not self.found.pruned(bounds).all():
+                    relaxed[number] = tuple(bounds.min(axis=0))
+        without_gain = 0
+        for number in sorted(relaxed, key=relaxed.__getitem__):
+            before = self.found.points
+            self._dive_single(number)
+            without_gain = without_gain + 1 if self.found.points is before else 0
+            if without_gain == IDLING_DIVES_WITHOUT_GAIN:
+                return
+
     def dive(self) -> None:
-        """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one. If only
-        frames with stages on partitions fit, none is found."""
+        """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one; where
+        bounds depend on the splits, of a few frames of the lowest bounds. If only frames with stages on partitions fit, none is
+        found."""
+        by_split = [at for at, frame in enumerate(self.frames) if frame.split and not frame.cut]
+        least = {at: tuple(self.group.least_of(self.frames[at])[0]) for at in by_split}
+        for frame in sorted(by_split, key=least.__getitem__)[:SPLITS_IN_DIVE]:
+            if self._single(frame):
+                self._dive_single(frame)
+            elif len(total := self._total(frame)) and np.isfinite(best := total[np.lexsort(total.T[::-1])[:1]]).all():
+                self.solve(frame, int(np.flatnonzero((total == best).all(axis=1))[0]), quick=True)
+        if self.found.payloads:
+            return
         for frame in range(len(self.frames)):
             if self._single(frame):
                 self._dive_single(frame)
@@ -184,13 +242,14 @@ class GroupSearch:
         """Solve a frame of one stage quickly for one shape: that of the least untiled relaxation that has a mapping. The others
         are not compiled: once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
         made = self.frames[frame]
-        stage, shared = made.stages[0], self.costs.searched_slots(made.shared)
+        stage, shared, rows = made.stages[0], self.costs.searched_slots(made.shared), self.costs.combinations(made)
         useful = [at for at, shape in enumerate(stage.skeletons) if not self.group.wastes(made, shape)]
-        relaxed = [self.costs.bounds(made, 0, stage.skeletons[at])[0] for at in useful]
+        some = slice(int(made.known_first), None)
+        relaxed = [self.costs.bounds(made, 0, stage.skeletons[at])[some].min(axis=0) for at in useful]
         for place in np.lexsort(np.array(relaxed).reshape(-1, len(self.objectives)).T[::-1]):
             shape = self.costs.shape(made, 0, stage.skeletons[useful[place]])
-            floors = np.full((len(stage.skeletons), 1, len(self.objectives)), np.inf)
-            floors[useful[place]] = shape.floor(starts(shape.trees, shared, 1), 1)
+            floors = np.full((len(stage.skeletons), rows, len(self.objectives)), np.inf)
+            floors[useful[place], some] = shape.floor(starts(shape.trees, shared, rows), rows)[some]
             self._floors[frame] = [floors]
             try:
                 self.solve(frame, 0, quick=True)
@@ -202,11 +261,14 @@ class GroupSearch:
     # --- shared tile sizes open ---------------------------------------------------------------------------------------
 
     def candidates(self, numbers: Sequence[int]) -> tuple[Values, list[tuple[int, int]]]:
-        """Lower bounds for every combination of the frames' shared tile sizes, and (frame, combination) of each."""
+        """Lower bounds for every combination of the frames' shared tile sizes, and (frame, combination) of each; of frames with
+        idle members for all combinations together, which are searched together."""
         rows: list[Values] = [np.empty((0, len(self.objectives)))]
         places: list[tuple[int, int]] = []
         for frame in numbers:
             total = self._total(frame)
+            if self.frames[frame].idles and len(total):
+                total = total.min(axis=0, keepdims=True)
             rows.append(total)
             places += [(frame, position) for position in range(len(total))]
         return np.vstack(rows), places
@@ -238,9 +300,13 @@ class GroupSearch:
         if frame not in self._floors:
             made = self.frames[frame]
             shared, rows = self.costs.searched_slots(made.shared), self.costs.combinations(made)
-            bare = self._bare(made, rows)
+            engines = engine_bounds(self.costs, made) if made.idles else np.zeros((rows, len(self.objectives)))
+            if made.idles and self.found.pruned(engines).all():
+                self._floors[frame] = []
+                return []
+            bare = [np.maximum(bounds, engines) for bounds in self._bare(made, rows)]
             least = np.array([bounds.min(axis=0, initial=np.inf) for bounds in bare])
-            if rows > 1 and not self.found.pruned(least.sum(axis=0)).all():
+            if rows > 1 and not made.idles and not self.found.pruned(least.sum(axis=0)).all():
                 least[:, ~holds_fit(self.costs, made)] = np.inf
             stages: list[Values] = []
             for index, bounds in enumerate(bare):
@@ -276,26 +342,29 @@ class GroupSearch:
                 if self.group.wastes(made, skeleton):
                     bounds.append(never)
                     continue
-                if known and (id(skeleton), rows) not in self._in_turn:
-                    self._in_turn[id(skeleton), rows] = self.costs.bounds(made, index, skeleton)
-                bounds.append(self._in_turn[id(skeleton), rows] if known else nothing)
+                key = made.compiled_by(skeleton), rows
+                if known and key not in self._in_turn:
+                    self._in_turn[key] = self.costs.bounds(made, index, skeleton)
+                bounds.append(self._in_turn[key] if known else nothing)
             found.append(np.array(bounds).reshape(-1, *shape))
         return found
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
     def solve(self, frame: int, combination: int, quick: bool = False) -> None:
-        """The best mappings of every stage, then their combinations. ``quick`` takes the first mapping of each stage."""
+        """The best mappings of every stage, then their combinations. ``quick`` takes the first mapping of each stage. A frame
+        with idle members is searched for all combinations of its shared sizes together."""
         if self.frames[frame].joint:
             if rounds := self._overlapped(frame):
                 rounds.solve(combination, quick)
             return
         made, floors = self.frames[frame], self._floor(frame)
-        rest: list[Values] = [floor[:, combination].min(axis=0) for floor in floors]
+        some = slice(None) if made.idles else slice(combination, combination + 1)
+        rest: list[Values] = [floor[:, some].min(axis=(0, 1)) for floor in floors]
         fronts: list[Frontier] = []
         for index, stage in enumerate(made.stages):
             others = sum((rest[i] for i in range(len(rest)) if i != index), np.zeros(len(self.objectives)))
-            front = self._solve_stage(frame, index, stage, combination, others, quick)
+            front = self._solve_stage(frame, index, stage, some, others, quick)
             if not front.payloads:
                 return
             rest[index] = front.points.min(axis=0)
@@ -313,20 +382,21 @@ class GroupSearch:
                 tiles |= self.costs.fixed_sizes(skeleton.slots) | sizes
             self.group.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
-    def _solve_stage(self, frame: int, index: int, stage: GroupStage, combination: int, others: Values, quick: bool) -> Frontier:
-        """Frontier of one stage with given shared tiles, without mappings that cannot improve the group's frontier even with the
-        least costs of the other stages."""
-        made, floors = self.frames[frame], self._floor(frame)[index][:, combination]
+    def _solve_stage(self, frame: int, index: int, stage: GroupStage, some: slice, others: Values, quick: bool) -> Frontier:
+        """Frontier of one stage with ``some`` combinations of the shared tiles, without mappings that cannot improve the group's
+        frontier even with the least costs of the other stages."""
+        made, floors = self.frames[frame], self._floor(frame)[index][:, some]
         front = Frontier(len(self.objectives), self.found.gap)
-        order = np.lexsort(floors.T[::-1])
+        order = np.lexsort(floors.min(axis=1).T[::-1])
         for position in order[:DIVE_SHAPES] if quick else order:
             skeleton = stage.skeletons[position]
-            if self._pruned(front, floors[position][None, :], others)[0] or ruled_out(self.group, made, skeleton):
+            left = np.flatnonzero(~self._pruned(front, floors[position], others))
+            if not len(left) or ruled_out(self.group, made, skeleton):
                 continue
             shape = self.costs.shape(made, index, skeleton)
             every = starts(shape.trees, self.costs.searched_slots(made.shared), self.costs.combinations(made))
-            start = {dim: nodes[combination : combination + 1] for dim, nodes in every.items()}
-            self._refine(shape, start, floors[position][None, :], front, others, quick)
+            start = {dim: nodes[some][left] for dim, nodes in every.items()}
+            self._refine(shape, start, floors[position, left], front, others, quick)
         return front
 
     def _pruned(self, front: Frontier, bounds: Values, others: Values) -> Flags:

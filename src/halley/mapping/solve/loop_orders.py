@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from halley.cost.program import Indices
-from halley.mapping.bounds.chain_sets import split_in, starts
+from halley.mapping.bounds.chain_sets import opened, split_in, starts
 from halley.mapping.bounds.incumbents import Values
 from halley.mapping.solve.group import GroupState
 from halley.mapping.space.frame_sets import Frame
@@ -30,7 +30,7 @@ def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether no mapping of a shape, or of another order of its loops, improves on the incumbents. Only for groups of one stage;
     with several stages the cost depends on the stages in the same loops. It is computed once for all orders.
     """
-    if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or group.costs.combinations(frame) > 1:
+    if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or not (frame.idles or group.costs.combinations(frame) == 1):
         return False
     if not len(group.found.points):
         return False
@@ -54,12 +54,10 @@ def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     def bounded(nodes: Indices) -> Values:
         return least({dim: np.ascontiguousarray(nodes[:, index]) for dim, index in at.items()}, len(nodes))
 
-    first = starts(chains, costs.searched_slots(frame.shared), 1)
+    first = starts(chains, costs.searched_slots(frame.shared), costs.combinations(frame))
     nodes = np.stack([first[dim] for dim in at], axis=1)
     if BUFFERS in at:  # bounds with open ones are poor, and there are few
-        singles, _ = chains[BUFFERS].singles(nodes[:, at[BUFFERS]])
-        nodes = nodes.repeat(len(singles), axis=0)
-        nodes[:, at[BUFFERS]] = singles
+        nodes = opened(nodes, at[BUFFERS], chains[BUFFERS].singles)
     left, asked = False, 0
 
     def branch(batch: Batch) -> Iterator[Batch]:

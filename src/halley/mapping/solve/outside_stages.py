@@ -85,7 +85,7 @@ def rounds(costs: Costing, frame: Frame) -> Array:
 def holds_fit(costs: Costing, frame: Frame) -> Flags:
     """For which combinations of the shared tile sizes a frame's own Holds fit. Holds of a finer cut need at least as many bytes,
     as a handed-over tensor has one buffer per child on its path."""
-    room = _room(costs, frame, frame.tree(_shared_sizes(costs, frame), frame.users()))
+    room = _room(costs, frame, frame.tree(shared_sizes(costs, frame), frame.users()))
     capacities = [costs.chip.memory(name).capacity for name in costs.limited]
     return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
 
@@ -99,7 +99,7 @@ def _room(costs: Costing, frame: Frame, tree: Node) -> Array:
 
 
 def _found(costs: Costing, frame: Frame) -> OutsideCost:
-    sizes, rows = _shared_sizes(costs, frame), costs.combinations(frame)
+    sizes, rows = shared_sizes(costs, frame), costs.combinations(frame)
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
     made = [shape.build(sizes) for shape in shapes]
@@ -132,7 +132,7 @@ def _found(costs: Costing, frame: Frame) -> OutsideCost:
     )
 
 
-def _shared_sizes(costs: Costing, frame: Frame) -> dict[str, Number]:
+def shared_sizes(costs: Costing, frame: Frame) -> dict[str, Number]:
     """The shared sizes of each combination, by slot."""
     shared = costs.searched_slots(frame.shared)
     trees = costs.trees.of(shared, ())

@@ -43,7 +43,8 @@ class _Counter:
 
     def frame(self, frame: Frame) -> int:
         """The mappings of one frame."""
-        return int(np.sum(math.prod((self._stage(frame.shared, stage) for stage in frame.stages), start=self._one(frame.shared))))
+        counts = math.prod((self._stage(frame.shared, stage) for stage in frame.stages), start=self._one(frame.shared))
+        return int(np.sum(counts)) - (int(counts.flat[0]) if frame.known_first else 0)
 
     def family(self, family: ImplicitFrames) -> int:
         """The mappings of all frames of an implicit set, by a dynamic program over the first stages and their total members.

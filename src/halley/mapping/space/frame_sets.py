@@ -14,7 +14,7 @@ from halley.ir.hardware import Memory
 from halley.ir.mapping import Compute, Node
 from halley.ir.mapping import Sequence as Steps
 from halley.mapping.space.compose import AxisPartition, Cut, compositions, cuts
-from halley.mapping.space.stages import GroupStage, Skeleton, Slot, Tiles
+from halley.mapping.space.stages import GroupStage, Skeleton, Slot, Split, Tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,9 @@ class Frame:
     by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``behind``:
     how many stages follow when all rounds of the others are over; ``kept``: what is held around a loop around the stages, and of
     each of these the stages that touch it, which are in one child; ``shares``: clusters of each child of the cut, if these have
-    clusters of their own."""
+    clusters of their own; ``idles``: the shared slots are the tile sizes of its split, which leave members idle;
+    ``known_first``: the first combination of the shared sizes is another frame, and not part of this one; ``split``: around all
+    stages, in equal parts, where bounds make use of it."""
 
     name: str
     shared: tuple[Slot, ...]
@@ -35,6 +37,9 @@ class Frame:
     kept: tuple[tuple[str, frozenset[int]], ...] = ()
     cut: Cut = ()
     shares: AxisPartition | None = None
+    idles: bool = False
+    known_first: bool = False
+    split: Split = ()
 
     def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree."""
@@ -71,6 +76,10 @@ class Frame:
         stages = len(self.stages)
         return tuple(range(stages - self.behind, stages)) if self.cut else ()
 
+    def compiled_by(self, skeleton: Skeleton) -> Hashable:
+        """What a compiled shape is known by: frames may share a shape and differ in which of its sizes they open."""
+        return id(skeleton), *map(id, self.shared)
+
     def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
         """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds; and
         the room on what is kept around them."""
@@ -88,6 +97,11 @@ class Frame:
 
 def _text(cut: Cut) -> str:
     return "|".join("+".join(map(str, child)) for child in cut)
+
+
+def _in_the_place(frame: Frame, other: Frame) -> bool:
+    """Whether two frames are the same but for shapes of their stages that one of them lacks."""
+    return frame.wrap is other.wrap and frame.cut == other.cut and frame.shared == other.shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,5 +190,5 @@ class GroupSpace:
         if frame.shares is not None:
             family = next(own for own in self.families if own.axis == frame.shares.axis)
             return family.frame(frame.cut, frame.shares.counts)
-        at = next(at for at, its in enumerate(other.plain) if its.wrap is frame.wrap and its.cut == frame.cut)
+        at = next(at for at, its in enumerate(other.plain) if _in_the_place(its, frame))
         return self.plain[at]

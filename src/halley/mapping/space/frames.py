@@ -20,16 +20,19 @@ frames have a module each; `halley.mapping.space.fused_group` has properties of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from types import MappingProxyType
 
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import Hierarchy
-from halley.mapping.space.joins import joins
+from halley.mapping.space.idle_members import with_idle_members
+from halley.mapping.space.joins import broadcasts, joins
 from halley.mapping.space.resident import resident, split_around
 from halley.mapping.space.rows import RowStage, chunked_skeletons
 from halley.mapping.space.shared_buffer import Laid, through_shared
-from halley.mapping.space.stages import GroupStage, Skeleton, always, gemm_skeletons, loop_orders
+from halley.mapping.space.stages import GroupStage, Sends, Skeleton, Split, gemm_skeletons, loop_orders
 from halley.mapping.space.streamed import streamed
 
 
@@ -46,7 +49,7 @@ def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: La
         return GroupSpace(tuple(_single(group) if first_contracts else _rows(group)))
     if not group.connected():
         return GroupSpace()
-    through = list(through_shared(group, laid or Laid()))
+    through = [] if hierarchy.grouped else list(through_shared(group, laid or Laid()))
     shared = [each.frame() for each in through]
     stay = list(resident(group)) if first_contracts else []
     handing_over = [
@@ -63,23 +66,41 @@ def _single(group: FusedOps) -> Iterator[Frame]:
     """One contraction from and to the outer memory."""
     (op,) = group.ops
     role = roles(group.workload, op)
-    for split in group.splits((*role.batch, *role.rows, *role.columns, *role.reduced)):
-        skeletons = gemm_skeletons(
-            group.workload, group.hierarchy, op, "", always(group.of_member(split)), group.sizes, loop_orders(role), {}, False,
-            joins(group.hierarchy, group.workload, op, split, stays=False),
-        )  # fmt: skip
-        stage = GroupStage(op.name, (op.name,), tuple(skeletons))
-        yield split_around(group, "single", split, (stage,), bool(set(split) & set(role.reduced)))
+    dims = group.splittable((*role.batch, *role.rows, *role.columns, *role.reduced))
+    for split in group.splits(dims, summed=role.reduced):
+        sums, sends = bool(set(split) & set(role.reduced)), broadcasts(group.hierarchy, group.workload, op, split)
+        yield split_around(group, "single", split, (_contraction(group, op, split, not sums, sends),), sums)
+        if group.hierarchy.grouped:
+            continue
+        even = split_around(group, "single", split, (_contraction(group, op, split),), sums)
+        yield from with_idle_members(group, dims, split, even)
+
+
+def _contraction(group: FusedOps, op: Op, split: Split, uneven: bool = False, sends: Sends = MappingProxyType({})) -> GroupStage:
+    """A contraction alone on the members of a split; ``uneven``: also with operands held around its inner loops; ``sends``: with
+    operands that one member loads for others."""
+    orders, joined = loop_orders(roles(group.workload, op)), joins(group.hierarchy, group.workload, op, split, stays=False)
+    ranges = partial(group.of_member, split)
+    skeletons = gemm_skeletons(
+        group.workload, group.hierarchy, op, "", ranges, group.sizes, orders, {}, False, joined,
+        uneven=uneven, sends=sends,
+    )  # fmt: skip
+    return GroupStage(op.name, (op.name,), tuple(skeletons))
 
 
 def _rows(group: FusedOps) -> Iterator[Frame]:
     """One run of vector operations from and to the outer memory."""
     long = group.long(group.ops)
-    for split in group.splits(dict.fromkeys((*group.batch, group.row, long))):
-        ranges, joined = always(group.of_member(split)), group.row_joins(split, long, group.ops)
+    dims = group.splittable(dict.fromkeys((*group.batch, group.row, long)))
+    summed = [dim for dim in dims if group.reduces(group.ops, dim)]
+    for split in group.splits(dims, summed=summed):
+        ranges, joined = partial(group.of_member, split), group.row_joins(split, long, group.ops)
         skeletons: list[Skeleton] = []
         for join in joined:
             stage = RowStage(group.workload, group.hierarchy, group.ops, long, frozenset(), join)
             skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, (), None)
         stages = (GroupStage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
-        yield split_around(group, "rows", split, stages, any(joined))
+        frame = split_around(group, "rows", split, stages, any(joined))
+        yield frame
+        if not group.hierarchy.grouped:
+            yield from with_idle_members(group, dims, split, frame)

@@ -13,7 +13,7 @@ from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.mapping.space.affine import taps, tiled
 from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
-from halley.mapping.space.stages import Join, Ranges, Slot, Split, Tiles, member_ranges, splits
+from halley.mapping.space.stages import NOTHING, Join, Ranges, Slot, Split, Tiles, member_ranges, splits
 from halley.mapping.space.tile_sizes import Sizes, TileSizes, whole
 
 
@@ -106,9 +106,12 @@ class FusedOps:
             return True
         return bool(self.row) and all(self.row in roles(self.workload, op).rows for op in self.contractions)
 
-    def splits(self, dims: Iterable[str], ops: Sequence[Op] = (), tiers: Collection[int] | None = None) -> tuple[Split, ...]:
-        """Splits of dims that lie around some ops; around all of them, if none are given. ``tiers``: over the axes of these."""
-        return splits(self.hierarchy, self.workload, self.splittable(dims, ops), tiers)
+    def splits(
+        self, dims: Iterable[str], ops: Sequence[Op] = (), tiers: Collection[int] | None = None, summed: Collection[str] = ()
+    ) -> tuple[Split, ...]:
+        """Splits of dims that lie around some ops; around all of them, if none are given. ``tiers``, ``summed``: as for
+        `halley.mapping.space.stages.splits`."""
+        return splits(self.hierarchy, self.workload, self.splittable(dims, ops), tiers, summed)
 
     def splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
         """The dims that clusters may split around some ops; around all of them, if none are given."""
@@ -124,8 +127,11 @@ class FusedOps:
 
     def row_joins(self, split: Split, long: str, run: Iterable[Op]) -> tuple[Join, ...]:
         """Every way to make what vector operations reduce over a dim whole on all members that a split of it gives parts to."""
-        reduces = any(long in self.workload.reduced(op) for op in run)
-        return tuple(all_reduces(self.hierarchy, (), self.axes_of(split, long) if reduces else ()))
+        return tuple(all_reduces(self.hierarchy, (), self.axes_of(split, long) if self.reduces(run, long) else ()))
+
+    def reduces(self, run: Iterable[Op], dim: str) -> bool:
+        """Whether any of some ops reduces over a dim."""
+        return any(dim in self.workload.reduced(op) for op in run)
 
     def long(self, ops: Sequence[Op]) -> str:
         """The dim of vector operations that they reduce over, or their last that may be cut."""
@@ -146,9 +152,9 @@ class FusedOps:
         """The tile that all stages have of the rows, of these ranges."""
         return Slot("rows", self.row, self.sizes(self.row), lambda tiles: ranges[self.row])
 
-    def of_member(self, split: Split) -> dict[str, Number]:
-        """What a member has of each dim under a split around all ops."""
-        return member_ranges(self.hierarchy, split, self.workload.dims)
+    def of_member(self, split: Split, tiles: Tiles = NOTHING) -> dict[str, Number]:
+        """What a member has of each dim under a split around all ops. ``tiles`` may have the tile sizes of the split."""
+        return member_ranges(self.hierarchy, split, self.workload.dims, tiles)
 
     def walking(self, ranges: Ranges, slots: Sequence[Slot]) -> Callable[[Tiles], Ranges]:
         """What stages have of each dim, in ranges that are walked by the tiles of some slots, and by batch dims one by one."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault
-from halley.ir.hardware import Axis, Chip, Level, MatrixEngine, Memory, Topology
+from halley.ir.axis_groups import divided
+from halley.ir.hardware import Axis, Chip, Level, MatrixEngine, Memory, Topology, axis_group
 from halley.ir.workload import Op
 
 OPERANDS = ("input", "weight", "output")
@@ -80,6 +81,10 @@ class Hierarchy:
         """The level among whose members partial results can be combined: that of their memory."""
         return self.tiers[self.read_at("output")].level
 
+    def joins(self, own: LevelAxis) -> bool:
+        """Whether members of an axis can combine partial results."""
+        return own.level == self.level_of_results and own.axis.topology is not Topology.NONE
+
     @property
     def sums(self) -> Memory:
         """The memory in which partial results are combined."""
@@ -110,6 +115,21 @@ class Hierarchy:
         """By operand of a contraction, the tier beside the engine; its result is held around it."""
         found = {name: self.read_at(role) for role, name in zip(OPERANDS[:2], op.inputs, strict=True)}
         return {**found, op.outputs[0]: len(self.tiers)}
+
+    @property
+    def grouped(self) -> bool:
+        """Whether axes are in two parts, groups and members of a group (`divisions`)."""
+        return any(axis_group(own.axis.name)[1] for own in self.axes)
+
+    @property
+    def copies(self) -> bool:
+        """Whether a network copies: its axes may be in groups, and one member may load for others."""
+        return any(own.axis.multicast for own in self.axes)
+
+    def shares_loads(self, level: str) -> bool:
+        """Whether a member of a level may load for others and broadcast: the network copies, the port to the parent does not."""
+        network = next(each.network for each in self.chip.levels if each.name == level)
+        return network is not None and network.port is not None and not network.multicast
 
     def narrowed(self, level: str, name: str, members: int) -> Hierarchy:
         """The same with only some consecutive members of an axis; a part of a ring lacks the link that closes it."""
@@ -159,6 +179,24 @@ def hierarchy(chip: Chip) -> Hierarchy:
         vector=_vector(chip, reads["output"][1][0]),
         engine=chip.matrix,
     )
+
+
+def divisions(chip: Chip) -> tuple[Chip, ...]:
+    """The chip, and the same in groups of each size: every axis whose network copies, and which a size divides, is in two parts
+    then. The sizes are powers of two, from two members to half an axis.
+
+    >>> from halley import load_chip
+    >>> [[axis.name for _, axis in each.axes] for each in divisions(load_chip("tile-mesh-8"))]
+    [['x', 'y'], ['x/2', 'x%2', 'y/2', 'y%2'], ['x/4', 'x%4', 'y/4', 'y%4']]
+    """
+    able = [(level.name, axis) for level in chip.levels if level.network for axis in level.network.axes if axis.multicast]
+    longest = max((axis.size for _, axis in able), default=0)
+    found = [chip]
+    for group in (1 << power for power in range(1, longest.bit_length())):
+        sizes = {(level, axis.name): group for level, axis in able if group < axis.size and axis.size % group == 0}
+        if sizes:
+            found.append(divided(chip, sizes))
+    return tuple(found)
 
 
 def _read_at(chip: Chip, held: Sequence[Level], role: str) -> tuple[int, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from halley.mapping.space.compose import AxisPartition, Cut, Handover
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.fused_group import FusedOps, prefix
 from halley.mapping.space.hierarchy import OPERANDS
-from halley.mapping.space.joins import joins
+from halley.mapping.space.joins import broadcasts, joins
 from halley.mapping.space.rows import RowStage, resident_skeletons
 from halley.mapping.space.stages import (
     GroupStage,
@@ -37,11 +37,12 @@ def resident(group: FusedOps) -> Iterator[Frame]:
     # other dims that vector operations reduce over would leave their results partial
     summed = {dim for op in vector for dim in group.workload.reduced(op)} - {long}
     dims = tuple(dict.fromkeys(dim for dim in (*group.batch, group.row, *columns) if dim not in summed))
-    for split in group.splits(dims):
+    joined = [long] if group.reduces(group.ops, long) else []
+    for split in group.splits(dims, summed=joined):
         inside = group.of_member(split)
         rows = group.row_slot(inside)
         stages = tuple(_stages(group, group.walking(inside, (rows,)), split, long))
-        reduces = long in split and any(long in group.workload.reduced(op) for op in group.ops)
+        reduces = long in split and bool(joined)
         yield split_around(group, "resident", split, stages, reduces, (rows,), _chains(group))
 
 
@@ -61,9 +62,10 @@ def split_around(
         node = handover.body(nodes, cut, shares)
         for slot in reversed(shared):
             node = Temporal(slot.dim, tiles[slot.name], node)
-        return spread(group.hierarchy, split, group.workload.dims, group.one_by_one(node))
+        return spread(group.hierarchy, split, group.workload.dims, group.one_by_one(node), tiles)
 
-    return Frame(f"{kind}, clusters split {named(split)}", shared, stages, wrap, reduces)
+    bounded = split if group.hierarchy.copies else ()
+    return Frame(f"{kind}, clusters split {named(split)}", shared, stages, wrap, reduces, split=bounded)
 
 
 def _chains(group: FusedOps) -> tuple[tuple[str, ...], ...]:
@@ -100,5 +102,5 @@ def _gemm(group: FusedOps, op: Op, ranges: Callable[[Tiles], Ranges], split: Spl
     first[op.outputs[0]] = len(chip.tiers) if stays else output
     return gemm_skeletons(
         group.workload, chip, op, prefix((op,)), ranges, group.sizes, outer_orders(role, not stays), first, stays,
-        joins(chip, group.workload, op, split, stays),
+        joins(chip, group.workload, op, split, stays), sends=broadcasts(chip, group.workload, op, split),
     )  # fmt: skip

@@ -170,7 +170,7 @@ class ThroughShared:
         first = {name: chip.inside(role_name, self.tier) for role_name, name in by_role if name in handed}
         skeletons: list[Skeleton] = []
         dims, reduced = (group.splittable(dims, (op,)) for dims in ((*role.rows, *role.columns), role.reduced))
-        for split in splits(chip, group.workload, (*dims, *reduced), self.inside):
+        for split in splits(chip, group.workload, (*dims, *reduced), self.inside, reduced):
             skeletons += gemm_skeletons(
                 group.workload, chip, op, prefix((op,)), ranges, group.sizes, outer_orders(role, op.outputs[0] not in handed),
                 first, False, joins(chip, group.workload, op, split, stays=False), split,
@@ -180,7 +180,8 @@ class ThroughShared:
     def _rows(self, run: tuple[Op, ...], ranges: Callable[[Tiles], Ranges]) -> list[Skeleton]:
         group, long = self.group, self.group.long(run)
         skeletons: list[Skeleton] = []
-        for split in group.splits((group.row, long), run, self.inside):
+        summed = [long] if group.reduces(run, long) else []
+        for split in group.splits((group.row, long), run, self.inside, summed):
             for join in group.row_joins(split, long, run):
                 stage = RowStage(group.workload, group.hierarchy, run, long, frozenset(), join)
                 skeletons += chunked_skeletons(stage, ranges, group.sizes, prefix(run), group.row, (), split)

@@ -19,6 +19,7 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.mapping.space.array_dims import arrays, uncut
+from halley.mapping.space.held_around import held_around
 from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, LevelAxis
 from halley.mapping.space.tile_sizes import Sizes, whole
 
@@ -79,7 +80,8 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 class Skeleton:
     """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
     it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`). ``kin``: the
-    same of shapes of a stage that differ just in the order of their loops, if that is known."""
+    same of shapes of a stage that differ just in the order of their loops, if that is known. ``broadcasts``: members load for
+    others."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -88,6 +90,7 @@ class Skeleton:
     laid: Compute | None = None
     revisits: bool = False
     kin: Hashable = None
+    broadcasts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +119,15 @@ def one(tiles: Tiles) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor to hold inside a nest: where, with how many buffers, what runs after its inner loops; ``early``: around all loops
-    of the nest instead of just inside the last that indexes it."""
+    """A tensor to hold inside a nest: where, with how many buffers, what runs before and after its inner loops; ``around`` all
+    loops of the nest instead of just inside the last that indexes it."""
 
     tensor: str
     memory: str
     buffers: Number
     after: tuple[Node, ...] = ()
-    early: bool = False
+    around: bool = False
+    before: tuple[Node, ...] = ()
 
 
 def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterable[Placed], body: Node) -> Node:
@@ -135,11 +139,11 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
             continue
         dims = workload.selectors(placed.tensor)
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
-        at.setdefault(-1 if placed.early else last, []).append(placed)
+        at.setdefault(-1 if placed.around else last, []).append(placed)
     node = body
     for index in range(len(loops) - 1, -2, -1):
         for placed in at.get(index, []):
-            inner = Steps((node, *placed.after)) if placed.after else node
+            inner = Steps((*placed.before, node, *placed.after)) if placed.before or placed.after else node
             node = Hold(placed.memory, ((placed.tensor,),), inner, placed.buffers)
         if index >= 0:
             node = Temporal(loops[index][0], loops[index][1], node)
@@ -151,16 +155,23 @@ def members(level: str, axis: str) -> str:
     return f"members of {level}.{axis}"
 
 
+def split_tile(level: str, axis: str) -> str:
+    """Name of the open tile size of a split over an axis."""
+    return f"part on {level}.{axis}"
+
+
 Part = tuple[str, Number, LevelAxis]
 """A dim, the range of it that each member of an axis has, and that axis."""
 
 
 def _parts(hierarchy: Hierarchy, split: Split, ranges: Ranges, tiles: Tiles, tier: int | None = None) -> list[Part]:
-    """What each axis that splits a dim leaves of it to a member, first axis first. ``tier``: of the axes of one tier alone."""
+    """What each axis that splits a dim leaves of it to a member, first axis first: the tile size in ``tiles``, or equal parts for
+    all members. ``tier``: of the axes of one tier alone."""
     parts, left = [], dict(ranges)
     for own, dim in zip(hierarchy.axes, split, strict=True):
         if dim and tier in (None, own.tier):
-            left[dim] = ceil_div(left[dim], tiles.get(members(own.level, own.axis.name), own.axis.size))
+            equal = ceil_div(left[dim], tiles.get(members(own.level, own.axis.name), own.axis.size))
+            left[dim] = tiles.get(split_tile(own.level, own.axis.name), equal)
             parts.append((dim, left[dim], own))
     return parts
 
@@ -195,16 +206,22 @@ def member_ranges(
 
 
 def splits(
-    hierarchy: Hierarchy, workload: Workload, dims: Iterable[str], tiers: Collection[int] | None = None
+    hierarchy: Hierarchy,
+    workload: Workload,
+    dims: Iterable[str],
+    tiers: Collection[int] | None = None,
+    summed: Collection[str] = (),
 ) -> tuple[Split, ...]:
     """Every way to give each axis one of the dims; of splits that differ in axes that are alike, one. Where no dim can be split
-    the members repeat each other's work (the empty name); an axis of one member splits nothing. ``tiers``: only axes of these."""
+    the members repeat each other's work (the empty name); an axis of one member splits nothing. ``tiers``: only axes of these.
+    ``summed``: dims that only axes split whose members can combine partial results."""
     dims = tuple(dims)
-    useful = [dim for dim in dims if workload.dims[dim] > 1] or list(dims[:1]) or [""]
     found: list[Split] = [()]
     for own in hierarchy.axes:
-        able = own.axis.size > 1 and (tiers is None or own.tier in tiers)
-        found = [(*split, dim) for split in found for dim in (useful if able else ("",))]
+        able = [dim for dim in dims if dim not in summed or hierarchy.joins(own)]
+        useful = [dim for dim in able if workload.dims[dim] > 1] or able[:1] or [""]
+        splits_any = own.axis.size > 1 and (tiers is None or own.tier in tiers)
+        found = [(*split, dim) for split in found for dim in (useful if splits_any else ("",))]
     return _distinct(hierarchy, found)
 
 
@@ -257,7 +274,7 @@ def outer_orders(role: Roles, leaves: bool) -> tuple[LoopOrder, ...]:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Contraction:
     """A contraction inside given outer loops: what all of its shapes have in common (`gemm_skeletons`). ``outside``: by tier but
-    the innermost, the dims of its loops."""
+    the innermost, the dims of its loops; ``beside``: of each tensor, the tier beside the engine."""
 
     workload: Workload
     hierarchy: Hierarchy
@@ -267,6 +284,7 @@ class _Contraction:
     resident: bool
     inner_split: Split | None
     outside: tuple[tuple[str, ...], ...]
+    beside: Mapping[str, int]
 
     def slot(self, dim: str, tier: int) -> str:
         """The name of the tile size of a dim in the loops of a tier."""
@@ -293,25 +311,26 @@ class _Contraction:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
     """One shape of a contraction: ``orders`` of its loops, by tier; the last role's innermost in the inner ones (``last``), and
-    where there is a choice a name for those outside (``outside``); the result's Hold ``early``, around the inner loops; what lies
-    on the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of how many ``buffers`` each has; the
-    ``join`` after it."""
+    where there is a choice a name for those outside (``outside``); the tensors that are held ``around`` the inner loops; what
+    lies on the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of how many ``buffers`` each has; the
+    ``join`` after it; by tensor that one member loads for others, the broadcast that ``sends`` it."""
 
     of: _Contraction
     orders: tuple[tuple[str, ...], ...]
     last: str
     outside: str
-    early: bool
+    around: tuple[str, ...]
     array: Array
     held: tuple[Mapping[str, str], ...]
     buffers: Mapping[tuple[str, str], Slot]
     after: Join
+    sends: Mapping[str, Collective]
 
     def build(self, tiles: Tiles) -> Node:
         of, node = self.of, None
         for tier in reversed(range(len(self.orders))):
             loops = [(dim, tiles[of.slot(dim, tier)]) for dim in self.orders[tier]]
-            holds = [self._placed(tensor, memory, tiles) for tensor, memory in self.held[tier].items()]
+            holds = [self._placed(tensor, memory, tier, tiles) for tensor, memory in self.held[tier].items()]
             node = nest(of.workload, loops, holds, node or Compute(of.op.name, self.array))
             if tier == len(self.orders) - 1:
                 for dim in reversed(roles(of.workload, of.op).batch):
@@ -321,20 +340,23 @@ class _Form:
         assert node is not None
         return Steps((node, *self.after)) if of.resident and self.after else node
 
-    def _placed(self, tensor: str, memory: str, tiles: Tiles) -> Placed:
-        own = tensor == self.of.op.outputs[0] and memory == self.of.hierarchy.output
-        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], self.after if own else (), self.early and own)
+    def _placed(self, tensor: str, memory: str, tier: int, tiles: Tiles) -> Placed:
+        beside = tier == self.of.beside[tensor]
+        after = self.after if beside and tensor == self.of.op.outputs[0] else ()
+        before = (self.sends[tensor],) if beside and tensor in self.sends else ()
+        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], after, beside and tensor in self.around, before)
 
     @property
     def name(self) -> str:
         op, split = self.of.op, self.of.inner_split
-        name = f"{op.name}: {self.last} innermost" + (f", {op.outputs[0]} around" if self.early else "")
+        name = f"{op.name}: {self.last} innermost" + (f", {' '.join(self.around)} around" if self.around else "")
         name += "".join(
             f", {tensor} in {memory}"
             for at, held in enumerate(self.held)
             for role, tensor in _by_role(op)
             if len(_choices(self.of.hierarchy, at, role)) > 1 and (memory := held.get(tensor, ""))
         )
+        name += "".join(f", {tensor} {own.kind} over {own.axis} {own.algorithm}" for tensor, own in self.sends.items())
         name += join_text(self.after) + (f", {' x '.join(map(side_text, self.array))} on the array" if self.array else "")
         return self.outside + name + (f", clusters split {named(split)}" if split is not None else "")
 
@@ -369,6 +391,18 @@ def _placements(hierarchy: Hierarchy, op: Op, first: Mapping[str, int]) -> Itera
         yield tuple(held)
 
 
+Sends = Mapping[str, tuple[Collective, ...]]
+"""By tensor, the broadcasts of which each may send it from the one member that loads it to others."""
+
+
+def _every_sends(loaded: Iterable[str], sends: Sends) -> list[Mapping[str, Collective]]:
+    """Every choice of a broadcast, or none, for each tensor that a stage loads."""
+    every: list[Mapping[str, Collective]] = [{}]
+    for tensor in dict.fromkeys(loaded):
+        every = [{**chosen, **own} for chosen in every for own in ({}, *({tensor: way} for way in sends.get(tensor, ())))]
+    return every
+
+
 def gemm_skeletons(
     workload: Workload,
     hierarchy: Hierarchy,
@@ -381,6 +415,8 @@ def gemm_skeletons(
     resident: bool,
     joined: Sequence[Join] = ((),),
     inner_split: Split | None = None,
+    uneven: bool = False,
+    sends: Sends = MappingProxyType({}),
 ) -> list[Skeleton]:
     """Shapes of a contraction inside given outer loops.
 
@@ -388,7 +424,8 @@ def gemm_skeletons(
     ``first``: of each tensor, the number of the tier from which on it may be held, 0 where left out; a tier further in than the
     engine's says that it is held outside all loops of the stage. ``resident``: that is so of the output, in the memory beside the
     engine; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this stage's
-    own, the axes of each tier around its loops.
+    own, the axes of each tier around its loops; ``uneven``: with operands held around the inner loops, too
+    (`halley.mapping.space.held_around`); ``sends``: broadcasts of what the stage holds beside the engine, each also left out.
 
     With columns inside the loops around, a result comes back for every tile of the sum; with the sum inside, it stays. Weights
     come in for every tile of both in either order, and so does the other operand at the clusters: only one that is staged stays
@@ -398,7 +435,8 @@ def gemm_skeletons(
     middle = (NO_LOOPS,) if tuple(outer_orders) == (NO_LOOPS,) else loop_orders(role)
     outside = [tuple(outer_orders), *[middle] * (inner - 1)][:inner]
     dims_outside = tuple(tuple(dict.fromkeys(dim for loops, _ in orders for dim in loops)) for orders in outside)
-    of = _Contraction(workload, hierarchy, op, prefix, ranges, resident, inner_split, dims_outside)
+    beside = {tensor: hierarchy.read_at(role) for role, tensor in _by_role(op)}
+    of = _Contraction(workload, hierarchy, op, prefix, ranges, resident, inner_split, dims_outside, beside)
     found: list[Skeleton] = []
     # all shapes have their sizes in common: what is found of a slot serves all of them
     open_sizes = {
@@ -409,15 +447,17 @@ def gemm_skeletons(
     flags: dict[tuple[str, str], Slot] = {}
     engine = hierarchy.engine
     every_array = arrays(workload, engine, op, uncut(workload, of.around)) if engine else ((),)
-    beside = {tensor: hierarchy.read_at(role) for role, tensor in _by_role(op)}
-    choices = product(product(*outside), loop_orders(role), (False, True), _placements(hierarchy, op, first), every_array)
-    for outer, (every_loop, last), early, held, array in choices:
+    indices = {
+        tensor: {*workload.selectors(tensor)} for tensor, at in beside.items() if at == inner and first.get(tensor, 0) <= at
+    }
+    loaded = [tensor for tensor in op.inputs if first.get(tensor, 0) <= beside[tensor]]
+    every_sent = _every_sends(loaded, sends)
+    choices = product(product(*outside), loop_orders(role), _placements(hierarchy, op, first), every_array, every_sent)
+    for outer, (every_loop, last), held, array, sent in choices:
         # what stays whole has no loops
         hidden = {dim for side in array for dim in side[1:]} | {dim for dim in op.dims if sizes(dim) is whole}
-        orders = tuple(tuple(dim for dim in loops if dim not in hidden) for loops in (*(order for order, _ in outer), every_loop))
+        every = tuple(tuple(dim for dim in loops if dim not in hidden) for loops in (*(order for order, _ in outer), every_loop))
         reduces_last = every_loop[-1] in role.reduced
-        if early and (resident or reduces_last):
-            continue  # it stays anyway, or is complete before the next is begun
         buffered: dict[tuple[str, str], Slot] = {}
         for at in reversed(range(len(held))):
             for tensor, memory in held[at].items():
@@ -425,17 +465,24 @@ def gemm_skeletons(
                 buffered[memory, tensor] = flags.setdefault((memory, tensor), slot)
         staged = first.get(op.inputs[0], 0) < beside[op.inputs[0]]
         revisits = inner == 1 and len(outer_orders) > 1 and outer[0][0][-1] in role.columns and not staged
-        around = "".join(
+        named_outside = "".join(
             f"{name} innermost outside, " for (_, name), orders_here in zip(outer, outside, strict=True) if len(orders_here) > 1
         )
-        slots = (*(open_sizes[dim, tier] for tier, loops in enumerate(orders) for dim in loops), *buffered.values())
-        for after in joined:
-            if after and not resident and not early and not reduces_last:
+        ways: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), every[-1])]
+        if not resident and not reduces_last:  # it stays anyway, or is complete before the next is begun
+            ways.append((op.outputs, every[-1]))
+        if uneven:
+            innermost = next(dims for dims in (role.rows, role.columns, role.reduced) if every_loop[-1] in dims)
+            ways += [way for way in held_around(every[-1], innermost, indices) if way not in ways]
+        for (around, loops), after in product(ways, joined):
+            if after and not resident and op.outputs[0] not in around and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
-            form = _Form(of, orders, last, around, early, array, held, buffered, after)
+            orders = *every[:-1], loops
+            slots = (*(open_sizes[dim, tier] for tier, dims in enumerate(orders) for dim in dims), *buffered.values())
+            form = _Form(of, orders, last, named_outside, around, array, held, buffered, after, sent)
             laid = Compute(op.name, array) if array else None
-            kin = early, tuple(tuple(tensors.items()) for tensors in held), array, after
-            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin))
+            kin = around, tuple(tuple(tensors.items()) for tensors in held), array, after, tuple(sent.values())
+            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin, bool(sent)))
     return found
 
 

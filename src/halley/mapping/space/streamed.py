@@ -13,7 +13,7 @@ from halley.ir.workload import Op, OpKind, roles
 from halley.mapping.space.compose import AxisPartition, Cut, Handover
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.fused_group import FusedOps
-from halley.mapping.space.joins import all_reduces
+from halley.mapping.space.joins import all_reduces, broadcasts
 from halley.mapping.space.rows import RowStage, resident_skeletons
 from halley.mapping.space.stages import (
     NO_LOOPS,
@@ -38,7 +38,7 @@ def streamed(group: FusedOps) -> Iterator[Frame]:
         return
     (scores,), running, (values,), closing = group.runs
     attention = _Attention(group, scores, running, values, closing)
-    yield from map(attention.frame, group.splits((*group.batch, group.row, attention.key)))
+    yield from map(attention.frame, group.splits((*group.batch, group.row, attention.key), summed=[attention.key]))
 
 
 def _can_stream(group: FusedOps) -> bool:
@@ -107,7 +107,9 @@ class _Attention:
             return spread(hierarchy, split, group.workload.dims, node)
 
         stages = self._stages(inside, group.walking(inside, (rows, tile)), split)
-        return Frame(f"streamed, clusters split {named(split)}", slots, stages, wrap, key in split, streamed=True, behind=1)
+        bounded = split if hierarchy.copies and not visible else ()
+        name = f"streamed, clusters split {named(split)}"
+        return Frame(name, slots, stages, wrap, key in split, streamed=True, behind=1, split=bounded)
 
     def _visible(self, split: Split) -> bool:
         """Whether the loop over keys can leave out what no row sees (docs/model.md, "Masks")."""
@@ -141,10 +143,16 @@ class _Attention:
         resident = frozenset(self.group.inside)
         middle = RowStage(workload, hierarchy, self.running, self.key, resident)
         end = RowStage(workload, hierarchy, self.closing, self.closing[0].dims[-1], resident)
+        # where keys are skipped, members that split rows see different numbers of tiles
+        sent = () if self._visible(split) else (self.scores, self.values)
+        sends = {op.name: broadcasts(hierarchy, workload, op, split) for op in sent}
         first, second = (
-            gemm_skeletons(workload, hierarchy, op, name, ranges, sizes, (NO_LOOPS,), hierarchy.beside(op), True)
+            gemm_skeletons(
+                workload, hierarchy, op, name, ranges, sizes, (NO_LOOPS,), hierarchy.beside(op), True,
+                sends=sends.get(op.name, {}),
+            )
             for op, name in ((self.scores, "0"), (self.values, "2"))
-        )
+        )  # fmt: skip
         (last,) = resident_skeletons(end, after_keys, sizes, "3", row)
         return (
             GroupStage(self.scores.name, (self.scores.name,), tuple(first)),

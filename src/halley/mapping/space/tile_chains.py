@@ -8,14 +8,19 @@ factor over all nodes form one array.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from halley.cost.program import Array, Factor, Indices, tabulate
+from halley.cost.instructions import tabulate
+from halley.cost.program import Array, Factor, Indices
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
 from halley.mapping.space.stages import BUFFERS, Slot
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 PARTS_PER_OCTAVE = (1, 4)
 """Number of parts of an octave of sizes, by level, before single sizes: a direct step from octaves to sizes would split a set
@@ -44,9 +49,11 @@ class ChainTree:
         self._offsets = offsets
         self.start: Indices = np.concatenate(levels)
         self._levels = np.split(self.start, offsets[1:-1])  # of the same numbers
+        # of the nodes of each level, the place of their first subset in the next level; of the last level, of their first chain
+        self._first_parts = [*(np.searchsorted(inner, outer) for outer, inner in pairwise(levels)), levels[-1]]
         stops = [np.append(level[1:], self.count) for level in levels]
         self.size: Indices = np.concatenate(stops) - self.start
-        self.first_child, self.children = _children(levels, offsets)
+        self.first_child, self.children = _children(levels, offsets, self._first_parts)
         self._tables: WeakValueDictionary[tuple[int, bool], Array] = WeakValueDictionary()  # as long as a program has them
         self._negative: set[tuple[int, bool]] = set()
 
@@ -59,26 +66,41 @@ class ChainTree:
         """Of each factor, the least (or greatest) value over each node's chains. They are found together, as they have parts in
         common, and kept for as long as somebody has them."""
         found = [self._tables.get((factor.term.index, factor.upper)) for factor in factors]
-        new = {factor.term.index: factor.term for factor, table in zip(factors, found, strict=True) if table is None}
-        values = dict(zip(new, tabulate(list(new.values()), self.columns), strict=True))
-        return [
-            self._tabulated(factor, values[factor.term.index]) if table is None else table
-            for factor, table in zip(factors, found, strict=True)
-        ]
+        new = [factor for factor, table in zip(factors, found, strict=True) if table is None]
+        made = iter(self._tabulated(new))
+        return [next(made) if table is None else table for table in found]
 
     def negative(self, factor: Factor) -> bool:
         """Whether a factor that was asked for is below 0 for some chain, where bounds take factors to be at least 0."""
         return (factor.term.index, factor.upper) in self._negative
 
-    def _tabulated(self, factor: Factor, values: Array) -> Array:
-        """The table of a factor of these values, by chain."""
-        reduce, of_chains = np.maximum if factor.upper else np.minimum, np.ascontiguousarray(values)
-        table: Array = np.concatenate([reduce.reduceat(of_chains, level) for level in self._levels])
-        key = factor.term.index, factor.upper
-        self._tables[key] = table
-        if table.min() < 0.0:
-            self._negative.add(key)
-        return table
+    def _tabulated(self, factors: Sequence[Factor]) -> list[Array]:
+        """The tables of factors: from the chains to the root, each level from the next one."""
+        if not factors:
+            return []
+        terms = {factor.term.index: factor.term for factor in factors}
+        values = dict(zip(terms, tabulate(list(terms.values()), self.columns), strict=True))
+        inner = np.stack([values[factor.term.index] for factor in factors])
+        upper = np.array([factor.upper for factor in factors])
+        some: list[tuple[np.ufunc, slice | Flags]] = [(np.minimum, slice(None))]
+        if upper.any():
+            some = [(np.minimum, ~upper), (np.maximum, upper)]
+        tables: Array = np.empty((len(factors), len(self.start)))
+        for at, first in reversed(tuple(enumerate(self._first_parts))):
+            own = tables[:, self._offsets[at] : self._offsets[at + 1]]
+            if len(first) == inner.shape[1]:
+                own[...] = inner
+            else:
+                for reduce, rows in some:
+                    own[rows] = reduce.reduceat(inner[rows], first, axis=1)
+            inner = own
+        found: list[Array] = list(tables)
+        for factor, table, least in zip(factors, found, tables.min(axis=1), strict=True):
+            key = factor.term.index, factor.upper
+            self._tables[key] = table
+            if least < 0.0:
+                self._negative.add(key)
+        return found
 
     def singles(self, nodes: Indices) -> tuple[Indices, Indices]:
         """The single chains below each of some nodes, and how many they are."""
@@ -133,14 +155,14 @@ def _levels(keys: Sequence[Array]) -> list[Indices]:
     return levels
 
 
-def _children(levels: Sequence[Indices], offsets: Indices) -> tuple[Indices, Indices]:
-    """(first child, number of children) of each node; an only child's children stand for it."""
+def _children(levels: Sequence[Indices], offsets: Indices, first_parts: Sequence[Indices]) -> tuple[Indices, Indices]:
+    """(first child, number of children) of each node; an only child's children stand for it. ``first_parts``: of the nodes of
+    each level, the place of their first subset in the next one."""
     first = np.zeros(offsets[-1], dtype=np.int64)
     count = np.zeros(offsets[-1], dtype=np.int64)
     for level in range(len(levels) - 2, -1, -1):
-        begin = np.searchsorted(levels[level + 1], levels[level])
-        number = np.diff(np.append(begin, len(levels[level + 1])))
-        begin = begin + offsets[level + 1]
+        number = np.diff(np.append(first_parts[level], len(levels[level + 1])))
+        begin = first_parts[level] + offsets[level + 1]
         only = number == 1
         own = slice(offsets[level], offsets[level + 1])
         first[own] = np.where(only, first[begin], begin)

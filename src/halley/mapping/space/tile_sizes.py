@@ -42,6 +42,34 @@ def tile_sizes(extent: int, widths: tuple[int, ...] = ()) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+@dataclass(frozen=True, slots=True)
+class SplitSizes:
+    """The tile sizes of a split over an axis of some ``members``: equal parts of the range for all of them, and for 1, 2, 4, 8
+    and so on of them, rounded up; and each rounded up to the ``widths`` (of the array). All but the smallest leave members idle.
+    ``even``: with the smallest size; ``lone``: with the whole range on one member.
+
+    >>> SplitSizes((8,), 6, even=True, lone=True)(100)
+    (17, 24, 25, 32, 50, 56, 100)
+    >>> SplitSizes((8,), 6, even=False, lone=False)(100)
+    (24, 25, 32, 50, 56)
+    """
+
+    widths: tuple[int, ...]
+    members: int
+    even: bool
+    lone: bool
+
+    def __call__(self, extent: int) -> tuple[int, ...]:
+        smallest = -(-extent // self.members)
+        found = {smallest, *(-(-extent // (1 << power)) for power in range(self.members.bit_length()))}
+        for width in self.widths:
+            if width > 1:
+                found |= {rounded for size in found if (rounded := -(-size // width) * width) < extent}
+        if not self.lone:
+            found.discard(extent)
+        return tuple(sorted(found | {smallest} if self.even else found - {smallest}))
+
+
 def few_parts(extent: int) -> tuple[int, ...]:
     """Numbers of parts of a long range: `PARTS_PER_OCTAVE` in each octave, up to the range itself.
 

@@ -29,6 +29,7 @@ def resources(chip: Chip) -> tuple[Resource, ...]:
             found += [("axis", level.name, axis.name) for axis in level.network.axes if axis.topology is not Topology.NONE]
         for memory in level.memories:
             found += [(way, memory.name) for way in (("bus",) if memory.shared_bus else ("read", "write"))]
+            found += [("dma", memory.name)] if memory.dma else []
     found += [("engine", engine.name) for engine in (chip.matrix, chip.vector) if engine is not None]
     return tuple(found)
 

@@ -19,7 +19,7 @@ from halley.formulas.energy import action_energy
 from halley.formulas.engines import pipeline_latency, systolic_cycles, vector_cycles
 from halley.formulas.timing import busy_time, phase_time, pipeline_time, total
 from halley.ir.array import side_text
-from halley.ir.hardware import Chip
+from halley.ir.hardware import Chip, axis_group
 from halley.ir.mapping import Compute, Hold, Overlap, Parallel, Pipeline, Sequence
 from halley.report.hardware import tables_at
 from halley.report.mapping.tree import Line, path_name
@@ -141,7 +141,7 @@ def _event(chip: Chip, event: Event) -> Iterator[Step]:
             yield from _passage(chip, event)
         case LinkTraffic():
             link = chip.axis(event.level, event.axis).link
-            at = f"levels.{event.level}.network.axes.{event.axis}"
+            at = f"levels.{event.level}.network.axes.{axis_group(event.axis)[0]}"
             rate, latency = format_rate(link.bandwidth), format_time(link.latency)
             numbers = f"{format_bytes(float(event.total))} over all links, B = {rate}, {latency} a hop"
             what = f"collective over {event.level}.{event.axis}"
@@ -192,7 +192,8 @@ def _engine(chip: Chip, event: Work) -> Iterator[Step]:
     count = f"{float(event.count):,.0f} {event.function}, {float(event.time) * clock:,.0f} cycles at {format_frequency(clock)}"
     if chip.matrix is not None and matrix:
         numbers = f"{count}, R = {chip.matrix.rows}, C = {chip.matrix.cols}, {chip.matrix.dataflow.value}"
-        keys = tuple(f"engines.matrix.{key}" for key in ("rows", "cols", "clock", "dataflow", "prefetch", f"rate.{event.dtype}"))
+        used = ("rows", "cols", "clock", "dataflow", "prefetch", *(("back_to_back",) if chip.matrix.back_to_back else ()))
+        keys = tuple(f"engines.matrix.{key}" for key in (*used, f"rate.{event.dtype}"))
         energy = f"engines.matrix.energy.{event.dtype}"
     else:
         numbers = count

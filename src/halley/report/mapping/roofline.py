@@ -65,7 +65,8 @@ def roofline(chip: Chip, estimate: Estimate) -> Roofline:
             resource = activity(chip, event)[0]
             moved[resource] = moved.get(resource, 0.0) + float(event.moved if isinstance(event, Access) else event.total)
     roofs, peaks = [], []
-    for resource in resources(chip):
+    known = resources(chip)
+    for resource in (*known, *(part for part in estimate.busy if part not in known)):  # parts of axes
         busy = float(estimate.busy.get(resource, 0.0))
         name = resource_name(resource)
         if resource[0] == "engine":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.events import Access, Event, Path, PortTraffic
 from halley.cost.figures import resource_name
+from halley.ir.axis_groups import with_axis_groups
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.report.mapping.activity import activity, event_name, node_name, resources
@@ -57,6 +58,7 @@ class Timeline:
 
 def timeline(chip: Chip, tree: Node, estimate: Estimate) -> Timeline:
     """The schedule of a mapping from its estimate."""
+    chip = with_axis_groups(chip, (node for _, node in walk(tree)))
     layout = _Layout(chip, tree, estimate)
     layout.phase((), tree, 0.0, ())
     layout.flows.reverse()  # inner phases first: theirs have the least room
@@ -174,7 +176,7 @@ class _Layout:
     def _depth(self, resource: Resource) -> int:
         names = [level.name for level in self.chip.levels]
         match resource[0]:
-            case "read" | "write" | "bus":
+            case "read" | "write" | "bus" | "dma":
                 return self.chip.depth(resource[1])
             case "engine":
                 return len(names)

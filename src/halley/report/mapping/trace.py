@@ -12,6 +12,8 @@ from typing import Any
 
 from halley.cost.figures import resource_name
 from halley.errors import BadInput
+from halley.ir.axis_groups import with_axis_groups
+from halley.ir.mapping import walk
 from halley.ir.workload import Workload
 from halley.mapping.result import Result
 from halley.report.mapping.activity import resources
@@ -60,7 +62,8 @@ def _workload(result: Result) -> Workload:
 
 
 def _timeline(result: Result, made: Simulation) -> Timeline:
-    order = [resource_name(resource) for resource in resources(result.problem.chip)]
+    chip = with_axis_groups(result.problem.chip, (node for _, node in walk(result.best.plan)))
+    order = [resource_name(resource) for resource in resources(chip)]
     found = []
     for item in made.intervals:
         lane = resource_name(item.server.resource) + (f" | {item.server.place}" if item.server.place else "")

@@ -7,16 +7,20 @@ from xml.etree.ElementTree import Element
 
 from halley.answer import Status
 from halley.io.results.training import plan_document
+from halley.kernels.searched import shape_of
 from halley.report.document import document
 from halley.report.mapping.html import table
 from halley.report.markup import el
 from halley.report.plans.figures import figure
+from halley.report.plans.op import op_text
 from halley.report.plans.others import others_table
 from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.plan import certificate_table, headline, shardings, summary_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.report.table import Table, percent
+from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import TrainingResult
+from halley.training.search.joint import searched_in_plan
 from halley.units import format_time
 
 CAPTIONS = {
@@ -34,13 +38,14 @@ def plan_page(result: TrainingResult) -> str:
     title = headline(result)
     proven = result.status is Status.OPTIMAL
     others, ops = _tables(others_table(result)), _tables(shardings(result.cost, ops=False))
-    on_chip = _tables(on_chip_tables(result.cost))
+    on_chip, trees = _tables(on_chip_tables(result.cost)), _op_trees(result)
     sections = [
         _section("account", "Where the time goes, and why others lose", _picture(result, "account"), *others),
         _section("memory", "Memory", _picture(result, "memory")),
         _section("roofline", "Hierarchical roofline", _picture(result, "roofline")),
         _section("numbers", "In numbers", *_tables(summary_tables(result))),
         *([_section("ops", "Sharding of the ops", *ops, _every_op(result))] if ops else []),
+        *([_section("trees", "From the system to the array", *trees)] if trees else []),
         *([_section("on-chip", "What runs side by side on a chip", *on_chip)] if on_chip else []),
         _section("certificate", "Certificate", *_tables([certificate_table(result.certificate)])),
     ]
@@ -70,6 +75,14 @@ def _tables(tables: Iterable[Table]) -> list[Element]:
 
 def _every_op(result: TrainingResult) -> Element:
     return el("details", el("summary", "Every op, backward too"), *_tables(shardings(result.cost, ops=True)), class_="small")
+
+
+def _op_trees(result: TrainingResult) -> list[Element]:
+    """The mappings of the ops whose kernels were searched, from the axes of the system to the array."""
+    kernels = {f"{part}/{op}": kernel for part, ops in ops_of_kernels(result).items() for op, kernel in ops.items()}
+    known = searched_in_plan(result)
+    named = [name for name, kernel in kernels.items() if shape_of(kernel) in known]
+    return [el("details", el("summary", name), el("pre", op_text(result, op_mapping(result, name)))) for name in named]
 
 
 def _tiles(result: TrainingResult) -> list[Element]:

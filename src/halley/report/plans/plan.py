@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from halley.answer import Certificate, Status
+from halley.kernels.machine import machine
+from halley.kernels.searched import KernelCost, KernelShape, Product, shape_of
+from halley.kernels.times import Attention, Gemm, Kernel
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
@@ -17,7 +21,10 @@ from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.text import joined
+from halley.training.op_mapping import ops_of_kernels, ops_of_shapes
+from halley.training.part_costs import part_counts
 from halley.training.plan import Plan, PlanCost, TrainingResult
+from halley.training.search.joint import KERNELS, searched_in_plan
 from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
@@ -94,6 +101,9 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
     yield _figures(result)
     yield _axes(result)
     yield _choices(plan, cost.tier, cost.second)
+    if known := searched_in_plan(result):
+        yield kernels_table(result, known)
+        yield sources_table(result)
     yield account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration")
     yield memory_table(cost)
     yield from traffic_tables(plan, cost)
@@ -212,6 +222,54 @@ def memory_table(cost: PlanCost) -> Table:
     return Table(title, ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(held)}))
 
 
+def kernels_table(result: TrainingResult, known: Mapping[KernelShape, KernelCost]) -> Table:
+    """The searched kernels of a plan, the longest first, each as one chip computes it, with the ops that it computes."""
+    chip, rates, ops = result.problem.chip, machine(result.problem.chip), ops_of_shapes(result)
+    rows = [
+        (
+            str(shape),
+            shape.result if isinstance(shape, Product) else shape.dtype,
+            format_time(cost.time),
+            percent(shape.macs, cost.time * rates.mac_rate(shape.dtype)),
+            " ".join(ops[shape]),
+        )
+        for shape, cost in sorted(known.items(), key=lambda item: -item[1].time)
+    ]
+    title = f"Kernels of the plan with their best mappings on {chip.name}: rows x columns x depth; heads x queries x keys x width"
+    return Table(title, ("kernel", "result", "time", "of peak", "ops"), tuple(rows), frozenset({2, 3}))
+
+
+def sources_table(result: TrainingResult) -> Table:
+    """Where the times of kernels come from, for one microbatch through all layers on the chips that share them."""
+    counts = part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)
+    found: dict[str, list[float]] = {"searched: products": [], "searched: attention, forward": []}
+    for part, ops, count in zip(result.cost.parts.parts, ops_of_kernels(result).values(), counts, strict=True):
+        for item in part.sharding.ops:
+            if item.op in ops:
+                found.setdefault(_source(ops[item.op]), []).append(count * item.time)
+    whole = math.fsum(time for times in found.values() for time in times)
+    rows = [
+        (name, f"{len(times)}", format_time(math.fsum(times)), percent(math.fsum(times), whole))
+        for name, times in found.items()
+        if times
+    ]
+    title = "Where the times of kernels come from, for one microbatch through the model, without collectives"
+    return Table(title, ("", "ops", "time", "share"), tuple(rows), frozenset({1, 2, 3}))
+
+
+def _source(kernel: Kernel) -> str:
+    shape = shape_of(kernel)
+    if shape is not None:
+        return "searched: products" if isinstance(shape, Product) else "searched: attention, forward"
+    match kernel:
+        case Gemm():
+            return "formula: products with uneven rows"
+        case Attention():
+            return f"formula: attention, {'backward' if kernel.backward else 'forward'}"
+        case _:
+            return "formula: streams at the rates of the data sheet"
+
+
 def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
     """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
     for name, sharding in cost.shardings.items():
@@ -223,9 +281,10 @@ def certificate_table(certificate: Certificate) -> Table:
     """What was searched, how, and what is proven."""
     space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
     effort = certificate.effort
+    kernels = f", {effort[KERNELS]:,} kernels searched" if KERNELS in effort else ""
     words = (
         f"{effort['bounded']:,} plans bounded, {effort['evaluated']:,} timed exactly, "
-        f"{effort['solved']:,} shardings of the whole model, in {certificate.seconds:.2f} s"
+        f"{effort['solved']:,} shardings of the whole model{kernels}, in {certificate.seconds:.2f} s"
     )
     rows = (
         ("space", f"{certificate.size:,} plans, each with every sharding of its ops: {space}"),

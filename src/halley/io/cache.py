@@ -1,0 +1,181 @@
+"""Kernels that were searched on chips, kept between runs in one SQLite file.
+
+Several processes may use the file at once, and it survives the kill of any of them: each kernel is one transaction. Kernels of
+another version of the model (the source of formulas, rules and search) are not used; `KernelCache.clear` removes all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import halley
+from halley.errors import BadInput, Fault
+from halley.ir.hardware import Chip
+from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product
+
+FOLDER_VARIABLE = "HALLEY_CACHE"
+"""Environment variable that names the folder of the file; empty: nothing is kept."""
+
+MODEL = ("cost", "formulas", "ir", "mapping", "optim", "rewrite", "workloads")
+"""The packages on which the time of a searched kernel depends."""
+
+FILE = "products.sqlite"
+"""Name of the file."""
+
+WAIT = 60.0
+"""How long a process waits for another one that writes [s]."""
+
+TABLES: Mapping[str, type[Product] | type[AttentionShape]] = {"products": Product, "attention": AttentionShape}
+"""The tables of the file, and what each keeps."""
+
+
+class Kept(NamedTuple):
+    """Kernels kept of a chip: the ``name`` that it had, whether they are of this version of the model, their number."""
+
+    name: str
+    current: bool
+    kernels: int
+
+
+class KernelCache:
+    """A `halley.kernels.searched.KernelStore` in a file.
+
+    >>> import tempfile
+    >>> from halley.io.chips.load import load_chip
+    >>> cache, small = KernelCache(Path(tempfile.mkdtemp()) / "products.sqlite"), Product(8, 8, 8, 1, "bf16", "bf16")
+    >>> cache.add(load_chip("edge"), small, KernelCost(1e-6, "compute gemm"))
+    >>> cache.costs(load_chip("edge"))[small].time, len(cache.costs(load_chip("cloud"))), cache.kept()
+    (1e-06, 0, [Kept(name='edge', current=True, kernels=1)])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def costs(self, chip: Chip) -> Mapping[KernelShape, KernelCost]:
+        """All kernels kept of a chip under this version of the model. Raises BadInput: the file cannot be read."""
+        if not self.path.exists():
+            return {}
+        found: dict[KernelShape, KernelCost] = {}
+        with self._open(write=False) as base:
+            for table in _tables(base):
+                kind = TABLES[table]
+                asked = f"select {', '.join(kind._fields)}, time, mapping from {table} where chip = ? and model = ?"
+                for row in base.execute(asked, (_chip_key(chip), model_key())).fetchall():
+                    found[_shape(kind, row[:-2])] = KernelCost(*row[-2:])
+        return found
+
+    def add(self, chip: Chip, shape: KernelShape, cost: KernelCost) -> None:
+        """Keeps the cost of a kernel; of two processes that found it, the later one. A file that is read only stays as
+        it is. Raises BadInput: the file cannot be written."""
+        if self.path.exists() and not os.access(self.path, os.W_OK):
+            return
+        table = next(name for name, kind in TABLES.items() if isinstance(shape, kind))
+        row = (_chip_key(chip), model_key(), chip.name, *shape, *cost)
+        with self._open(write=True) as base, base:
+            base.execute(f"insert or replace into {table} values ({', '.join('?' * len(row))})", row)
+
+    def kept(self) -> list[Kept]:
+        """What is kept, by chip. Raises BadInput: the file cannot be read."""
+        if not self.path.exists():
+            return []
+        found: dict[tuple[str, str, bool], int] = {}
+        with self._open(write=False) as base:
+            for table in _tables(base):
+                asked = f"select chip, name, model = ?, count(*) from {table} group by chip, model = ?, name"
+                for chip, name, current, count in base.execute(asked, (model_key(),) * 2).fetchall():
+                    found[name, chip, bool(current)] = found.get((name, chip, bool(current)), 0) + count
+        order = sorted(found, key=lambda each: (each[0], not each[2]))
+        return [Kept(name, current, found[name, chip, current]) for name, chip, current in order]
+
+    def clear(self) -> int:
+        """Removes all kernels; their number. Raises BadInput: the file cannot be written."""
+        if not self.path.exists():
+            return 0
+        with self._open(write=True) as base, base:
+            return sum(base.execute(f"delete from {table}").rowcount for table in _tables(base))
+
+    def export(self, target: Path) -> None:
+        """Writes a copy, for other users to read. Raises BadInput: there is nothing, or the copy cannot be written."""
+        if not self.path.exists():
+            raise BadInput(Fault(str(self.path), "searched kernels", "no file yet", "plan something with --kernels searched"))
+        with self._open(write=False) as base:
+            base.execute("vacuum into ?", (str(target),))
+
+    @contextmanager
+    def _open(self, write: bool) -> Iterator[sqlite3.Connection]:
+        try:
+            if write:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            address = f"{self.path.resolve().as_uri()}?mode={'rwc' if write else 'ro'}"
+            with closing(sqlite3.connect(address, uri=True, timeout=WAIT)) as base:
+                if write:
+                    base.execute("pragma journal_mode = wal")
+                    for table, kind in TABLES.items():
+                        base.execute(_definition(table, kind))
+                yield base
+        except (OSError, sqlite3.Error) as error:
+            remedy = f"delete the file, or set {FOLDER_VARIABLE} to another folder"
+            raise BadInput(Fault(str(self.path), "a file of searched kernels", str(error), remedy)) from None
+
+
+def user_cache() -> KernelCache | None:
+    """The file of this user, in the folder for caches of the system; None if nothing is to be kept."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder == "":
+        return None
+    return KernelCache((Path(folder) if folder else _folder()) / FILE)
+
+
+def _folder() -> Path:
+    """Where programs of this system keep what they can make again (on Linux the XDG base directory specification)."""
+    match sys.platform:
+        case "darwin":
+            return Path.home() / "Library" / "Caches" / "halley"
+        case "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "halley" / "Cache"
+        case _:
+            return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halley"
+
+
+def _definition(table: str, kind: type[Product] | type[AttentionShape]) -> str:
+    types = {"dtype": "text", "result": "text"}
+    fields = ", ".join(f"{name} {types.get(name, 'integer')}" for name in kind._fields)
+    key = ", ".join(kind._fields)
+    columns = f"chip text, model text, name text, {fields}, time real, mapping text"
+    return f"create table if not exists {table} ({columns}, primary key (chip, model, {key})) without rowid"
+
+
+def _tables(base: sqlite3.Connection) -> list[str]:
+    """The tables that a file has: one of an earlier version lacks some."""
+    found = {name for (name,) in base.execute("select name from sqlite_master where type = 'table'")}
+    return [table for table in TABLES if table in found]
+
+
+def _shape(kind: type[Product] | type[AttentionShape], values: tuple[Any, ...]) -> KernelShape:
+    """SQLite keeps truth values as numbers."""
+    shape = kind(*values)
+    return shape._replace(causal=bool(shape.causal)) if isinstance(shape, AttentionShape) else shape
+
+
+def _chip_key(chip: Chip) -> str:
+    """Of all figures of a chip; its name and the version of its file do not matter."""
+    return hashlib.sha256(repr(replace(chip, name="", version=0)).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def model_key() -> str:
+    """Of the source of the model: a product searched by other formulas or rules is not used."""
+    root, found = Path(halley.__file__).parent, hashlib.sha256()
+    for path in sorted(path for package in MODEL for path in (root / package).rglob("*.py")):
+        found.update(path.relative_to(root).as_posix().encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,121 @@
+"""Lower bounds of the times of kernels under any mapping of the search: what planners take before a kernel is searched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from halley.formulas.efficiency import causal_keys
+from halley.formulas.timing import busy_time
+from halley.ir.hardware import Chip, Dataflow, MatrixEngine
+from halley.ir.workload import DTYPE_BYTES, OpKind, work_per_point
+from halley.kernels.machine import Machine
+from halley.kernels.times import Array, Attention, Gemm
+from halley.workloads.attention import ATTENTION, attention
+
+RELATIVE_ROUNDING = 1e-12
+"""By which a bound may exceed the same number computed in another order."""
+
+
+def product_bound(kernel: Gemm, chip: Chip, rates: Machine) -> Array:
+    """Lower bound of the time [s] of a product under any mapping, of the shape that the extents broadcast to.
+
+    At least the time of its multiply-accumulates on the arrays (`_array_time`), and that of its operands and results in the
+    outermost memory.
+    """
+    m, n, k, batch = (np.asarray(extent, np.float64) for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
+    word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
+    arrays = _array_time(batch * m * n * k, kernel.dtype, kernel.result, chip, rates)
+    return _longest(arrays, _memory_time(chip, batch * (m * k + k * n) * word, batch * m * n * written))
+
+
+def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
+    """Lower bound of the time [s] of attention, forward, under any mapping of any of its variants, of the shape that the extents
+    broadcast to.
+
+    At least the time of both products on the arrays (`_array_time`), that of the elementary functions of its scores on the lanes,
+    and that of queries, keys, values and results in the outermost memory. Of a causal mask, only scores that it shows count.
+
+    Raises BadInput: the chip lacks the dtype or a function.
+    """
+    queries, keys, heads, kv_heads = (
+        np.asarray(extent, np.float64) for extent in (kernel.queries, kernel.keys, kernel.heads, kernel.kv_heads)
+    )
+    dim, given = np.asarray(kernel.head_dim, np.float64), np.asarray(kernel.value_dim, np.float64)
+    value, batch = np.where(given > 0, given, dim), np.asarray(kernel.batch, np.float64)
+    scores = batch * heads * queries * (causal_keys(queries, keys, 1) if kernel.causal else keys)
+    word, rows = DTYPE_BYTES[kernel.dtype], batch * queries * heads
+    arrays = _array_time(scores * (dim + value), kernel.dtype, kernel.dtype, chip, rates)
+    functions = busy_time(scores * min(rates.lane_cycles(work) for work in _score_work(kernel.causal)), rates.lanes)
+    read = (batch * kv_heads * keys * (dim + value) + rows * dim) * word
+    return _longest(arrays, functions, _memory_time(chip, read, rows * value * word))
+
+
+@lru_cache(maxsize=2)
+def _score_work(causal: bool) -> tuple[dict[str, float], ...]:
+    """Elementary functions for each score, by variant of attention."""
+    found = []
+    for variant in ATTENTION.variants:
+        work, total = attention(1, 1, 1, 2, 2, 1, causal=causal, variant=variant), dict[str, float]()
+        for op in work.ops:
+            if op.kind is not OpKind.CONTRACT and {"h", "m", "n"} == set(op.dims):
+                for name, count in work_per_point(op, work.dims).items():
+                    total[name] = total.get(name, 0.0) + count
+        found.append(total)
+    return tuple(found)
+
+
+def _array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine) -> Array:
+    """Lower bound of the time [s] of products on the arrays of a chip.
+
+    .. math:: t \\ge \\frac{P}{n f} \\left(\\frac{1}{R C} + \\max_i \\frac{r w_i}{s_i D_i}\\right)
+
+    Symbols: P multiply-accumulates, n members with an R x C array each, f [Hz] their rate, r [cycles] skew of a fold. A fold of
+    m streamed points on c columns has m c results, which fit into the s_i [B] of the results' memory with w_i [B] each, so the
+    folds of a member are at least P w_i / (n s_i D_i), with D_i = R; the same holds for the streamed operand, with D_i = C.
+    Source: the cycles of `halley.formulas.engines.systolic_cycles`.
+    """
+    least, engine = np.asarray(busy_time(macs, rates.mac_rate(dtype)), np.float64), chip.matrix
+    if engine is None or engine.dataflow is Dataflow.NONE or engine.back_to_back:
+        return least
+    members = math.prod(axis.size for _, axis in chip.axes)
+    rate = members * engine.rate.get(dtype, 1.0) * engine.clock
+    skew = engine.rows + engine.cols - 2
+    per_point = max(skew * word / (_room(chip, engine, role) * width) for role, word, width in _streams(engine, dtype, result))
+    return np.asarray(np.maximum(least, macs / rate * (1 / (engine.rows * engine.cols) + per_point)))
+
+
+def _memory_time(chip: Chip, read: Array, written: Array) -> Array:
+    """Time [s] of bytes that the outermost memory reads and writes, on one bus or on separate ports."""
+    outer = chip.levels[0].memories
+    reads, writes = (max(getattr(memory, f"{way}_bandwidth") for memory in outer) for way in ("read", "write"))
+    both = busy_time(read, reads), busy_time(written, writes)
+    if len(outer) == 1 and outer[0].shared_bus:
+        return np.asarray(both[0] + both[1])
+    return np.asarray(np.maximum(*both) / len(outer))
+
+
+def _longest(*times: Array) -> Array:
+    found = times[0]
+    for time in times[1:]:
+        found = np.maximum(found, time)
+    return np.asarray(found * (1 - RELATIVE_ROUNDING))
+
+
+def _streams(engine: MatrixEngine, dtype: str, result: str) -> Iterator[tuple[str, int, int]]:
+    """What the streamed points of a fold occupy: role, bytes of an element, and the side of the array that does not hold it."""
+    word = DTYPE_BYTES[dtype]
+    if engine.dataflow is Dataflow.OUTPUT:
+        yield "input", word, engine.cols
+        yield "weight", word, engine.rows
+        return
+    yield "output", DTYPE_BYTES[engine.accumulators.get(dtype, result)], engine.rows
+    yield "input" if engine.dataflow is Dataflow.WEIGHT else "weight", word, engine.cols
+
+
+def _room(chip: Chip, engine: MatrixEngine, role: str) -> float:
+    """Bytes of the largest memory that the engine reads this operand from, or writes it to."""
+    return max((chip.memory(name).capacity for name in engine.reads.get(role, ())), default=math.inf)

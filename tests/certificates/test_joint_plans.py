@@ -1,0 +1,209 @@
+"""Plans with searched kernels: the lazy search equals one that searches every kernel it is asked for; slower chips have slower
+plans; files keep the mappings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halley.answers.load import as_answer, load
+from halley.errors import BadInput, SearchStopped
+from halley.io.chips.load import load_chip
+from halley.io.results.training import plan_document
+from halley.ir.hardware import Axis, Chip, Link, Topology
+from halley.ir.system import System
+from halley.kernels.machine import PEAK
+from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels, shape_of
+from halley.kernels.times import Array, Attention, Gemm, Kernel, kernel_time
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.rewrite.recompute import Recompute
+from halley.training.plan import Fixed, TrainingProblem, TrainingResult
+from halley.training.search.joint import best_joint_plan, searched_in_plan
+from halley.training.search.search import best_training_plan
+from halley.verify.training import training_findings
+from halley.workloads.transformer import Transformer
+
+MODEL = Transformer("small", layers=2, model=64, heads=2, kv_heads=2, head_dim=32, hidden=128, vocabulary=64, sequence=32)
+FIXED = Fixed(fused=True, recompute=Recompute.NONE, microbatch=2)
+
+
+def one_cluster(**figures: float) -> Chip:
+    """The chip `edge` with one cluster, whose mappings are found faster; ``figures``: others for its memories."""
+    chip = load_chip("edge")
+    levels = []
+    for level in chip.levels:
+        network = level.network and replace(level.network, axes=tuple(replace(axis, size=1) for axis in level.network.axes))
+        changed = figures if level.name == "cluster" else {}
+        levels.append(replace(level, network=network, memories=tuple(replace(memory, **changed) for memory in level.memories)))
+    return replace(chip, levels=tuple(levels))
+
+
+def problem(chip: Chip) -> TrainingProblem:
+    axes = (Axis("x", 2, Topology.SWITCH, Link(20e9, 1e-6)),)
+    return TrainingProblem(MODEL, System("drawn", chip, axes), 4, MODEL.sequence, PEAK, fixed=FIXED)
+
+
+class Eager(SearchedKernels):
+    """Searches every product and attention core that it is asked for."""
+
+    def times(self, kernel: Kernel) -> Array:
+        if isinstance(kernel, Gemm) and not kernel.spread:
+            extents = np.broadcast_arrays(kernel.rows, kernel.columns, kernel.depth, kernel.batch)
+            for row in set(zip(*(each.ravel().tolist() for each in extents), strict=True)):
+                product = Product(*map(int, row), kernel.dtype, kernel.result)
+                if product not in self.known:
+                    self.search(product)
+        if isinstance(kernel, Attention) and not kernel.backward:
+            names = ("queries", "keys", "heads", "kv_heads", "head_dim", "value_dim")
+            extents = np.broadcast_arrays(*(getattr(kernel, name) for name in names))
+            for row in set(zip(*(each.ravel().tolist() for each in extents), strict=True)):
+                shape = shape_of(replace(kernel, **dict(zip(names, row, strict=True))))
+                if shape is not None and shape not in self.known:
+                    self.search(shape)
+        return SearchedKernels.times(self, kernel)
+
+
+@cache
+def found() -> TrainingResult:
+    return best_joint_plan(problem(one_cluster()))
+
+
+@pytest.mark.medium
+def test_products_of_the_plan_have_the_times_of_the_mapping_search() -> None:
+    result = found()
+    products = searched_in_plan(result)
+    assert len(products) >= 8
+    assert any(isinstance(shape, AttentionShape) for shape in products)
+    for product, cost in products.items():
+        best = optimise(Problem(product.workload, result.problem.chip, baselines=False)).best
+        assert cost.time == best.certificate.value, product
+    assert result.certificate.value == result.cost.time >= result.certificate.bound
+
+
+@pytest.mark.medium
+def test_no_library_time_is_used_for_a_product() -> None:
+    result = found()
+    by_formula = best_training_plan(replace(result.problem, searched=None), others=0)
+    assert result.cost.time != pytest.approx(by_formula.cost.time, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_lazy_equals_eager() -> None:
+    result = found()
+    eager = replace(result.problem, searched=Eager(result.problem.chip, dict(result.problem.searched.known)))
+    again = best_training_plan(eager, others=0)
+    assert result.problem.searched.known.keys() < eager.searched.known.keys()
+    assert result.certificate.bound <= again.cost.time * (1 + 1e-9)
+    assert result.cost.time == pytest.approx(again.cost.time, rel=max(result.certificate.gap, again.certificate.gap, 1e-9))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("figures", [{"capacity": 2048}, {"read_bandwidth": 2e9, "write_bandwidth": 2e9}])
+def test_the_plan_hears_of_the_memories_inside_the_chip(figures: dict[str, float]) -> None:
+    changed = best_joint_plan(problem(one_cluster(**figures)))
+    assert changed.certificate.bound > found().cost.time * 1.05
+
+
+def test_a_chip_with_concurrent_kernels_is_refused() -> None:
+    with pytest.raises(BadInput, match="one kernel at a time"):
+        best_joint_plan(problem(load_chip("sn40l")))
+
+
+def test_a_limit_before_the_first_plan() -> None:
+    with pytest.raises(SearchStopped):
+        best_joint_plan(problem(one_cluster()), limit=0.0)
+
+
+@pytest.mark.medium
+def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the second round of searches: the plan of the first stays, with a bound that holds."""
+    rounds, search = [0], SearchedKernels.search
+
+    def interrupted(kernels: SearchedKernels, product: KernelShape, limit: float | None = None) -> None:
+        rounds[0] += 1
+        if rounds[0] > 5:
+            raise KeyboardInterrupt
+        search(kernels, product, limit)
+
+    monkeypatch.setattr(SearchedKernels, "search", interrupted)
+    try:
+        result = best_joint_plan(problem(one_cluster()))
+    except SearchStopped:
+        return
+    assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
+    assert result.cost.time >= found().certificate.bound * (1 - 1e-9)
+
+
+@pytest.mark.medium
+def test_a_store_saves_searches() -> None:
+    class Store:
+        def __init__(self) -> None:
+            self.kept: dict[KernelShape, KernelCost] = {}
+
+        def costs(self, chip: Chip) -> dict[KernelShape, KernelCost]:
+            return self.kept
+
+        def add(self, chip: Chip, product: KernelShape, cost: KernelCost) -> None:
+            self.kept[product] = cost
+
+    store = Store()
+    first = best_joint_plan(problem(one_cluster()), store=store)
+    again = best_joint_plan(problem(one_cluster()), store=store)
+    assert first.certificate.effort["kernels"] == len(store.kept) > 0 == again.certificate.effort["kernels"]
+    assert again.cost.time == first.cost.time
+
+
+@pytest.mark.medium
+def test_a_file_has_the_mappings(tmp_path: Path) -> None:
+    result, path = found(), tmp_path / "plan.json"
+    document = plan_document(result)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    read = load(path).value
+    assert read.cost.time == result.cost.time
+    assert searched_in_plan(read) == searched_in_plan(result)
+    assert all(finding.passed is not False for finding in training_findings(read, search=False))
+
+
+@pytest.mark.medium
+def test_a_wrong_mapping_in_a_file_is_refused(tmp_path: Path) -> None:
+    document, path = plan_document(found()), tmp_path / "plan.json"
+    document["answer"]["products"][0]["mapping"] = "compute gemm"
+    document["answer"]["products"][1]["mapping"] = "hold nothing"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(BadInput) as caught:
+        load(path)
+    assert {"answer.products.0", "answer.products.1"} <= {
+        fault.where.split(": ")[1].split(",")[0] for fault in caught.value.faults
+    }
+
+
+@pytest.mark.medium
+def test_a_file_without_the_mapping_of_attention_is_refused(tmp_path: Path) -> None:
+    document, path = plan_document(found()), tmp_path / "plan.json"
+    assert [core["causal"] for core in document["answer"].pop("attention")] == [True]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(BadInput, match="expected the mapping of every product and of attention; got none of 4 x 32 x 32"):
+        load(path)
+
+
+@pytest.mark.medium
+def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
+    tables = as_answer(found()).tables()
+    rows = next(table.rows for table in tables if table.title.startswith("Where the times of kernels"))
+    assert [row[0].split(":")[0] for row in rows] == ["searched", "searched", "formula", "formula"]
+    assert {row[0] for row in rows} >= {"searched: attention, forward", "formula: attention, backward"}
+    part = found().cost.parts.parts[1].sharding
+    time = next(item.time for item in part.ops if item.op == "values")
+    assert time == next(cost.time for shape, cost in searched_in_plan(found()).items() if isinstance(shape, AttentionShape))
+
+
+def test_other_kernels_have_the_rates_of_the_data_sheet() -> None:
+    kernels = SearchedKernels(load_chip("cloud"))
+    uneven = Gemm(100, 64, 64, batch=4, spread=0.2)
+    assert kernels.times(uneven) == kernel_time(uneven, kernels.rates, PEAK)
