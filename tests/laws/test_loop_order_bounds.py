@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
-from halley.ir.text import to_text
+from halley.ir.text import parse, to_text
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.bounds.shapes import Compiled
@@ -22,7 +23,7 @@ from halley.mapping.solve import group_search as solve
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.partitions import every_partition
-from halley.workloads import build
+from halley.workloads import build, gemm
 
 DRAWS = 3
 ROUNDING = 1e-12
@@ -106,3 +107,40 @@ def test_joint_bounds_change_no_answer(monkeypatch: pytest.MonkeyPatch, m: int, 
         assert (one.status, one.certificate.size) == (other.status, other.certificate.size)
     if (m, chip) == (16, "edge"):
         assert quick.best.certificate.bounds < slow.best.certificate.bounds / 2.5
+
+
+ORDERS = tuple(
+    f"""
+hold dram: A B C
+  spread n by 4 over cluster.x
+    spread n by 2 over cluster.y
+      for m by 4
+        for n by 2
+          for k by 6
+            hold glb x2: B
+              hold glb x2: A
+                hold obuf x2: C
+                  {inner}
+"""
+    for inner in (
+        """for m by 4
+                    hold ibuf: A
+                      for n by 2
+                        hold wbuf x2: B
+                          compute gemm""",
+        """for n by 2
+                    hold wbuf x2: B
+                      for m by 4
+                        hold ibuf: A
+                          compute gemm""",
+    )
+)
+
+
+@pytest.mark.parametrize(("one", "other"), list(permutations(ORDERS)))
+def test_the_bound_of_all_orders_holds_with_a_single_buffer_around_another(one: str, other: str) -> None:
+    """What moves inside a Hold with one buffer in one order moves around it in another."""
+    workload, chip = gemm(12, 8, 6), load_chip("edge")
+    bound, cost = evaluate(workload, chip, parse(one), once=True), evaluate(workload, chip, parse(other))
+    assert bound.time <= cost.time
+    assert bound.energy <= cost.energy

@@ -328,7 +328,8 @@ class _Fold:
         entries = self.counter.entries(scope)
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         visit = inner.visit(entries) if self.ramps and not self.counter.once else _nothing
-        open_ = inner.phase(1 - single)
+        # with one buffer it is a phase of its own; in another order of the loops, what moves inside it may move around it
+        open_ = inner.phase(1 if self.counter.once else 1 - single)
         open_prefetched = NO_RAMPS if prefetched is None else prefetched.ramps.scaled(1 - single)
 
         def with_own(ramps: Ramps) -> Ramps:
@@ -350,7 +351,7 @@ class _Fold:
         if type(node.buffers) is int and node.buffers > 1:
             return SubtreeCost(inner.work, busy, ramps.up, ramps.down, barriers, inner.hand_over, visits, drained, fetches, soon)
         serial = self.visits.serial(scope, transfers)
-        if self.least and isinstance(node.buffers, Term):
+        if self.counter.once or (self.least and isinstance(node.buffers, Term)):
             work = inner.work + single * serial
             return SubtreeCost(work, busy, ramps.up, ramps.down, visits=visits, drains=drained, fetches=fetches)
         inside = inner if prefetched is None else inner.not_prefetched(prefetched.ramps, prefetched.barriers)
