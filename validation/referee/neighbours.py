@@ -1,5 +1,7 @@
 """The ten best plans by formula: the winner, and the best of what differs from it by a few tiles or numbers of buffers.
 
+No memory gets more buffers for a tensor than its chip file allows, or than the winner has in it.
+
 The search keeps the best plan alone, so its rivals are found around it: each loop, split or Hold is changed at a time, what is
 legal and fits is costed, and the best of these are changed again.
 """
@@ -11,7 +13,7 @@ from dataclasses import replace
 
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal
+from halley.ir.mapping import Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, walk
 from halley.ir.workload import Workload
 from halley.rewrite import legality
 from halley.rewrite.canonical import canonical
@@ -25,16 +27,25 @@ COSTED = 250
 def ten_best(workload: Workload, chip: Chip, winner: Node, plans: int = PLANS) -> list[tuple[float, Node]]:
     """(time by formula [s], plan), the winner first and then by time."""
     known: dict[Node, float] = {canonical(winner, workload.dims): _time(workload, chip, winner) or 0.0}
+    allowed = {memory.name: memory.buffers for level in chip.levels for memory in level.memories}
+    for hold in _holds(winner):
+        allowed[hold.memory] = max(allowed[hold.memory], hold.buffers)
     best = [winner]
     for _ in range(ROUNDS):
         for tree in best:
             for made in _changed(tree, workload):
+                if any(hold.buffers > allowed[hold.memory] for hold in _holds(made)):
+                    continue
                 if made not in known and len(known) < COSTED:
                     known[made] = _time(workload, chip, made) or float("inf")
         best = sorted(known, key=known.__getitem__)[: plans // 2]
     first, *others = known
     ordered = [first, *sorted(others, key=known.__getitem__)]
     return [(known[tree], tree) for tree in ordered if known[tree] < float("inf")][:plans]
+
+
+def _holds(tree: Node) -> Iterator[Hold]:
+    return (node for _, node in walk(tree) if isinstance(node, Hold))
 
 
 def _time(workload: Workload, chip: Chip, tree: Node) -> float | None:

@@ -12,8 +12,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "referee.csv"
 
-DEPENDS = ("formulas", "ir", "network", "workloads", "rewrite", "cost", "mapping", "simulate", "library")
-"""The parts of the source that a figure depends on."""
+DEPENDS = ("formulas", "ir", "network", "workloads", "rewrite", "cost", "mapping", "simulate")
+"""The packages that a figure depends on."""
+
+DATA = ("energy.yaml", "parts.yaml")
+"""The files of the library that all chips use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,13 @@ class Row:
         return self.ratio > 0
 
 
-def fingerprint() -> str:
-    """Of all code and data behind the figures: statements and values, wherever they stand; no comments, docstrings or imports."""
+def fingerprint(chip: str) -> str:
+    """Of all code and data behind the figures of a chip: statements and values, wherever they stand; no comments, docstrings or
+    imports."""
     source = ROOT / "src" / "halley"
     own = [Path(__file__).with_name(f"{name}.py") for name in ("problems", "compare", "neighbours")]
     code = [file for part in DEPENDS for file in (source / part).rglob("*.py")]
-    data = [file for part in DEPENDS for file in (source / part).rglob("*.yaml")]
+    data = [source / "library" / name for name in (*DATA, f"chips/{chip}.yaml")]
     parts = [_statements(file.read_text(encoding="utf-8")) for file in (*code, *own)]
     parts += [file.read_text(encoding="utf-8") for file in data]
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:12]
