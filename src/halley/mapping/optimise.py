@@ -25,7 +25,7 @@ from halley.mapping.group_order import Candidates, ObjectiveOf, most_promising, 
 from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import check_outer_memory, tightest
 from halley.mapping.plans import Picks, Plans, best_sums, whole_plan
-from halley.mapping.problem import Objective, Problem
+from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
 from halley.mapping.space.affine import check_indices
@@ -409,19 +409,19 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks, aligned: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping; ``aligned``: see `FusedGroups.choice`."""
+    def _choices(self, plans: Plans, picks: Picks, settled: bool = False) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping; ``settled``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
-            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned, plans.division)
+            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, settled, plans.division)
             for kernels in order
         }
 
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        workload, choices = plans.workload, self._choices(plans, picks, aligned=True)
+        workload, choices = plans.workload, self._choices(plans, picks, settled=True)
         plan = whole_plan(workload, self.problem.chip, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
@@ -494,14 +494,3 @@ def _left_for(plans: Values, rest: Values) -> Values:
 
 def _nothing() -> None:
     """What a search does at a tick that nothing may stop."""
-
-
-def objective_value(objective: Objective, time_: float, energy: float) -> float:
-    """The value of the objective: [s], [J] or [Js]."""
-    match objective:
-        case Objective.TIME:
-            return time_
-        case Objective.ENERGY:
-            return energy
-        case Objective.EDP:
-            return time_ * energy
