@@ -1,4 +1,5 @@
-"""Among mappings of equal value, one with slack: nothing that counts grows, and the simulation finds it no slower."""
+"""Changes of single sizes: among mappings of equal value to one with slack, where nothing that counts grows and the simulation
+finds it no slower; and to better ones after a search that was stopped."""
 
 from __future__ import annotations
 
@@ -8,11 +9,14 @@ import pytest
 from tests.certificates.test_aligned import CASES, open_sizes, searched
 from tests.certificates.test_ties import cost
 
+from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
 from halley.ir.mapping import Hold, Temporal, walk
+from halley.mapping.bounds.incumbents import Frontier
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
+from halley.mapping.solve.descent import descend
 from halley.mapping.solve.group import fits
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.slack import unevenness, with_slack
@@ -27,6 +31,10 @@ def settled(search: GroupSearch, choice: GroupMapping, value: str = "time") -> G
     return with_slack(search.costs.workload, search.costs.chip, search.costs.around, choice, values[value])
 
 
+def evaluate_of(search: GroupSearch, choice: GroupMapping) -> Estimate:
+    return evaluate(search.costs.workload, search.costs.chip, search.costs.around(choice.tree()))
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("value", ["time", "energy"])
 def test_nothing_that_counts_grows(name: str, value: str) -> None:
@@ -36,7 +44,7 @@ def test_nothing_that_counts_grows(name: str, value: str) -> None:
     kept = 0 if value == "time" else 1
     assert new[kept] == pytest.approx(old[kept], rel=1e-12)
     assert new[1 - kept] <= old[1 - kept] * (1 + 1e-12)
-    assert fits(search.costs.chip, evaluate(search.costs.workload, search.costs.chip, search.costs.around(after.tree())))
+    assert fits(search.costs.chip, evaluate_of(search, after))
     for slot in open_sizes(after):
         assert int(after.tiles[slot.name]) in slot.sizes(int(slot.limit(after.tiles)))
     for slot in (slot for skeleton in after.skeletons for slot in skeleton.slots if slot.dim == BUFFERS):
@@ -85,3 +93,24 @@ def test_unevenness_of_open_sizes() -> None:
     more = {**choice.tiles, slot.name: extent - 1}
     assert unevenness((slot,), half) == 0
     assert unevenness((slot,), more) == pytest.approx(2 * (extent - 1) / extent - 1)
+
+
+@pytest.mark.parametrize("name", ["gemm", "fused", "masked"])
+def test_no_single_change_improves_a_descent(name: str) -> None:
+    """From sizes that are far from the best; each declared size of each slot is costed by itself."""
+    search, start = searched(name)
+    for slot in open_sizes(start):
+        small = {**start.tiles, slot.name: min(slot.sizes(int(slot.limit(start.tiles))))}
+        if all(small[other.name] in other.sizes(int(other.limit(small))) for other in open_sizes(start)):
+            start = replace(start, tiles=small)
+    own = replace(search, group=replace(search.group, found=Frontier(1, 0.0)))
+    descend(own, start, lambda: None)
+    time = cost(search, start)[0]
+    best = own.found.payloads[0] if own.found.payloads else start
+    assert own.found.points.size == 0 or own.found.points[0, 0] == cost(search, best)[0] < time
+    for slot in best.slots:
+        for size in slot.sizes(int(slot.limit(best.tiles))):
+            other = replace(best, tiles={**best.tiles, slot.name: size})
+            declared = all(other.tiles[o.name] in o.sizes(int(o.limit(other.tiles))) for o in open_sizes(best))
+            if declared and fits(search.costs.chip, evaluate_of(search, other)):
+                assert cost(search, other)[0] >= cost(search, best)[0] * (1 - 1e-8)

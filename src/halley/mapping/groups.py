@@ -18,6 +18,7 @@ from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.problem import Problem, objective_value
 from halley.mapping.solve.aligned_tiles import with_aligned_tiles
+from halley.mapping.solve.descent import descend
 from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.slack import with_slack
@@ -95,6 +96,13 @@ class FusedGroup:
         """Find a first mapping quickly."""
         try:
             self.search.dive()
+        finally:
+            self.collect()
+
+    def descend(self, choice: GroupMapping, tick: Callable[[], None]) -> None:
+        """Improve a mapping that was found, by changes of single sizes; ``tick`` may end that with `Interrupted`."""
+        try:
+            descend(self.search, choice, tick)
         finally:
             self.collect()
 

@@ -124,6 +124,7 @@ class _Optimiser:
                 self._search_baseline(restriction)
         except Interrupted as stop:
             self.stopped = str(stop)
+            self._descend()
             self._first_plans()
         except KeyboardInterrupt:
             self.stopped = INTERRUPTED
@@ -364,6 +365,18 @@ class _Optimiser:
         ]
         return _left_for(np.array([[value]]), np.min(rest, axis=0))
 
+    def _descend(self) -> None:
+        """After the time limit, better sizes for the groups of the best plan so far whose search did not end, as far as a little
+        more time allows."""
+        self.tally.tick = self._tick_after_limit
+        with suppress(Interrupted, KeyboardInterrupt):
+            if len(self.objectives) == 1 and (found := self._least(BEST)):
+                _, plans, picks = found
+                for kernels, choice in plans.choices(picks):
+                    group = plans.group(kernels)
+                    if not group.done:
+                        group.descend(choice, self.tally.tick)
+
     def _first_plans(self) -> None:
         """After the time limit, a quick plan for each baseline that has none, as far as a little more time allows."""
         self.tally.tick = self._tick_after_limit
@@ -389,15 +402,20 @@ class _Optimiser:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _best(self, restriction: Restriction) -> Solution | None:
+        width, best = self._width(restriction), self._least(restriction)
+        lower = (self._value(plans.lower(width)[0]).min(initial=np.inf) for plans in self._of(restriction))
+        bound = min(lower, default=np.inf) / (1 + self.gap)
+        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+
+    def _least(self, restriction: Restriction) -> tuple[float, Plans, Picks] | None:
+        """The best plan found so far: its value, its variant's plans, its groups."""
         best: tuple[float, Plans, Picks] | None = None
-        bound = np.inf
         for plans in self._of(restriction):
-            bound = min(bound, self._value(plans.lower(self._width(restriction))[0]).min(initial=np.inf) / (1 + self.gap))
             points, picks = plans.reached(self._width(restriction))
             values = self._value(points)
             if picks and (best is None or values.min() < best[0]):
                 best = (float(values.min()), plans, picks[int(values.argmin())])
-        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+        return best
 
     def _size(self, restriction: Restriction) -> int | None:
         """Number of mappings of a space; None after a stop, or where the limit ends the count: it can take longer than a search

@@ -42,8 +42,7 @@ def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], 
     """The mapping with aligned tile sizes wherever time and energy stay equal (to rounding), the buffers fit, and the last tile
     stays about as large as the others (`UNEVEN`). One size is changed at a time, outer ones first, to the nearest one of the
     declared sizes. ``around`` wraps the group's tree."""
-    every = (*choice.frame.shared, *(slot for skeleton in choice.skeletons for slot in skeleton.slots))
-    slots = [slot for slot in every if slot.dim != BUFFERS]
+    slots = [slot for slot in choice.slots if slot.dim != BUFFERS]
     costs: tuple[float, float] | None = None
     for slot in slots:
         sizes = _aligned_sizes(slots, slot, choice)

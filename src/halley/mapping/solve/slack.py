@@ -42,18 +42,19 @@ def with_slack(
     """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, neither time nor energy grows, and
     time, energy, the busy times added up or the unevenness shrink (in this order of importance); then with as many buffers as
     fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around`` wraps the group's tree."""
-    every = (*choice.frame.shared, *(slot for skeleton in choice.skeletons for slot in skeleton.slots))
+    every = choice.slots
     known: Costs | None = None
     for slot in sorted(every, key=lambda slot: slot.dim == BUFFERS):
-        sizes = list(_other_sizes(every, slot, choice))
+        now = int(choice.tiles[slot.name])
+        sizes = [size for size in other_sizes(every, slot, choice) if slot.dim != BUFFERS or size > now > 0]
         if not sizes:
             continue
-        columns = np.array([choice.tiles[slot.name], *sizes], dtype=np.float64)
+        columns = np.array([now, *sizes], dtype=np.float64)
         tiles = {**choice.tiles, slot.name: columns}
         estimate = evaluate(workload, chip, around(replace(choice, tiles=tiles).tree()))
         costs = _costs(estimate, unevenness(every, tiles), len(columns))
         known = costs[:, :1] if known is None else known
-        able = _fits(chip, estimate, len(columns)) & _equal(costs, known, value)
+        able = those_that_fit(chip, estimate, len(columns)) & _equal(costs, known, value)
         better = _less(costs, known) if slot.dim != BUFFERS else (costs[:3] <= known[:3] * (1 + LESS)).all(axis=0)
         found = np.flatnonzero(able & better)
         if not len(found):
@@ -68,15 +69,12 @@ def with_slack(
     return choice
 
 
-def _other_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[int]:
-    """The sizes to try in place of a slot's: those that leave all sizes within the declared ones; of buffers, more of them."""
+def other_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[int]:
+    """The sizes to try in place of a slot's: those that leave all sizes within the declared ones."""
     now = int(choice.tiles[slot.name])
-    others = [other for other in slots if other.dim == slot.dim and other is not slot]
+    others = [other for other in slots if other.dim == slot.dim != BUFFERS and other is not slot]
     for size in slot.sizes(int(slot.limit(choice.tiles))):
-        if slot.dim == BUFFERS:
-            if size > now > 0:
-                yield size
-        elif size != now:
+        if size != now:
             tiles = {**choice.tiles, slot.name: size}
             if all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in others):
                 yield size
@@ -102,7 +100,7 @@ def _costs(estimate: Estimate, uneven: Number, count: int) -> Costs:
     return np.stack([np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in every])
 
 
-def _fits(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which mappings every memory holds."""
     able = np.ones(count, dtype=bool)
     for memory, used in estimate.footprint.items():
