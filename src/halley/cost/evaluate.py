@@ -214,10 +214,10 @@ class _Fold:
                 found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
                 if not node.prefetch:
                     work = total(found.times)
-                    return SubtreeCost(work, found.busy, barriers=found.barriers(work, found.steps))
+                    return SubtreeCost(work, found.busy, barriers=found.barriers(work))
                 first, last = found.prefetched[0], found.prefetched[-1]
                 between = Ramps(first.barriers.up, last.barriers.down)
-                barriers = found.barriers(total(found.times), found.steps, between)
+                barriers = found.barriers(total(found.times), ramps=between)
                 return SubtreeCost(total(found.ahead), found.busy, first.ramps.up, last.ramps.down, barriers)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})

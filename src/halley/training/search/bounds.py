@@ -109,7 +109,7 @@ def least_time(rows: PlanRows, sharded: Sharded, optimizer: Optimizer, recipe: R
         done = done + _exposed(rows)
     # after the passes of the first stage
     parameters = rows.of_stages(rows.parameters)[:, 0]
-    data = DataParallel(rows.data, sharded, lambda kind, payload: 0.0, recipe)
+    data = DataParallel(rows.data.astype(np.float64), sharded, lambda kind, payload: 0.0, recipe)
     after = optimizer.step_time(data, parameters)
     if optimizer.clipping:
         after = after + optimizer.norm_time(data, parameters) + optimizer.norm_reduction
