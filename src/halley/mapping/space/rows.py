@@ -124,7 +124,7 @@ def resident_skeletons(
         moved = tuple((name,) for op in last for name in op.outputs)
 
         def in_rounds(tiles: Tiles) -> Node:
-            node = Temporal(rows, tiles[tile.name], overlapped(stage, stage.steps(stage.ops), moved))
+            node: Node = Temporal(rows, tiles[tile.name], overlapped(stage, stage.steps(stage.ops), moved))
             if stage.arriving:
                 node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
             return node
