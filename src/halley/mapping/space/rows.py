@@ -23,6 +23,7 @@ from halley.mapping.space.stages import (
     join_text,
     member_ranges,
     named,
+    of_dim,
     passes,
     spread,
 )
@@ -140,10 +141,11 @@ def chunked_skeletons(
     sizes: Callable[[str], Sizes],
     prefix: str,
     rows: str,
-    batch: Sequence[str],
+    outer: Sequence[str],
     inner_split: Split | None,
 ) -> list[Skeleton]:
-    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes."""
+    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes. ``outer``: dims in
+    loops around the rows."""
     workload, hierarchy = stage.workload, stage.hierarchy
     main = stage.main()
     chain = in_place(workload, stage.ops, main)
@@ -158,8 +160,8 @@ def chunked_skeletons(
 
     def wrap(tiles: Tiles, node: Node) -> Node:
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
-        for dim in reversed(batch):
-            node = Temporal(dim, 1, node)
+        for slot in reversed(around_rows):
+            node = Temporal(slot.dim, tiles[slot.name], node)
         return spread(hierarchy, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
 
     def statistics(node: Node) -> Node:
@@ -174,16 +176,17 @@ def chunked_skeletons(
     def here(tiles: Tiles) -> Ranges:
         return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
 
-    row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
-    found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]
+    row_slot, *around_rows = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
+    found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), whole, reduces)]
     if reduces:
 
         def in_rounds(tiles: Tiles) -> Node:
             return wrap(tiles, overlapped(stage, stage.steps(stage.ops), groups(chain, *((name,) for name in (*others, *extra)))))
 
-        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot,), in_rounds, True))
+        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *around_rows), in_rounds, True))
+    tiled = {slot.dim: slot for slot in (row_slot, *around_rows)}
     cut = passes(workload, stage.ops, stage.long)
-    if cut is not None and (stage.long != rows or short):  # along the rows themselves, with nothing kept around: as whole rows
+    if cut is not None and (stage.long not in tiled or short):  # along such a dim, with nothing kept around: as whole rows
 
         def streamed(tiles: Tiles) -> Node:
             nodes: list[Node] = []
@@ -192,11 +195,11 @@ def chunked_skeletons(
             node = statistics(one(nodes))
             return wrap(tiles, Hold(hierarchy.vector, short, node, tiles[around.name]) if short else node)
 
-        if stage.long == rows:  # tiles of the rows' own tiles
-            long_slot = Slot(f"{prefix}{rows}3", rows, sizes(rows), lambda t: t[row_slot.name])
+        if stage.long in tiled:  # tiles of its own tiles
+            long_slot = Slot(f"{prefix}{stage.long}3", stage.long, sizes(stage.long), lambda t: t[tiled[stage.long].name])
         else:
             long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
-        slots = (row_slot, long_slot, chunk, *((around,) if short else ()))
+        slots = (row_slot, *around_rows, long_slot, chunk, *((around,) if short else ()))
         found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
     return found
 
