@@ -19,7 +19,7 @@ from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
 from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
-SETS_BEFORE_SINGLE_SHAPES = 1 << 14
+SETS_BEFORE_SINGLE_SHAPES = 1 << 15
 """Largest number of sets bounded jointly before the shapes are bounded one by one: enough for small problems."""
 
 MORE_OPEN_THAN_RULED_OUT = 3
@@ -28,7 +28,8 @@ MORE_OPEN_THAN_RULED_OUT = 3
 
 def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether no mapping of a shape, or of another order of its loops, improves on the incumbents. Only for groups of one stage;
-    with several stages the cost depends on the stages in the same loops. It is computed once for all orders.
+    with several stages the cost depends on the stages in the same loops. It is computed once for all orders, and again where
+    better incumbents may prune what earlier ones did not.
 
     The bound of shapes that hold a tensor just inside the last loop that indexes it holds for those that hold it around all inner
     loops, too: that moves as much once, and its first tile is larger.
@@ -37,17 +38,20 @@ def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
         return False
     if not len(group.found.points):
         return False
+    incumbents = group.found.points
     for kin in filter(None, (skeleton.plain, skeleton.kin)):
         key = id(frame), kin
-        if key not in group.orders:
-            outcomes = [outcome for _, outcome in group.orders.values()]
+        _, pruned, than = group.orders.get(key, (frame, False, None))
+        if not pruned and than is not incumbents:
+            outcomes = [outcome for _, outcome, than in group.orders.values() if outcome or than is incumbents]
             if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
                 return False
             shape = next((own for own in frame.stages[0].skeletons if own.kin == kin), None)
             if shape is None:  # a baseline may lack it
                 continue
-            group.orders[key] = frame, _ruled_out(group, frame, shape)  # the frame is kept: a freed one's id could be another's
-        if group.orders[key][1]:
+            pruned = _ruled_out(group, frame, shape)
+            group.orders[key] = frame, pruned, incumbents  # the frame is kept: a freed one's id could be another's
+        if pruned:
             return True
     return False
 
