@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from halley.ir.mapping import Hold, Node
-from halley.ir.workload import Op, Workload
+from halley.ir.workload import Workload
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.costing import Costing
@@ -126,6 +126,7 @@ class FusedGroups:
         self._alike: dict[Hashable, FusedGroup] = {}
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[tuple[int, str], Laid] = {}
+        self._spaces: dict[tuple[int, str, Kernels], GroupSpace] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
         self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
@@ -151,7 +152,7 @@ class FusedGroups:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         def make() -> GroupSearch:
-            space = self._frames(workload, ops, division)
+            space = self._frames(workload, kernels, division)
             costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
@@ -159,9 +160,13 @@ class FusedGroups:
         lower = np.array([[least[name] for name in self.objectives]])
         return FusedGroup(make, self.trees, lower, np.empty((0, len(self.objectives))))
 
-    def _frames(self, workload: Workload, ops: Sequence[Op], division: int) -> GroupSpace:
-        """The frames of a group; stages are shared with other groups."""
-        return frames(workload, self.machines[division], ops, self._laid.setdefault((division, workload.variant), Laid()))
+    def _frames(self, workload: Workload, kernels: Kernels, division: int) -> GroupSpace:
+        """The frames of a group, made once; stages are shared with other groups."""
+        key = (division, workload.variant, kernels)
+        if key not in self._spaces:
+            laid, ops = self._laid.setdefault((division, workload.variant), Laid()), group_ops(workload, kernels)
+            self._spaces[key] = frames(workload, self.machines[division], ops, laid)
+        return self._spaces[key]
 
     def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes, division: int = 0) -> FusedGroup:
         """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
@@ -192,7 +197,7 @@ class FusedGroups:
         objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``settled``: of
         mappings that are equally good, one with slack and aligned tile sizes."""
         group = self.of(workload, kernels, division)
-        own = self._frames(workload, group_ops(workload, kernels), division)
+        own = self._frames(workload, kernels, division)
         if group.search.costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)
