@@ -28,6 +28,7 @@ def floor_div(a: float, b: float) -> float: ...
 @overload
 def floor_div(a: Number, b: Number) -> Number: ...
 
+
 def floor_div(a: Any, b: Any) -> Any:
     """Whole part of a / b for non-negative a, positive b.
 

@@ -151,8 +151,14 @@ def _done(rows: PlanRows, passes: Floats) -> Floats:
 
 
 def _round_trips(rows: PlanRows, chain: Floats) -> Floats:
-    """[plans] 1F1B: microbatches wait for round trips of earlier ones (`halley.formulas.pipeline.round_trip_bound`), the last
-    ones for trips over the last stages."""
+    """[plans] 1F1B: microbatches wait for round trips of earlier ones, the last ones for trips over the last stages.
+
+    .. math:: T \\ge (1 + n) L_S + L_r, \\quad m - 1 = n S + r
+
+    Symbols: m [1] microbatches, S [1] stages, L_k [s] a round trip over the last k stages, after which the first of them starts
+    the microbatch that is k later; here with the least work of any stage for all but the last. Source: a path of the schedule's
+    event graph.
+    """
     whole, rest = np.divmod(rows.microbatches - 1, rows.stages)
     last = rows.of_stages(rows.work)[:, 3]
     each = (rows.shape.least * rows.work[:, 1:-1]).sum(axis=1) + rows.transfer
