@@ -77,20 +77,34 @@ class FusedGroup:
         for point, choice in zip(self.points, self.choices, strict=True):
             self._search.found.add(point, choice)
 
-    def run(self, incumbents: Values) -> None:
-        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
+    def run(self, incumbents: Values, gap: float = 0.0) -> None:
+        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded. ``gap``: only
+        until no mapping is better than the best found by more than this relative gap, instead of the one that is allowed; the
+        group is not done then."""
+        found = self.search.found
+        allowed, coarse = found.gap, found.width == 1 and gap > found.gap
+        if coarse:
+            found.gap = gap
         try:
             self.search.run(incumbents)
-            self.done, self.lower = True, self.search.found.points
-            self.exact = None not in self.search.found.payloads
+            if coarse:
+                self._raise_to(found.points / (1 + found.gap))
+                self.search.group.orders.clear()  # ruled out for this gap only
+            else:
+                self.done, self.lower = True, found.points
+                self.exact = None not in found.payloads
         except (Interrupted, KeyboardInterrupt):
             if self.search.open_bounds:
-                left = np.array([*self.search.open_bounds, *self.search.found.points])
-                # with one objective, the higher of two valid bounds; fronts are not ordered, and the later one is tighter
-                self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
+                best = found.points / (1 + found.gap) if coarse else found.points
+                self._raise_to(np.array([*self.search.open_bounds, *best]))
             raise
         finally:
+            found.gap = allowed
             self.collect()
+
+    def _raise_to(self, lower: Values) -> None:
+        """Other valid bounds: with one objective, the higher of two; fronts are not ordered, and the later one is tighter."""
+        self.lower = lower if lower.shape[1] > 1 or lower.min() > self.lower.min() else self.lower
 
     def dive(self) -> None:
         """Find a first mapping quickly."""
@@ -127,6 +141,7 @@ class FusedGroups:
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[tuple[int, str], Laid] = {}
         self._spaces: dict[tuple[int, str, Kernels], GroupSpace] = {}
+        self._work: dict[tuple[int, str], dict[Hashable, tuple[float, float]]] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
         self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
@@ -146,7 +161,7 @@ class FusedGroups:
     def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...], division: int) -> FusedGroup:
         ops, machine = group_ops(workload, kernels), self.machines[division]
         outer, chip = machine.outer, machine.chip
-        floors = CompulsoryBounds(workload, chip, machine, ops, kept)
+        floors = CompulsoryBounds(workload, chip, machine, ops, kept, self._work.setdefault((division, workload.variant), {}))
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
