@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from halley.ir.mapping import Hold, Node
-from halley.ir.workload import Op, Workload
+from halley.ir.workload import Workload
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.costing import Costing
@@ -77,20 +77,34 @@ class FusedGroup:
         for point, choice in zip(self.points, self.choices, strict=True):
             self._search.found.add(point, choice)
 
-    def run(self, incumbents: Values) -> None:
-        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
+    def run(self, incumbents: Values, gap: float = 0.0) -> None:
+        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded. ``gap``: only
+        until no mapping is better than the best found by more than this relative gap, instead of the one that is allowed; the
+        group is not done then."""
+        found = self.search.found
+        allowed, coarse = found.gap, found.width == 1 and gap > found.gap
+        if coarse:
+            found.gap = gap
         try:
             self.search.run(incumbents)
-            self.done, self.lower = True, self.search.found.points
-            self.exact = None not in self.search.found.payloads
+            if coarse:
+                self._raise_to(found.points / (1 + found.gap))
+                self.search.group.orders.clear()  # ruled out for this gap only
+            else:
+                self.done, self.lower = True, found.points
+                self.exact = None not in found.payloads
         except (Interrupted, KeyboardInterrupt):
             if self.search.open_bounds:
-                left = np.array([*self.search.open_bounds, *self.search.found.points])
-                # with one objective, the higher of two valid bounds; fronts are not ordered, and the later one is tighter
-                self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
+                best = found.points / (1 + found.gap) if coarse else found.points
+                self._raise_to(np.array([*self.search.open_bounds, *best]))
             raise
         finally:
+            found.gap = allowed
             self.collect()
+
+    def _raise_to(self, lower: Values) -> None:
+        """Other valid bounds: with one objective, the higher of two; fronts are not ordered, and the later one is tighter."""
+        self.lower = lower if lower.shape[1] > 1 or lower.min() > self.lower.min() else self.lower
 
     def dive(self) -> None:
         """Find a first mapping quickly."""
@@ -126,6 +140,8 @@ class FusedGroups:
         self._alike: dict[Hashable, FusedGroup] = {}
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[tuple[int, str], Laid] = {}
+        self._spaces: dict[tuple[int, str, Kernels], GroupSpace] = {}
+        self._work: dict[tuple[int, str], dict[Hashable, tuple[float, float]]] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
         self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
@@ -145,13 +161,13 @@ class FusedGroups:
     def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...], division: int) -> FusedGroup:
         ops, machine = group_ops(workload, kernels), self.machines[division]
         outer, chip = machine.outer, machine.chip
-        floors = CompulsoryBounds(workload, chip, machine, ops, kept)
+        floors = CompulsoryBounds(workload, chip, machine, ops, kept, self._work.setdefault((division, workload.variant), {}))
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         def make() -> GroupSearch:
-            space = self._frames(workload, ops, division)
+            space = self._frames(workload, kernels, division)
             costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
@@ -159,9 +175,13 @@ class FusedGroups:
         lower = np.array([[least[name] for name in self.objectives]])
         return FusedGroup(make, self.trees, lower, np.empty((0, len(self.objectives))))
 
-    def _frames(self, workload: Workload, ops: Sequence[Op], division: int) -> GroupSpace:
-        """The frames of a group; stages are shared with other groups."""
-        return frames(workload, self.machines[division], ops, self._laid.setdefault((division, workload.variant), Laid()))
+    def _frames(self, workload: Workload, kernels: Kernels, division: int) -> GroupSpace:
+        """The frames of a group, made once; stages are shared with other groups."""
+        key = (division, workload.variant, kernels)
+        if key not in self._spaces:
+            laid, ops = self._laid.setdefault((division, workload.variant), Laid()), group_ops(workload, kernels)
+            self._spaces[key] = frames(workload, self.machines[division], ops, laid)
+        return self._spaces[key]
 
     def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes, division: int = 0) -> FusedGroup:
         """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
@@ -192,7 +212,7 @@ class FusedGroups:
         objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``settled``: of
         mappings that are equally good, one with slack and aligned tile sizes."""
         group = self.of(workload, kernels, division)
-        own = self._frames(workload, group_ops(workload, kernels), division)
+        own = self._frames(workload, kernels, division)
         if group.search.costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)

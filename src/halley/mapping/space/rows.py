@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from halley.formulas.numbers import Number
-from halley.ir.mapping import Compute, Hold, Node, Temporal
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.mapping.space.hierarchy import Hierarchy
@@ -27,6 +28,7 @@ from halley.mapping.space.stages import (
     spread,
 )
 from halley.mapping.space.tile_sizes import Sizes
+from halley.rewrite.rounds import buffers_needed, touches_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,20 @@ class RowStage:
         return tuple(name for name in self.made if self.long not in self.workload.tensors[name].dims)
 
 
+def overlapped(stage: RowStage, nodes: Sequence[Node], moved: Sequence[tuple[str, ...]]) -> Node:
+    """Each run of ops and each run of collectives as a child that works on another tile of rows than its neighbours, so that
+    collectives and vector operations are concurrent. Statistics, and the groups of tensors that are ``moved`` (filled or
+    drained), have a buffer for each tile in flight."""
+    runs = tuple(one(list(run)) for _, run in groupby(nodes, lambda node: isinstance(node, Collective)))
+    found = [touches_of(run, stage.workload).all for run in runs]
+    node: Node = Overlap(runs)
+    held = [(name,) for name in stage.statistics() if name not in stage.resident]
+    for group in (*held, *reversed(moved)):
+        users = [at for at, names in enumerate(found) if not names.isdisjoint(group)]
+        node = Hold(stage.hierarchy.vector, (group,), node, buffers_needed(users[0], users[-1], group in moved))
+    return node
+
+
 def one(nodes: Sequence[Node]) -> Node:
     return nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))
 
@@ -103,7 +119,20 @@ def resident_skeletons(
     slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
     if last:
         slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
-    return [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
+    found = [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
+    if stage.join:
+        tile = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows])
+        moved = tuple((name,) for op in last for name in op.outputs)
+
+        def in_rounds(tiles: Tiles) -> Node:
+            node: Node = Temporal(rows, tiles[tile.name], overlapped(stage, stage.steps(stage.ops), moved))
+            if stage.arriving:
+                node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
+            return node
+
+        slots = (coming, tile) if stage.arriving else (tile,)
+        found.append(Skeleton("rows in place, overlapped" + join_text(stage.join), slots, in_rounds, True))
+    return found
 
 
 def chunked_skeletons(
@@ -149,6 +178,12 @@ def chunked_skeletons(
 
     row_slot, *around_rows = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
     found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), whole, reduces)]
+    if reduces:
+
+        def in_rounds(tiles: Tiles) -> Node:
+            return wrap(tiles, overlapped(stage, stage.steps(stage.ops), groups(chain, *((name,) for name in (*others, *extra)))))
+
+        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *around_rows), in_rounds, True))
     tiled = {slot.dim: slot for slot in (row_slot, *around_rows)}
     cut = passes(workload, stage.ops, stage.long)
     if cut is not None and (stage.long not in tiled or short):  # along such a dim, with nothing kept around: as whole rows
