@@ -90,7 +90,8 @@ class NormalForms:
             return (((), float(number)),)
         if len(self._sums) > CACHED_FORMS_LIMIT:  # mostly of shapes that are already compiled; the basis is kept
             self._sums, self._products, self._merged, self._keys = {}, {}, {}, {}
-        sums, left = self._sums, [number]
+        sums = self._sums
+        left: list[Term] = [number]
         while left:  # operands first, without recursion, as sums can be long
             term = left[-1]
             if term.index not in sums:
@@ -245,7 +246,7 @@ class NormalForms:
                 sign = -1.0 if all(coefficient < 0 for _, coefficient, _ in members) else 1.0
                 total: Number = 0
                 for place, coefficient, _ in members:
-                    factor: Number = self.basis[place] if place >= 0 else 1.0
+                    factor: Any = self.basis[place] if place >= 0 else 1.0  # a term: nothing else has a kind
                     total = total + sign * (coefficient * factor)
                 joined: Sum = self._factor(total) if isinstance(total, Term) else {(): float(total)}
                 joined = {product: sign * coefficient for product, coefficient in joined.items()}
@@ -480,7 +481,7 @@ class _Copier:
         """The place of a number's value."""
         if not isinstance(number, Term):
             return float(number)
-        left = [number]
+        left: list[Term] = [number]
         while left:  # operands first, without recursion
             term = left[-1]
             if term.index not in self._places:
