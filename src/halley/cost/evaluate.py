@@ -242,8 +242,9 @@ class _Fold:
         return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
     def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
-        """Children that hand over: the enclosing phase pays their pipeline fill and drain."""
-        if not hands_over(node, self.workload):
+        """Children that hand over: the enclosing phase pays their pipeline fill and drain. Bounds of all tile sizes omit them, as
+        smaller tiles are handed over sooner."""
+        if not self.ramps or not hands_over(node, self.workload):
             return None
         return HandOver(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
 

@@ -166,19 +166,18 @@ class NormalForms:
             return first, 1.0
         found = self._products.get((first, second))
         if found is None:
-            coefficient = 1.0
-            of_kind: dict[object, int] = {}
-            for place in (*first, *second):
-                item = self.basis[place]
-                kind: object = item.kinds if isinstance(item, Term) else (place, len(of_kind))
-                if kind in of_kind and isinstance(item, Term):
-                    other = self.basis[of_kind[kind]]
-                    ((joined,), scale), *_ = self._factor(self.terms.combine(Operation.MULTIPLY, other, item)).items()
-                    of_kind[kind] = joined
+            of, coefficient = self._kind, 1.0
+            at = {of[place]: place for place in first if of[place]}
+            left: list[int] = []
+            for place in second:
+                if of[place] in at:
+                    joined = self.terms.combine(_MULTIPLY, self.basis[at[of[place]]], self.basis[place])
+                    (((at[of[place]],), scale),) = self._factor(joined).items()
                     coefficient *= scale
                 else:
-                    of_kind[kind] = place
-            found = tuple(sorted(of_kind.values())), coefficient
+                    left.append(place)
+            left += [at[of[place]] if of[place] else place for place in first]
+            found = tuple(sorted(left)), coefficient
             self._products[first, second] = found
         return found
 
