@@ -25,7 +25,7 @@ from halley.training.energy import plan_energy
 from halley.training.op_mapping import ops_of_kernels, ops_of_shapes
 from halley.training.part_costs import part_counts
 from halley.training.plan import Plan, PlanCost, TrainingResult
-from halley.training.search.joint import KERNELS, searched_in_plan
+from halley.training.search.joint import ASKED, KERNELS, searched_in_plan
 from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
@@ -290,7 +290,7 @@ def certificate_table(certificate: Certificate) -> Table:
     """What was searched, how, and what is proven."""
     space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
     effort = certificate.effort
-    kernels = f", {effort[KERNELS]:,} kernels searched" if KERNELS in effort else ""
+    kernels = f", {effort[KERNELS]:,} of {effort[ASKED]:,} kernels searched" if ASKED in effort else ""
     words = (
         f"{effort['bounded']:,} plans bounded, {effort['evaluated']:,} timed exactly, "
         f"{effort['solved']:,} shardings of the whole model{kernels}, in {certificate.seconds:.2f} s"
