@@ -18,6 +18,9 @@ EARLY_CONTRACTIONS = 2
 SIMILAR_VALUE_RATIO = 1.1
 """Plans with lower bounds within this ratio count as similar."""
 
+RELATIVE_ROUNDING = 1e-9
+"""Relative difference below which two bounds count as equal."""
+
 Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
 """Groups that are left: one place of each, and lower bounds of the plans with it."""
 
@@ -45,3 +48,17 @@ def most_promising(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
     few, promise = min(turns.values())
     near = {group: turn for group, turn in turns.items() if turn[0] == few and turn[1] <= promise * SIMILAR_VALUE_RATIO}
     return min(near, key=lambda group: (left[group][1].bit_count() > 1, near[group]))
+
+
+def limiting(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
+    """A group of the plan with the least bound, which limits the proven bound of the best plan: the one with the largest
+    difference between what is known for its kernels and the bound."""
+    promises = {group: float(objective(least).min()) for group, (_, _, least) in left.items()}
+    most = min(promises.values()) * (1 + RELATIVE_ROUNDING)
+
+    def excess(group: FusedGroup) -> float:
+        plans, kernels, _ = left[group]
+        known = np.vstack([group.points, plans.apart(kernels, group.points.shape[1])])
+        return float(objective(known).min(initial=np.inf) - objective(group.lower).min())
+
+    return max((group for group, promise in promises.items() if promise <= most), key=excess)
