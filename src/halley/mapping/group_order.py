@@ -18,6 +18,9 @@ EARLY_CONTRACTIONS = 2
 SIMILAR_VALUE_RATIO = 1.1
 """Plans with lower bounds within this ratio count as similar."""
 
+LIMITING_RATIO = 1.02
+"""Plans with lower bounds within this ratio of the least limit the proven bound."""
+
 Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
 """Groups that are left: one place of each, and lower bounds of the plans with it."""
 
@@ -58,5 +61,5 @@ def limiting(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
         contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
         turns[group] = max(contractions, EARLY_CONTRACTIONS), float(objective(least).min())
     few, promise = min(turns.values())
-    most = few, promise * SIMILAR_VALUE_RATIO
+    most = few, promise * LIMITING_RATIO
     return max((group for group, turn in turns.items() if turn <= most), key=lambda group: _excess(left, group, objective))
