@@ -14,6 +14,7 @@ from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
 from halley.verify import iteration, verify
 from halley.verify.iteration import iteration_finding
+from halley.verify.sharding import bytes_finding
 
 FIXED = {
     "one stage": Fixed(stages=1, microbatch=1, sharded=Sharded.PARAMETERS),
@@ -51,3 +52,20 @@ def test_a_long_iteration_is_simulated_with_fewer_microbatches(result: TrainingR
     assert f"of {count} microbatches" in found.detail
     monkeypatch.setattr(iteration, "MOST_TASKS", 10)
     assert iteration_finding("best", result).passed is None
+
+
+def test_bytes_on_every_axis_are_those_that_ranks_have() -> None:
+    """A model over two axes: collectives and weights of each part, forward and backward, counted element by element."""
+    shape, system = load_model("gpt3-175b"), load_system("64 x h100, nvlink 8, ib")
+    problem = TrainingProblem(shape, system, 64, 2048, PEAK, fixed=Fixed(model=16, stages=4, microbatch=1))
+    parts = best_training_plan(problem, others=0).cost.parts.parts
+    assert len(parts[1].sharding.problem.mesh) == 2
+    for part in parts:
+        found = bytes_finding("part", part.sharding, part.parameters)
+        assert found.passed, found.detail
+    assert bytes_finding("layer", parts[1].sharding, parts[1].parameters + 1).passed is False
+    moves = list(parts[1].sharding.redistributions)
+    place = next(n for n, move in enumerate(moves) if not move.inside and any(step.kind for step in move.steps))
+    steps = tuple(replace(step, bytes=step.bytes + 2) for step in moves[place].steps)
+    moves[place] = replace(moves[place], steps=steps)
+    assert "not" in bytes_finding("layer", replace(parts[1].sharding, redistributions=tuple(moves))).detail

@@ -1,4 +1,4 @@
-"""Searched products between runs: several processes, a killed one, other versions, broken files, the command."""
+"""Searched kernels between runs: several processes, a killed one, other versions, broken files, shares, the command."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.cli.running import halley
 
 from halley.errors import BadInput
 from halley.io import cache as module
-from halley.io.cache import FILE, FOLDER_VARIABLE, KernelCache, user_cache
+from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, SharedKernels, user_cache, user_store
 from halley.io.chips.load import load_chip
 from halley.kernels.searched import KernelCost, Product
 
@@ -43,13 +44,16 @@ def writer(path: Path, start: int, stop: int) -> subprocess.Popen[str]:
     )
 
 
-def test_two_processes_write_at_once(tmp_path: Path) -> None:
+def test_several_processes_write_at_once_and_one_reads(tmp_path: Path) -> None:
+    """The file is new to all of them. A reader sees whole kernels only."""
     path = tmp_path / FILE
-    processes = [writer(path, 0, 40), writer(path, 40, 80)]
-    assert [process.wait() for process in processes] == [0, 0]
-    found = KernelCache(path).costs(load_chip("edge"))
-    assert {each.rows for each in found} == set(range(1, 81))
-    assert found[product(8)] == KernelCost(7.0, "mapping 7")
+    processes = [writer(path, 20 * number, 20 * number + 20) for number in range(4)]
+    cache, chip = KernelCache(path), load_chip("edge")
+    while any(process.poll() is None for process in processes):
+        found = cache.costs(chip)
+        assert all(cost == KernelCost(each.rows - 1.0, f"mapping {each.rows - 1}") for each, cost in found.items())
+    assert [process.returncode for process in processes] == [0] * 4
+    assert {each.rows for each in cache.costs(chip)} == set(range(1, 81))
 
 
 def test_a_killed_process_loses_at_most_its_last_product(tmp_path: Path) -> None:
@@ -91,6 +95,78 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         KernelCache(path).costs(load_chip("edge"))
 
 
+def test_a_file_with_a_broken_page_is_named(tmp_path: Path) -> None:
+    """The header is in order, what follows is not: as after a fault of the disk."""
+    cache, chip = KernelCache(tmp_path / FILE), load_chip("edge")
+    for rows in range(1, 200):
+        cache.add(chip, product(rows), KernelCost(1.0, "m" * 100))
+    content = bytearray(cache.path.read_bytes())
+    content[4096:] = os.urandom(len(content) - 4096)
+    cache.path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"products\.sqlite: expected a file of searched kernels; got .*; delete the file"):
+        cache.costs(chip)
+    with pytest.raises(BadInput, match="delete the file"):
+        cache.add(chip, product(1000), KernelCost(1.0, "m"))
+
+
+def test_shares_are_read_and_never_written(tmp_path: Path) -> None:
+    chip, own, first, second = load_chip("edge"), *(KernelCache(tmp_path / name / FILE) for name in ("own", "first", "second"))
+    own.add(chip, product(1), KernelCost(1.0, "own"))
+    for rows in (1, 2):
+        first.add(chip, product(rows), KernelCost(2.0, "first"))
+    for rows in (1, 2, 3):
+        second.add(chip, product(rows), KernelCost(3.0, "second"))
+    shares = [KernelCache(tmp_path / f"{name}.sqlite") for name in ("first", "second")]
+    first.export(shares[0].path)
+    second.export(shares[1].path)
+    before = [share.path.read_bytes() for share in shares]
+    store = SharedKernels(own, shares)
+    assert [store.costs(chip)[product(rows)].mapping for rows in (1, 2, 3)] == ["own", "first", "second"]
+    store.add(chip, product(4), KernelCost(4.0, "own"))
+    assert set(own.costs(chip)) == {product(1), product(4)}
+    assert [share.path.read_bytes() for share in shares] == before
+    assert sorted(path.name for path in tmp_path.glob("*.sqlite*")) == ["first.sqlite", "second.sqlite"]
+    alone = SharedKernels(None, shares)
+    alone.add(chip, product(5), KernelCost(5.0, "m"))
+    assert set(alone.costs(chip)) == {product(1), product(2), product(3)}
+
+
+READER = """
+import os, sys
+from pathlib import Path
+from halley.io.cache import KernelCache, SharedKernels
+from halley.io.chips.load import load_chip
+store, chip = SharedKernels(None, [KernelCache(Path(sys.argv[1]))]), load_chip("edge")
+store.costs(chip)
+os.setuid(65534)
+print(len(store.costs(chip)), os.access(sys.argv[1], os.W_OK), os.access(Path(sys.argv[1]).parent, os.W_OK))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become a user without write access")
+def test_a_share_in_a_folder_without_write_access() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cache, share = KernelCache(Path(folder) / "own" / FILE), Path(folder) / "share.sqlite"
+        cache.add(load_chip("edge"), product(1), KernelCost(1.0, "m"))
+        cache.export(share)
+        share.chmod(0o444)
+        Path(folder).chmod(0o555)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", READER, str(share)], capture_output=True, text=True, env=environment)
+        assert (done.stdout, done.stderr) == ("1 False False\n", "")
+
+
+def test_a_share_that_is_missing_or_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    assert user_store() is None
+    monkeypatch.setenv(SHARED_VARIABLE, os.pathsep.join(["", str(tmp_path)]))
+    with pytest.raises(BadInput, match=r"products\.sqlite: expected a file of searched kernels; got none"):
+        user_store().costs(load_chip("edge"))
+    (tmp_path / FILE).write_bytes(b"broken" * 1000)
+    with pytest.raises(BadInput, match=f"leave its folder out of {SHARED_VARIABLE}"):
+        user_store().costs(load_chip("edge"))
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_file_that_is_read_only(tmp_path: Path) -> None:
     cache, chip = KernelCache(tmp_path / FILE), load_chip("edge")
@@ -117,5 +193,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert halley("cache", "export", str(shared)).code == 0
     assert halley("cache", "export", str(shared)).code == 1
     assert "1 kernels removed" in halley("cache", "clear").out
-    monkeypatch.setenv(FOLDER_VARIABLE, str(shared))
-    assert user_cache().costs(load_chip("edge"))
+    monkeypatch.setenv(SHARED_VARIABLE, str(shared))
+    assert user_store().costs(load_chip("edge"))
+    shown = json.loads(halley("cache", "show", "--json").out)
+    assert (shown["chips"], [each["chips"][0]["kernels"] for each in shown["shared"]]) == ([], [1])
+    assert "read only" in halley("cache", "show").out

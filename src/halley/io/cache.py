@@ -2,6 +2,7 @@
 
 Several processes may use the file at once, and it survives the kill of any of them: each kernel is one transaction. Kernels of
 another version of the model (the source of formulas, rules and search) are not used; `KernelCache.clear` removes all of them.
+Files of others may be read beside it and are never written (`SharedKernels`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -24,6 +25,9 @@ from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Pro
 
 FOLDER_VARIABLE = "HALLEY_CACHE"
 """Environment variable that names the folder of the file; empty: nothing is kept."""
+
+SHARED_VARIABLE = "HALLEY_CACHE_SHARED"
+"""Environment variable that names folders with files of others, separated as in PATH: they are read and never written."""
 
 MODEL = ("cost", "formulas", "ir", "mapping", "optim", "rewrite", "workloads")
 """The packages on which the time of a searched kernel depends."""
@@ -57,8 +61,8 @@ class KernelCache:
     (1e-06, 0, [Kept(name='edge', current=True, kernels=1)])
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, remedy: str = f"delete the file, or set {FOLDER_VARIABLE} to another folder") -> None:
+        self.path, self.remedy = path, remedy
 
     def costs(self, chip: Chip) -> Mapping[KernelShape, KernelCost]:
         """All kernels kept of a chip under this version of the model. Raises BadInput: the file cannot be read."""
@@ -123,8 +127,43 @@ class KernelCache:
                         base.execute(_definition(table, kind))
                 yield base
         except (OSError, sqlite3.Error) as error:
-            remedy = f"delete the file, or set {FOLDER_VARIABLE} to another folder"
-            raise BadInput(Fault(str(self.path), "a file of searched kernels", str(error), remedy)) from None
+            raise BadInput(Fault(str(self.path), "a file of searched kernels", str(error), self.remedy)) from None
+
+
+class SharedKernels:
+    """A `halley.kernels.searched.KernelStore` of the user's own file, None if nothing is kept, and of others' files, which are
+    only read. Of a kernel that several have, the user's own counts, then the first of the others."""
+
+    def __init__(self, own: KernelCache | None, shares: Sequence[KernelCache]) -> None:
+        self.own, self.shares = own, tuple(shares)
+
+    def costs(self, chip: Chip) -> Mapping[KernelShape, KernelCost]:
+        """All kernels known of a chip under this version of the model. Raises BadInput: a file is missing or cannot be read."""
+        found: dict[KernelShape, KernelCost] = {}
+        for share in reversed(self.shares):
+            if not share.path.exists():
+                remedy = f"'halley cache export' writes one; or leave its folder out of {SHARED_VARIABLE}"
+                raise BadInput(Fault(str(share.path), "a file of searched kernels", "none", remedy))
+            found.update(share.costs(chip))
+        return {**found, **(self.own.costs(chip) if self.own else {})}
+
+    def add(self, chip: Chip, shape: KernelShape, cost: KernelCost) -> None:
+        """Keeps the cost of a kernel in the user's own file."""
+        if self.own is not None:
+            self.own.add(chip, shape, cost)
+
+
+def user_store() -> SharedKernels | None:
+    """The file of this user with the shares that the environment names; None if there is neither."""
+    own, shares = user_cache(), user_shares()
+    return SharedKernels(own, shares) if own or shares else None
+
+
+def user_shares() -> tuple[KernelCache, ...]:
+    """The files of others that the environment names."""
+    folders = filter(None, os.environ.get(SHARED_VARIABLE, "").split(os.pathsep))
+    remedy = f"have it written by 'halley cache export', or leave its folder out of {SHARED_VARIABLE}"
+    return tuple(KernelCache(Path(folder) / FILE, remedy) for folder in folders)
 
 
 def user_cache() -> KernelCache | None:

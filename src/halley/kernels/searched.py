@@ -17,7 +17,7 @@ import numpy as np
 from halley.formulas.numbers import Number
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
-from halley.kernels.bounds import RELATIVE_ROUNDING, attention_bound, product_bound
+from halley.kernels.bounds import RELATIVE_ROUNDING, attention_bound, fastest_memory, kernel_bound, product_bound
 from halley.kernels.machine import PEAK, Machine, machine
 from halley.kernels.times import Array, Attention, Gemm, Kernel, kernel_time
 from halley.workloads.attention import attention
@@ -139,9 +139,11 @@ class KernelStore(Protocol):
 
 @dataclass(slots=True, eq=False)
 class SearchedKernels:
-    """Times of kernels on a chip, without launches: products and attention (forward) as they were searched, and those that were
-    not at their lower bound; other kernels by the formulas of `halley.kernels.times` at the rates of the data sheet.
-    ``searched``: number of searches.
+    """Times of kernels on a chip, without launches.
+
+    Products and attention (forward) as they were searched, and those that were not at their lower bound; other kernels by the
+    formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than `halley.kernels.bounds.kernel_bound`.
+    ``searched``: number of searches; ``rates``: of the data sheet; ``limits``: those that no mapping exceeds, for plan bounds.
 
     >>> from halley.io.chips.load import load_chip
     >>> kernels, small = SearchedKernels(load_chip("edge")), Gemm(64, 64, 64)
@@ -156,9 +158,11 @@ class SearchedKernels:
     store: KernelStore | None = None
     searched: int = 0
     rates: Machine = field(init=False)
+    limits: Machine = field(init=False)
 
     def __post_init__(self) -> None:
         self.rates = machine(self.chip)
+        self.limits = fastest_memory(self.chip, self.rates)
         if self.store is not None:
             self.known.update(self.store.costs(self.chip))
 
@@ -176,7 +180,7 @@ class SearchedKernels:
                 extents = (kernel.queries, kernel.keys, *heads, kernel.head_dim, value)
                 rest = (kernel.causal, kernel.dtype)
             case _:
-                return kernel_time(kernel, self.rates, PEAK)
+                return np.maximum(kernel_time(kernel, self.rates, PEAK), kernel_bound(kernel, self.chip, self.rates))
         times = np.array(bound, np.float64)
         given = np.broadcast_arrays(*extents, times)[:-1]
         kind = Product if isinstance(kernel, Gemm) else AttentionShape

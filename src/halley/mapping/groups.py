@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from halley.ir.mapping import Hold, Node
-from halley.ir.workload import Op, Workload
+from halley.ir.workload import Workload
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.costing import Costing
 from halley.mapping.bounds.incumbents import Frontier, Values, minimal
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
-from halley.mapping.problem import Problem
+from halley.mapping.problem import Problem, objective_value
 from halley.mapping.solve.aligned_tiles import with_aligned_tiles
+from halley.mapping.solve.descent import descend
 from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.slack import with_slack
 from halley.mapping.solve.space_size import count_mappings, has_mappings
 from halley.mapping.solve.ties import fastest
 from halley.mapping.space.choice import GroupMapping
@@ -111,6 +114,13 @@ class FusedGroup:
         finally:
             self.collect()
 
+    def descend(self, choice: GroupMapping, tick: Callable[[], None]) -> None:
+        """Improve a mapping that was found, by changes of single sizes; ``tick`` may end that with `Interrupted`."""
+        try:
+            descend(self.search, choice, tick)
+        finally:
+            self.collect()
+
     def collect(self) -> None:
         own = [i for i, choice in enumerate(self.search.found.payloads) if choice is not None]
         self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
@@ -131,9 +141,10 @@ class FusedGroups:
         self._alike: dict[Hashable, FusedGroup] = {}
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[tuple[int, str], Laid] = {}
+        self._spaces: dict[tuple[int, str, Kernels], GroupSpace] = {}
         self._work: dict[tuple[int, str], dict[Hashable, tuple[float, float]]] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
-        self._aligned: dict[int, tuple[GroupMapping, GroupMapping]] = {}
+        self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
     def of(self, workload: Workload, kernels: Kernels, division: int = 0) -> FusedGroup:
         """The group with all of its shapes, searched for the objectives of the best plan. ``division``: the number of the chip
@@ -157,7 +168,7 @@ class FusedGroups:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         def make() -> GroupSearch:
-            space = self._frames(workload, ops, division)
+            space = self._frames(workload, kernels, division)
             costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
@@ -167,9 +178,13 @@ class FusedGroups:
         least = floors.group()
         return FusedGroup(make, self.trees, np.array([[least[name] for name in self.objectives]]), none)
 
-    def _frames(self, workload: Workload, ops: Sequence[Op], division: int) -> GroupSpace:
-        """The frames of a group; stages are shared with other groups."""
-        return frames(workload, self.machines[division], ops, self._laid.setdefault((division, workload.variant), Laid()))
+    def _frames(self, workload: Workload, kernels: Kernels, division: int) -> GroupSpace:
+        """The frames of a group, made once; stages are shared with other groups."""
+        key = (division, workload.variant, kernels)
+        if key not in self._spaces:
+            laid, ops = self._laid.setdefault((division, workload.variant), Laid()), group_ops(workload, kernels)
+            self._spaces[key] = frames(workload, self.machines[division], ops, laid)
+        return self._spaces[key]
 
     def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes, division: int = 0) -> FusedGroup:
         """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
@@ -193,23 +208,25 @@ class FusedGroups:
         kernels: Kernels,
         found: GroupMapping,
         tick: Callable[[], None] = lambda: None,
-        aligned: bool = False,
+        settled: bool = False,
         division: int = 0,
     ) -> GroupMapping:
         """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
-        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``aligned``:
-        with aligned tile sizes where these are equally good."""
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``settled``: of
+        mappings that are equally good, one with slack and aligned tile sizes."""
         group = self.of(workload, kernels, division)
-        own = self._frames(workload, group_ops(workload, kernels), division)
+        own = self._frames(workload, kernels, division)
         if group.search.costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)
             found = self._fastest[id(found)][1]
-        if aligned:
-            if id(found) not in self._aligned:
+        if settled:
+            if id(found) not in self._settled:
                 costs = group.search.costs
-                self._aligned[id(found)] = found, with_aligned_tiles(costs.workload, costs.chip, costs.around, found)
-            found = self._aligned[id(found)][1]
+                given = costs.workload, costs.chip, costs.around
+                value = partial(objective_value, self.problem.objective)
+                self._settled[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value))
+            found = self._settled[id(found)][1]
         return renamed(found, group.search.space, own)
 
 

@@ -25,7 +25,7 @@ from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_p
 from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import check_outer_memory, tightest
 from halley.mapping.plans import Picks, Plans, whole_plan
-from halley.mapping.problem import Objective, Problem
+from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
 from halley.mapping.space.affine import check_indices
@@ -127,6 +127,7 @@ class _Optimiser:
                 self._search_baseline(restriction)
         except Interrupted as stop:
             self.stopped = str(stop)
+            self._descend()
             self._first_plans()
         except KeyboardInterrupt:
             self.stopped = INTERRUPTED
@@ -378,6 +379,18 @@ class _Optimiser:
         ]
         return _left_for(np.array([[value]]), np.min(rest, axis=0))
 
+    def _descend(self) -> None:
+        """After the time limit, better sizes for the groups of the best plan so far whose search did not end, as far as a little
+        more time allows."""
+        self.tally.tick = self._tick_after_limit
+        with suppress(Interrupted, KeyboardInterrupt):
+            if len(self.objectives) == 1 and (found := self._least(BEST)):
+                _, plans, picks = found
+                for kernels, choice in plans.choices(picks):
+                    group = plans.group(kernels)
+                    if not group.done:
+                        group.descend(choice, self.tally.tick)
+
     def _first_plans(self) -> None:
         """After the time limit, a quick plan for each baseline that has none, as far as a little more time allows."""
         self.tally.tick = self._tick_after_limit
@@ -403,15 +416,20 @@ class _Optimiser:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _best(self, restriction: Restriction) -> Solution | None:
+        width, best = self._width(restriction), self._least(restriction)
+        lower = (self._value(plans.lower(width)[0]).min(initial=np.inf) for plans in self._of(restriction))
+        bound = min(lower, default=np.inf) / (1 + self.gap)
+        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+
+    def _least(self, restriction: Restriction) -> tuple[float, Plans, Picks] | None:
+        """The best plan found so far: its value, its variant's plans, its groups."""
         best: tuple[float, Plans, Picks] | None = None
-        bound = np.inf
         for plans in self._of(restriction):
-            bound = min(bound, self._value(plans.lower(self._width(restriction))[0]).min(initial=np.inf) / (1 + self.gap))
             points, picks = plans.reached(self._width(restriction))
             values = self._value(points)
             if picks and (best is None or values.min() < best[0]):
                 best = (float(values.min()), plans, picks[int(values.argmin())])
-        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+        return best
 
     def _size(self, restriction: Restriction) -> int | None:
         """Number of mappings of a space; None after a stop, or where the limit ends the count: it can take longer than a search
@@ -423,19 +441,19 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks, aligned: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping; ``aligned``: see `FusedGroups.choice`."""
+    def _choices(self, plans: Plans, picks: Picks, settled: bool = False) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping; ``settled``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
-            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned, plans.division)
+            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, settled, plans.division)
             for kernels in order
         }
 
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        workload, choices = plans.workload, self._choices(plans, picks, aligned=True)
+        workload, choices = plans.workload, self._choices(plans, picks, settled=True)
         plan = whole_plan(workload, self.problem.chip, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
@@ -508,14 +526,3 @@ def _left_for(plans: Values, rest: Values) -> Values:
 
 def _nothing() -> None:
     """What a search does at a tick that nothing may stop."""
-
-
-def objective_value(objective: Objective, time_: float, energy: float) -> float:
-    """The value of the objective: [s], [J] or [Js]."""
-    match objective:
-        case Objective.TIME:
-            return time_
-        case Objective.ENERGY:
-            return energy
-        case Objective.EDP:
-            return time_ * energy

@@ -88,7 +88,8 @@ class ShardedModel:
     solvers: Solvers = field(init=False, default_factory=Solvers)
 
     def __post_init__(self) -> None:
-        chip, problem = machine(self.problem.chip), self.problem
+        problem = self.problem
+        chip = machine(problem.chip) if problem.searched is None else problem.searched.limits
         object.__setattr__(self, "chip", chip)
         object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient, problem.searched))
         object.__setattr__(self, "axes", AxisBounds(problem, chip))

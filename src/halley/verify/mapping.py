@@ -21,8 +21,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.mapping.optimise import objective_value, optimise
-from halley.mapping.problem import Objective, Problem
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem, objective_value
 from halley.rewrite import legality
 from halley.simulate.simulation import simulate
 from halley.simulate.truncation import truncated_to_tasks

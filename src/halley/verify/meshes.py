@@ -52,7 +52,8 @@ def whole_graph(workload: Workload, given: Arrays) -> dict[str, Array]:
 
 @dataclass
 class MeshRun:
-    """A sharding at work. ``bytes``: of each collective that was made, as members saw it."""
+    """A sharding at work. ``bytes``: of each collective that was made, as members saw it. ``counts``: indices of a dim that each
+    member has, by the axes that split it."""
 
     plan: Sharding
     given: Arrays
@@ -61,6 +62,7 @@ class MeshRun:
     outputs: dict[str, Array] = field(default_factory=dict)
     bytes: list[tuple[CollectiveStep, int]] = field(default_factory=list)
     history: dict[str, list[tuple[Layout, Parts]]] = field(default_factory=dict)
+    counts: dict[tuple[str, tuple[bool, ...]], NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def work(self) -> Workload:
@@ -102,6 +104,26 @@ class MeshRun:
                 found &= number % axis.ranks == coordinate
             number = number // axis.ranks
         return np.flatnonzero(found)
+
+    def elements(self, tensor: str, layout: Layout) -> int:
+        """Elements of a tensor on the member that has most, counted index by index."""
+        totals = np.ones(len(self.members), np.int64)
+        for dim in self.work.tensors[tensor].dims:
+            key = dim, tuple(place == Shard(dim) for place in layout)
+            if key not in self.counts:
+                self.counts[key] = np.array([self.mine(dim, layout, member).size for member in self.members], np.int64)
+            totals *= self.counts[key]
+        return int(totals.max())
+
+    def equal(self, layout: Layout) -> bool:
+        """Whether all members have equally many elements, however the blocks of each dim are divided among the axes."""
+        blocks = math.prod(axis.ranks for axis in self.mesh)
+        return all(self.work.dims[place.dim] % blocks == 0 for place in layout if isinstance(place, Shard))
+
+    def carried(self, tensor: str, step: CollectiveStep) -> int:
+        """Bytes of a collective by the convention of its kind: what a member has after an all-gather, before the others."""
+        layout = step.after if step.kind is CollectiveKind.ALL_GATHER else step.before
+        return self.elements(tensor, layout) * self.work.tensors[tensor].word
 
     def box(self, tensor: str, layout: Layout, member: Member) -> tuple[Array, ...]:
         return np.ix_(*(self.mine(dim, layout, member) for dim in self.work.tensors[tensor].dims))
@@ -164,7 +186,9 @@ class MeshRun:
         if step.kind is not None:
             counted = found if step.kind is CollectiveKind.ALL_GATHER else parts
             held = max(int((~np.isnan(array)).sum()) for array in counted.values())
-            self.bytes.append((step, held * self.work.tensors[tensor].word))
+            size = held * self.work.tensors[tensor].word
+            _require(size == self.carried(tensor, step), f"{step.kind} of {tensor} carries {size} B, not what its layout says")
+            self.bytes.append((step, size))
         return found
 
     def leave(self, name: str, copies: Copies) -> None:

@@ -58,6 +58,33 @@ def sharding_finding(name: str, sharding: Sharding) -> Finding:
     return Finding(name, what, not wrong, detail)
 
 
+def bytes_finding(name: str, sharding: Sharding, weights: float | None = None) -> Finding:
+    """The bytes of every collective between ops on every axis, and the ``weights`` [elements] of a rank, against counts of the
+    elements that ranks have, at full size; the execution shows that these collectives are the right ones. Over several axes, only
+    tensors of equal parts are compared."""
+    what, mesh = "bytes", MeshRun(sharding, {})
+    wrong, sums = list[str](), dict.fromkeys((axis.name for axis in sharding.problem.mesh), 0)
+    moves = [move for move in sharding.redistributions if not move.inside]
+    steps = [(move.tensor, step) for move in moves for step in move.steps if step.kind is not None]
+    compared = [
+        (tensor, step) for tensor, step in steps if len(mesh.mesh) == 1 or (mesh.equal(step.before) and mesh.equal(step.after))
+    ]
+    for tensor, step in compared:
+        carried = mesh.carried(tensor, step)
+        if carried != step.bytes:
+            wrong.append(f"{step.kind} of {tensor} carries {carried:,} B, not {step.bytes:,}")
+        for axis in step.axes:
+            sums[axis] += carried
+    ends = {weight: sharding.ends[weight] for weight in sharding.problem.weights}
+    if weights is not None and (len(mesh.mesh) == 1 or all(map(mesh.equal, ends.values()))):
+        held = sum(mesh.elements(weight, layout) for weight, layout in ends.items())
+        if held != weights:
+            wrong.append(f"a rank has {held:,} weights, not {weights:,.0f}")
+    over = "".join(f", {format_bytes(total)} over {axis}" for axis, total in sums.items())
+    found = f"{len(compared)} of {len(steps)} collectives carry what ranks have{over}"
+    return Finding(name, what, not wrong, "; ".join(wrong) or found)
+
+
 def _small(work: Workload) -> Workload:
     """The graph with every extent divided by the same power of two, rounded up, until it is small."""
     dims = {}
@@ -81,6 +108,7 @@ def graph_plan_findings(
     yield Finding(name, "account", abs(account - plan.time) <= TOLERANCE * plan.time, f"parts add up to {format_time(account)}")
     yield certificate_finding(name, plan.certificate, plan.time, CLOSED)
     yield sharding_finding(name, plan.sharding)
+    yield bytes_finding(name, plan.sharding)
     if search:
         try:
             again = plan_graph(plan.problem, stop_after(limit, progress))

@@ -16,7 +16,7 @@ from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
 from halley.verify.iteration import iteration_finding
-from halley.verify.sharding import sharding_finding
+from halley.verify.sharding import bytes_finding, sharding_finding
 
 BEST = "best"
 """What the best plan is called."""
@@ -26,8 +26,8 @@ def training_findings(
     result: TrainingResult, limit: float = 60.0, search: bool = True, progress: Progress | None = None
 ) -> Iterator[Finding]:
     """A plan of training: its numbers go together, every stage fits, the parts of the time add up to it, no alternative is
-    faster, the certificate is in order, a simulated iteration takes as long, sharded ops compute the right thing, and a search of
-    ``limit`` [s] finds nothing better."""
+    faster, the certificate is in order, a simulated iteration takes as long, sharded ops compute the right thing with collectives
+    of the bytes that are counted, and a search of ``limit`` [s] finds nothing better."""
     problem, plan, cost = result.problem, result.plan, result.cost
     faults = plan_faults(problem, plan)
     text = assignment_text(plan.assignment)
@@ -45,6 +45,7 @@ def training_findings(
     yield iteration_finding(BEST, result)
     for part in cost.parts.parts:
         yield sharding_finding(part.sharding.problem.workload.name, part.sharding)
+        yield bytes_finding(part.sharding.problem.workload.name, part.sharding, part.parameters)
     if search:
         yield _searched(result, limit, progress)
 

@@ -19,7 +19,6 @@ from halley.cli.output import saved_first
 from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.solve import enough, solve
 from halley.io.chips.load import load_chip, load_problem
-from halley.io.results.result import result_document, save_result
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
@@ -79,6 +78,8 @@ def optimise(
     result = solve(problem, remarks)
     with saved_first(lambda: _save(result, out, force) if save else ""):
         if json:
+            from halley.io.results.result import result_document  # here, and below: it loads the models of all saved answers
+
             options.print_json(result_document(result))
         else:
             report(options.output(), result)
@@ -128,5 +129,7 @@ def _save(result: Result, out: str | None, force: bool) -> str:
     path = Path(out or DEFAULT_FILE)
     if out is None and path.exists() and not force:
         return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save is silent"
+    from halley.io.results.result import save_result
+
     save_result(result, path, force)
     return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"

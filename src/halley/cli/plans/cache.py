@@ -13,7 +13,7 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.errors import BadInput, Fault
-from halley.io.cache import FILE, FOLDER_VARIABLE, KernelCache, user_cache
+from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, user_cache, user_shares
 from halley.report import terminal
 from halley.report.table import Table
 
@@ -22,22 +22,30 @@ app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Kernels that sear
 
 @app.command()
 def show(json: JsonOption = False) -> None:
-    """Show where searched kernels are kept, and how many of each chip.
+    """Show where searched kernels are kept, and how many of each chip: the user's own file, and those of others that
+    HALLEY_CACHE_SHARED names.
 
     Example: halley cache show
     """
-    cache = _cache()
-    kept = cache.kept()
+    own, shares = _cache(), user_shares()
     if json:
-        options.print_json({"file": str(cache.path), "chips": [each._asdict() for each in kept]})
+        shared = [{"file": str(each.path), "chips": _chips(each)} for each in shares]
+        options.print_json({"file": str(own.path), "chips": _chips(own), "shared": shared})
         return
-    rows = [(each.name, f"{each.kernels:,}", "yes" if each.current else "no: found by another version") for each in kept]
     console = options.output()
-    console.print(Text(str(cache.path)))
-    if rows:
-        terminal.show(console, [Table("Searched kernels", ("chip", "kernels", "used"), tuple(rows), frozenset({1}))])
-    else:
-        console.print(Text("no kernels yet: 'halley plan --kernels searched' keeps them here"))
+    for cache in (own, *shares):
+        console.print(Text(f"{cache.path}{', read only' * (cache is not own)}"))
+        kept = cache.kept()
+        rows = [(each.name, f"{each.kernels:,}", "yes" if each.current else "no: found by another version") for each in kept]
+        if rows:
+            terminal.show(console, [Table("Searched kernels", ("chip", "kernels", "used"), tuple(rows), frozenset({1}))])
+        else:
+            remedy = ": 'halley plan --kernels searched' keeps them here" * (cache is own)
+            console.print(Text(f"no kernels yet{remedy}"))
+
+
+def _chips(cache: KernelCache) -> list[dict[str, object]]:
+    return [each._asdict() for each in cache.kept()]
 
 
 @app.command()
@@ -52,7 +60,7 @@ def clear() -> None:
 
 @app.command()
 def export(
-    target: Annotated[str, typer.Argument(metavar="FOLDER", help="An existing folder; others set HALLEY_CACHE to it.")],
+    target: Annotated[str, typer.Argument(metavar="FOLDER", help="An existing folder; others name it in HALLEY_CACHE_SHARED.")],
     force: ForceOption = False,
 ) -> None:
     """Write a copy of all searched kernels to a folder, for others to read.
@@ -64,7 +72,7 @@ def export(
     if force:
         copy.unlink(missing_ok=True)
     _cache().export(copy)
-    options.remarks().print(Text(f"written to {copy}; it is used where {FOLDER_VARIABLE}={target}"))
+    options.remarks().print(Text(f"written to {copy}; plans read it where {SHARED_VARIABLE}={target}"))
 
 
 def _cache() -> KernelCache:

@@ -20,7 +20,7 @@ from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.cache import user_cache
+from halley.io.cache import user_store
 from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
@@ -128,7 +128,7 @@ def plan(
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
-        result = best_joint_plan(problem, bar, limit, user_cache()) if searched else best_training_plan(problem, bar, limit)
+        result = best_joint_plan(problem, bar, limit, user_store()) if searched else best_training_plan(problem, bar, limit)
     document, said = plan_document(result), verdict(result.certificate, result.status)
     lines = headline(result), plan_words(result.plan, result.cost), said
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})

@@ -96,7 +96,7 @@ class CompulsoryBounds:
         time = max(work, sum(ports) if outer.shared_bus else max(ports))
         moved = action_energy(read, outer.read_energy) + action_energy(written, outer.write_energy)
         energy = moved + sum(self._work(op.name, laid)[1] for op in self.ops)
-        return {"time": time, "energy": energy + static_energy(self.chip.static_power, time)}
+        return {"time": float(time), "energy": float(energy + static_energy(self.chip.static_power, time))}
 
     def _read(self, tensor: str) -> float:
         """Bytes of a tensor that some op needs; of keys that no row sees, none."""
@@ -145,14 +145,14 @@ def _work(
         engine, dtype = chip.matrix, workload.tensors[op.inputs[0]].dtype
         energy = action_energy(points, engine.energy.get(dtype, 0.0))
         energy += _operand_energy(workload, chip, machine, op, points, *at_work(workload, engine, op, array))
-        return share * seconds_per_mac(workload, machine, op, array, tiled, tile), energy
+        return float(share * seconds_per_mac(workload, machine, op, array, tiled, tile)), float(energy)
     vector = chip.vector
     if vector is None:
         return 0.0, 0.0
     functions = workload.work(op).items()
     cycles = sum(count / vector.rate.get(function, math.inf) for function, count in functions)
     energy = sum(action_energy(points * count, vector.energy.get(function, 0.0)) for function, count in functions)
-    return busy_time(vector_cycles(share / vector.lanes, cycles), vector.clock), energy
+    return float(busy_time(vector_cycles(share / vector.lanes, cycles), vector.clock)), float(energy)
 
 
 def _points(workload: Workload, op: Op, skips: bool) -> float:

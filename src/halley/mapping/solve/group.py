@@ -33,15 +33,16 @@ class GroupState:
     """``costs`` of the stages; ``least``: compulsory lower bounds of a frame, by objective; the incumbents ``found``.
 
     Kept for frames with the same parts: compiled shapes of overlapped stages (``vectors``), costs outside the stages
-    (``outside_costs``), and whether all orders of a shape's loops are pruned (``orders``). ``dominance_resources``: the resources
-    and memories in which mappings of overlapped stages must be compared, for frames on all clusters and on partitions."""
+    (``outside_costs``), and whether all orders of a shape's loops are pruned, and by which incumbents (``orders``).
+    ``dominance_resources``: the resources and memories in which mappings of overlapped stages must be compared, for frames on all
+    clusters and on partitions."""
 
     costs: Costing
     least: Callable[[Frame, Compute | None], Mapping[str, float]]
     found: Frontier
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     outside_costs: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
-    orders: dict[Hashable, tuple[Frame, bool]] = field(default_factory=dict)
+    orders: dict[Hashable, tuple[Frame, bool, Values]] = field(default_factory=dict)
     dominance_resources: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
     @property

@@ -19,7 +19,7 @@ from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
 from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
-SETS_BEFORE_SINGLE_SHAPES = 1 << 13
+SETS_BEFORE_SINGLE_SHAPES = 1 << 15
 """Largest number of sets bounded jointly before the shapes are bounded one by one: enough for small problems."""
 
 MORE_OPEN_THAN_RULED_OUT = 3
@@ -28,19 +28,32 @@ MORE_OPEN_THAN_RULED_OUT = 3
 
 def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether no mapping of a shape, or of another order of its loops, improves on the incumbents. Only for groups of one stage;
-    with several stages the cost depends on the stages in the same loops. It is computed once for all orders.
+    with several stages the cost depends on the stages in the same loops. It is computed once for all orders, and again where
+    better incumbents may prune what earlier ones did not.
+
+    The bound of shapes that hold a tensor just inside the last loop that indexes it holds for those that hold it around all inner
+    loops, too: that moves as much once, and its first tile is larger.
     """
     if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or not (frame.idles or group.costs.combinations(frame) == 1):
         return False
     if not len(group.found.points):
         return False
-    key = id(frame), skeleton.kin
-    if key not in group.orders:
-        outcomes = [outcome for _, outcome in group.orders.values()]
-        if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
-            return False
-        group.orders[key] = frame, _ruled_out(group, frame, skeleton)  # the frame is kept: a freed one's id could be another's
-    return group.orders[key][1]
+    incumbents = group.found.points
+    for kin in filter(None, (skeleton.plain, skeleton.kin)):
+        key = id(frame), kin
+        _, pruned, than = group.orders.get(key, (frame, False, None))
+        if not pruned and than is not incumbents:
+            outcomes = [outcome for _, outcome, than in group.orders.values() if outcome or than is incumbents]
+            if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
+                return False
+            shape = next((own for own in frame.stages[0].skeletons if own.kin == kin), None)
+            if shape is None:  # a baseline may lack it
+                continue
+            pruned = _ruled_out(group, frame, shape)
+            group.orders[key] = frame, pruned, incumbents  # the frame is kept: a freed one's id could be another's
+        if pruned:
+            return True
+    return False
 
 
 def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:

@@ -101,14 +101,14 @@ def _contraction(group: FusedOps, op: Op, split: Split, uneven: bool = False, se
 def _rows(group: FusedOps) -> Iterator[Frame]:
     """One run of vector operations from and to the outer memory."""
     long = group.long(group.ops)
-    dims = group.splittable(dict.fromkeys((*group.batch, group.row, long)))
+    dims = group.splittable(dict.fromkeys((*group.outer, group.row, long)))
     summed = [dim for dim in dims if group.reduces(group.ops, dim)]
     for split in group.splits(dims, summed=summed):
         ranges, joined = partial(group.of_member, split), group.row_joins(split, long, group.ops)
         skeletons: list[Skeleton] = []
         for join in joined:
             stage = RowStage(group.workload, group.hierarchy, group.ops, long, frozenset(), join)
-            skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, (), None)
+            skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, group.outer, None)
         stages = (GroupStage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
         frame = split_around(group, "rows", split, stages, any(joined))
         yield frame
