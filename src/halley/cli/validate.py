@@ -40,7 +40,9 @@ def validate(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FOLDER", help=f"Folder of tables that the repository lacks; else the variable {DATA}."),
+        typer.Option(
+            "--data", metavar="FOLDER", help=f"Folder of tables outside the repository; by default the variable {DATA}."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -195,7 +195,7 @@ class SpatialGraph:
                 )
             if least < -1 or not all(least < reader < len(self.kernels) for reader in tensor.readers):
                 expected = f"readers after its writer, among {len(self.kernels)} kernels"
-                remedy = "put the kernels into an order in which they can run; a circle has none"
+                remedy = "put the kernels into an order in which they can run; a cycle has none"
                 yield Fault(f"tensor {place}", expected, f"kernel {tensor.writer} to {list(tensor.readers)}", remedy)
             if len(set(tensor.readers)) < len(tensor.readers) or least >= len(self.kernels):
                 yield Fault(f"tensor {place}", "kernels of the graph, each once", f"{tensor.writer} to {list(tensor.readers)}")

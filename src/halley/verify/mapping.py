@@ -160,7 +160,7 @@ def time_finding(name: str, workload: Workload, chip: Chip, plan: Node) -> Findi
     small = truncated_to_tasks(workload, plan, TASKS)
     if small.iterations and (faults := legality.faults(small.tree, small.workload, chip)):
         return Finding(
-            name, SIMULATED, None, f"too long to simulate, and no mapping when cut to its first iterations: {faults[0]}"
+            name, SIMULATED, None, f"too long to simulate, and not legal when reduced to its first iterations: {faults[0]}"
         )
     try:
         simulated = simulate(small.workload, chip, small.tree, limit=10 * TASKS).time

@@ -8,18 +8,30 @@ from collections.abc import Iterator
 from halley.answer import Status
 from halley.dfmodel.plan import DFModelResult, best_training
 from halley.errors import Infeasible, SearchStopped
-from halley.sharding.axes import assignment_text
+from halley.ir.hardware import Chip
+from halley.ir.text import parse
+from halley.kernels.search import mapped_workload
+from halley.kernels.searched import AttentionShape, shape_of
+from halley.sharding.axes import Role, assignment_text
+from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
-from halley.training.search.joint import best_joint_plan
+from halley.training.search.joint import best_joint_plan, searched_in_plan
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
 from halley.verify.iteration import iteration_finding
+from halley.verify.mapping import execution_findings, time_finding
 from halley.verify.sharding import bytes_finding, sharding_finding
 
 BEST = "best"
 """What the best plan is called."""
+
+LONGEST_KERNELS = 3
+"""Searched kernels that are simulated and executed."""
+
+MOST_MEMBERS = 64
+"""Most members of all chips together on which a tree is executed."""
 
 
 def training_findings(
@@ -27,7 +39,8 @@ def training_findings(
 ) -> Iterator[Finding]:
     """A plan of training: its numbers go together, every stage fits, the parts of the time add up to it, no alternative is
     faster, the certificate is in order, a simulated iteration takes as long, sharded ops compute the right thing with collectives
-    of the bytes that are counted, and a search of ``limit`` [s] finds nothing better."""
+    of the bytes that are counted, searched kernels take the time and move the bytes that they should, and a search of ``limit``
+    [s] finds nothing better."""
     problem, plan, cost = result.problem, result.plan, result.cost
     faults = plan_faults(problem, plan)
     text = assignment_text(plan.assignment)
@@ -46,8 +59,32 @@ def training_findings(
     for part in cost.parts.parts:
         yield sharding_finding(part.sharding.problem.workload.name, part.sharding)
         yield bytes_finding(part.sharding.problem.workload.name, part.sharding, part.parameters)
+    yield from _kernel_findings(result)
     if search:
         yield _searched(result, limit, progress)
+
+
+def _kernel_findings(result: TrainingResult) -> Iterator[Finding]:
+    """Of the searched kernels of a plan that take longest, and of attention: the event simulation of one, and its tree at a
+    reduced size, on the chips of a stage if these are few, else on one chip. Its bytes on every axis and in every memory are
+    those of the formulas."""
+    known = sorted(searched_in_plan(result).items(), key=lambda item: -item[1].time)
+    attention = [item for item in known[LONGEST_KERNELS:] if isinstance(item[0], AttentionShape)]
+    parts = ops_of_kernels(result)
+    for shape, cost in (*known[:LONGEST_KERNELS], *attention[:1]):
+        part, op = next((part, op) for part, ops in parts.items() for op, kernel in ops.items() if shape_of(kernel) == shape)
+        found, tree = op_mapping(result, f"{part}/{op}"), parse(cost.mapping)
+        name, work, chip = f"{part}/{op}", mapped_workload(shape, tree), result.problem.chip
+        yield time_finding(name, work, chip, tree)
+        if found.whole and found.workload and found.chip and found.tree and _members(found.chip) <= MOST_MEMBERS:
+            chips = math.prod(split.part.size for split in found.splits if split.part.role is not Role.PIPELINE)
+            yield from execution_findings(f"{name} on {chips} chips", found.workload, found.chip, found.tree)
+        else:
+            yield from execution_findings(name, work, chip, tree)
+
+
+def _members(chip: Chip) -> int:
+    return math.prod(axis.size for _, axis in chip.axes)
 
 
 def _searched(result: TrainingResult, limit: float, progress: Progress | None) -> Finding:

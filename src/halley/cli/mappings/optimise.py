@@ -32,9 +32,9 @@ def optimise(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
-    front: Annotated[bool, typer.Option("--front", help="Also give the time-energy front.")] = False,
+    front: Annotated[bool, typer.Option("--front", help="Also find the Pareto front of time and energy.")] = False,
     time_limit: TimeLimitOption = None,
-    gap: Annotated[str | None, typer.Option("--gap", help="Gap that is good enough, e.g. 0.01.", metavar="NUMBER")] = None,
+    gap: Annotated[str | None, typer.Option("--gap", help="Stop at this gap, e.g. 0.01.", metavar="NUMBER")] = None,
     baselines: Annotated[bool, typer.Option(help="Search the baselines too.")] = True,
     baseline: BaselineOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
@@ -47,7 +47,7 @@ def optimise(
 
     Example: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
 
-    The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD keeps to one algorithm.
+    The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD selects one algorithm.
 
     Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
     """
@@ -128,7 +128,7 @@ def _save(result: Result, out: str | None, force: bool) -> str:
     """Write the result; what to say about it."""
     path = Path(out or DEFAULT_FILE)
     if out is None and path.exists() and not force:
-        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save is silent"
+        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save writes nothing"
     from halley.io.results.result import save_result
 
     save_result(result, path, force)
