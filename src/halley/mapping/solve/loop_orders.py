@@ -44,11 +44,9 @@ def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
         key = id(frame), kin
         known = group.orders.get(key)
         if known is None or known.open_to(incumbents):
-            every = [own for own in group.orders.values() if not own.open_to(incumbents)]
-            if (
-                sum(-1 if own.pruned else MORE_OPEN_THAN_RULED_OUT if own.large else 1 for own in every)
-                >= MORE_OPEN_THAN_RULED_OUT
-            ):
+            tried = (own for own in group.orders.values() if not own.open_to(incumbents))
+            failed = sum(-1 if own.pruned else MORE_OPEN_THAN_RULED_OUT if own.large else 1 for own in tried)
+            if failed >= MORE_OPEN_THAN_RULED_OUT:
                 return False
             shape = next((own for own in frame.stages[0].skeletons if own.kin == kin), None)
             if shape is None:  # a baseline may lack it
