@@ -89,7 +89,7 @@ def test_a_part_of_a_network_without_axes():
     ("topology", "algorithm"), [(Topology.RING, "ring"), (Topology.SWITCH, "ring"), (Topology.SWITCH, "pairwise")]
 )
 def test_large_tables_have_the_bytes_of_the_textbook(topology, algorithm):
-    """An all-reduce sends n - 1 of n shares twice: on a ring the sums go down and the results up, a switch has all on each link."""
+    """An all-reduce sends n - 1 of n shares twice: a ring sends sums down and results up, a switch both on each link."""
     ranks = 450
     team = team_of((Axis("x", ranks, topology, Link(1e9)),))
     found = link_bytes(team, CollectiveKind.ALL_REDUCE, Schedule(algorithm), SIZE)
