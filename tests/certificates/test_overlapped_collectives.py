@@ -4,6 +4,7 @@ simulated."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.certificates.exhaustive import draw_chip
@@ -11,14 +12,16 @@ from tests.reference.test_counts import Checker
 
 from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
-from halley.ir.mapping import Collective, Node, Overlap, children, walk
+from halley.ir.mapping import Collective, Hold, Node, Overlap, children, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
+from halley.mapping.space.frames import frames
+from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
 from halley.simulate.simulation import simulate
-from halley.workloads import gemm_layernorm, gemm_rmsnorm, gemm_softmax, variants
+from halley.workloads import build, gemm_layernorm, gemm_rmsnorm, gemm_softmax, variants
 
 
 def collectives_beside_operations(tree: Node) -> list[Overlap]:
@@ -120,3 +123,26 @@ def test_as_many_rounds_are_in_flight_as_children() -> None:
     assert len(first) == len(last) > count
     assert all(start >= stop - 1e-15 for start, stop in zip(first[count:], last, strict=False))
     assert any(start < stop for start, stop in zip(first[count - 1 :], last, strict=False))
+
+
+def test_statistics_that_leave_have_a_buffer_more() -> None:
+    """What a scan's readers add up over members lacks the long dim and is drained, as well as handed over to the collective."""
+    whole, chip = build("mamba", {"length": 16, "model": 8}), load_chip("cloud")
+    ops = (whole.op("scan"), whole.op("read"))
+    names = dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
+    tensors = {name: whole.tensors[name] for name in names}
+    dims = {dim: whole.dims[dim] for tensor in tensors.values() for dim in tensor.dims}
+    workload = replace(whole, ops=ops, tensors=tensors, dims=dims, outputs=ops[1].outputs, kernels=())
+    shapes = [
+        (frame, skeleton)
+        for frame in frames(workload, hierarchy(chip), ops)
+        for stage in frame.stages
+        for skeleton in stage.skeletons
+        if "overlapped" in skeleton.name
+    ]
+    assert shapes
+    for frame, skeleton in shapes:
+        tiles = {slot.name: 1 for slot in (*frame.shared, *skeleton.slots)}
+        held = tuple((name,) for name in names if workload.producer(name) is None or name in workload.outputs)
+        tree = Hold("dram", held, frame.tree(tiles, [skeleton.build(tiles)]))
+        assert not [str(fault) for fault in faults(tree, workload, chip) if "buffers" in str(fault)]

@@ -12,9 +12,9 @@ from halley.kernels.machine import PEAK
 from halley.pipeline.data_parallel import Sharded
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
-from halley.verify import training, verify
+from halley.verify import iteration, verify
+from halley.verify.iteration import iteration_finding
 from halley.verify.sharding import bytes_finding
-from halley.verify.training import iteration_finding
 
 FIXED = {
     "one stage": Fixed(stages=1, microbatch=1, sharded=Sharded.PARAMETERS),
@@ -46,11 +46,11 @@ def test_a_wrong_time_is_found(result: TrainingResult) -> None:
 def test_a_long_iteration_is_simulated_with_fewer_microbatches(result: TrainingResult, monkeypatch: pytest.MonkeyPatch) -> None:
     count = result.plan.pipeline.microbatches
     assert count > 4
-    monkeypatch.setattr(training, "MOST_TASKS", 1200)
+    monkeypatch.setattr(iteration, "MOST_TASKS", 1200)
     found = iteration_finding("best", result)
     assert found.passed
     assert f"of {count} microbatches" in found.detail
-    monkeypatch.setattr(training, "MOST_TASKS", 10)
+    monkeypatch.setattr(iteration, "MOST_TASKS", 10)
     assert iteration_finding("best", result).passed is None
 
 

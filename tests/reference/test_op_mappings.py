@@ -26,6 +26,7 @@ from halley.sharding.axes import Role
 from halley.training.op_mapping import SYSTEM, OpMapping, op_mapping, ops_of_kernels
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
+from halley.verify.training import training_findings
 
 MAPPING = """hold dram: A B C
   for m by 16
@@ -240,3 +241,15 @@ def test_the_table_of_kernels_names_the_ops() -> None:
     answer = as_answer(plan("an axis for each role"))
     table = next(table for table in answer.tables() if table.title.startswith("Kernels"))
     assert {"output", "queries", "down_d_Wd", "values"} <= {name for row in table.rows for name in row[-1].split()}
+
+
+def test_the_check_of_a_plan_runs_its_kernels_on_the_chips_of_a_stage() -> None:
+    """The longest kernels and attention, forward, on 4 chips."""
+    result = plan("an axis for each role")
+    found = [finding for finding in training_findings(result, search=False) if "/" in finding.part]
+    assert {finding.what for finding in found} == {"simulated time", "execution", "counts"}
+    assert [finding.part for finding in found if finding.what == "counts" and "/values" in finding.part] == [
+        "small layer/values on 4 chips"
+    ]
+    assert all(finding.part.endswith("on 4 chips") for finding in found if finding.what != "simulated time")
+    assert all(finding.passed for finding in found if finding.what != "simulated time")

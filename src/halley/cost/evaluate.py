@@ -344,7 +344,7 @@ class _Fold:
             self.prefetched.ramps = early
             if barriers is None:
                 self.prefetched.barriers = early
-        fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
+        fetches = (*inner.fetches, *self.visits.fetches(node, fills, several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, SearchStopped
@@ -34,6 +36,13 @@ def timed_kernel(chip: Chip, shape: KernelShape, mapping: str) -> KernelCost:
     work = mapped_workload(shape, tree)
     check(tree, work, chip)
     return KernelCost(float(evaluate(work, chip, tree).time), mapping)
+
+
+def dynamic_energy(chip: Chip, shape: KernelShape, mapping: str) -> float:
+    """Energy [J] of a kernel under a mapping that is legal, without static power: of engines, memories, ports and links."""
+    tree = parse(mapping)
+    found = evaluate(mapped_workload(shape, tree), chip, tree).energy_by
+    return math.fsum(float(energy) for name, energy in found.items() if name != "static")
 
 
 def mapped_workload(shape: KernelShape, tree: Node) -> Workload:

@@ -159,6 +159,7 @@ class SearchedKernels:
     searched: int = 0
     rates: Machine = field(init=False)
     limits: Machine = field(init=False)
+    _asked: dict[tuple[object, ...], list[Array]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rates = machine(self.chip)
@@ -184,6 +185,7 @@ class SearchedKernels:
         times = np.array(bound, np.float64)
         given = np.broadcast_arrays(*extents, times)[:-1]
         kind = Product if isinstance(kernel, Gemm) else AttentionShape
+        self._asked.setdefault((kind, *rest), []).append(np.stack([extent.ravel() for extent in given], axis=1))
         known = [(shape, cost) for shape, cost in self.known.items() if isinstance(shape, kind) and shape[len(given) :] == rest]
         for shape, cost in known:
             if isinstance(shape, AttentionShape):
@@ -192,6 +194,13 @@ class SearchedKernels:
             found = [one == other for one, other in zip(given, shape[: len(given)], strict=True)]
             times[np.logical_and.reduce(found)] = cost.time
         return times
+
+    @property
+    def asked(self) -> int:
+        """How many kernels that can be searched plans asked for, each once."""
+        for kind, rows in self._asked.items():
+            self._asked[kind] = [np.unique(np.concatenate(rows), axis=0)]
+        return sum(len(rows[0]) for rows in self._asked.values())
 
     def missing(self, kernels: Iterable[Kernel]) -> list[KernelShape]:
         """Those of these kernels that are to be searched and were not, each once."""

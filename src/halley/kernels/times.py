@@ -205,6 +205,27 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
             return _attention_demand(kernel)
 
 
+def lane_work(kernel: Kernel) -> dict[str, Array]:
+    """Elementary functions on the lanes, by name.
+
+    >>> lane_work(elementwise(100, "add"))
+    {'add': array(100.)}
+    """
+    match kernel:
+        case Gemm():
+            return {}
+        case Stream():
+            return {name: _array(kernel.points) * count for name, count in kernel.work.items()}
+        case RowKernel():
+            elements = _array(kernel.rows) * _array(kernel.columns)
+            return {name: elements * count for name, count in _sum(*(item.work for item in kernel.passes)).items()}
+        case Attention():
+            queries, keys = _array(kernel.queries), _array(kernel.keys)
+            seen = causal_keys(queries, keys, 1) if kernel.causal else keys
+            scores = np.asarray(kernel.batch * kernel.heads * queries * seen)
+            return {name: scores * count for name, count in (_GRADIENT_WORK if kernel.backward else _SCORE_WORK).items()}
+
+
 # --- GEMM ---------------------------------------------------------------------------------------------------------------
 
 

@@ -18,8 +18,8 @@ EARLY_CONTRACTIONS = 2
 SIMILAR_VALUE_RATIO = 1.1
 """Plans with lower bounds within this ratio count as similar."""
 
-RELATIVE_ROUNDING = 1e-9
-"""Relative difference below which two bounds count as equal."""
+LIMITING_RATIO = 1.02
+"""Plans with lower bounds within this ratio of the least limit the proven bound."""
 
 Candidates = Mapping[FusedGroup, tuple[Plans, Kernels, Values]]
 """Groups that are left: one place of each, and lower bounds of the plans with it."""
@@ -29,12 +29,15 @@ ObjectiveOf = Callable[[Values], Values]
 
 
 def worst_mapping(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
-    """The group with the largest difference between the best known mapping and the bound."""
+    """The group with the largest difference between what is known for its kernels and the bound."""
+    return max(left, key=lambda group: _excess(left, group, objective))
 
-    def excess(group: FusedGroup) -> float:
-        return float(objective(group.points).min(initial=np.inf) - objective(group.lower).min())
 
-    return max(left, key=excess)
+def _excess(left: Candidates, group: FusedGroup, objective: ObjectiveOf) -> float:
+    """The difference between what is known for the kernels of a group, in it or in smaller ones, and its bound."""
+    plans, kernels, _ = left[group]
+    known = np.vstack([group.points, plans.apart(kernels, group.points.shape[1])])
+    return float(objective(known).min(initial=np.inf) - objective(group.lower).min())
 
 
 def most_promising(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
@@ -51,14 +54,12 @@ def most_promising(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
 
 
 def limiting(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
-    """A group of the plan with the least bound, which limits the proven bound of the best plan: the one with the largest
-    difference between what is known for its kernels and the bound."""
-    promises = {group: float(objective(least).min()) for group, (_, _, least) in left.items()}
-    most = min(promises.values()) * (1 + RELATIVE_ROUNDING)
-
-    def excess(group: FusedGroup) -> float:
-        plans, kernels, _ = left[group]
-        known = np.vstack([group.points, plans.apart(kernels, group.points.shape[1])])
-        return float(objective(known).min(initial=np.inf) - objective(group.lower).min())
-
-    return max((group for group, promise in promises.items() if promise <= most), key=excess)
+    """Of the groups of plans with about the least bound, which limit the proven bound of the best plan, the one with the largest
+    difference between what is known for its kernels and the bound. Groups with many contractions come last."""
+    turns: dict[FusedGroup, tuple[int, float]] = {}
+    for group, (plans, kernels, least) in left.items():
+        contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
+        turns[group] = max(contractions, EARLY_CONTRACTIONS), float(objective(least).min())
+    few, promise = min(turns.values())
+    most = few, promise * LIMITING_RATIO
+    return max((group for group, turn in turns.items() if turn <= most), key=lambda group: _excess(left, group, objective))

@@ -27,7 +27,8 @@ from halley.mapping.solve.ties import fastest
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
 from halley.mapping.space.frame_sets import GroupSpace
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames import frames, fusible
+from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import divisions, hierarchy
 from halley.mapping.space.partitions import Kernels, group_ops
 from halley.mapping.space.shared_buffer import Laid
@@ -171,9 +172,11 @@ class FusedGroups:
             costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
+        none = np.empty((0, len(self.objectives)))
+        if not fusible(FusedOps(workload, machine, tuple(ops))):
+            return FusedGroup(make, self.trees, none, none, exact=True, done=True, _size=0)
         least = floors.group()
-        lower = np.array([[least[name] for name in self.objectives]])
-        return FusedGroup(make, self.trees, lower, np.empty((0, len(self.objectives))))
+        return FusedGroup(make, self.trees, np.array([[least[name] for name in self.objectives]]), none)
 
     def _frames(self, workload: Workload, kernels: Kernels, division: int) -> GroupSpace:
         """The frames of a group, made once; stages are shared with other groups."""

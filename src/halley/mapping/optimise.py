@@ -23,7 +23,7 @@ from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import SPACE, left_out
 from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_promising, worst_mapping
 from halley.mapping.groups import FusedGroup, FusedGroups
-from halley.mapping.infeasible import check_outer_memory, tightest
+from halley.mapping.infeasible import check_operands, check_outer_memory, tightest
 from halley.mapping.plans import Picks, Plans, whole_plan
 from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
@@ -115,6 +115,7 @@ class _Optimiser:
         check_outer_memory(self.problem)
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+        check_operands(self.problem, self.variants)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)
             self.breadths.add(breadth)

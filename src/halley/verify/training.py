@@ -1,41 +1,37 @@
-"""Verification of plans of training: laws, memory, certificate, shardings executed, the time of
-an iteration simulated, and a search for better ones. The simulation shares no code with the recurrences of `halley.pipeline`."""
+"""Verification of plans of training: laws, memory, certificate, shardings executed, and a search for better ones."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-
-import numpy as np
 
 from halley.answer import Status
 from halley.dfmodel.plan import DFModelResult, best_training
 from halley.errors import Infeasible, SearchStopped
-from halley.formulas.numbers import Number
-from halley.pipeline.data_parallel import Sharded
-from halley.pipeline.iteration import PipelinedTraining, iteration_time
-from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
-from halley.sharding.axes import assignment_text
-from halley.sharding.communication import Communication, Interconnect
-from halley.simulate import schedule
-from halley.simulate.schedule import PassTable
-from halley.simulate.training import SimulatedBlock, TrainingIteration, simulate
-from halley.training.cost import Batch, PlanInputs, training_of
+from halley.ir.hardware import Chip
+from halley.ir.text import parse
+from halley.kernels.search import mapped_workload
+from halley.kernels.searched import AttentionShape, shape_of
+from halley.sharding.axes import Role, assignment_text
+from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import TrainingResult
 from halley.training.search.decided import memory_faults, plan_faults
-from halley.training.search.joint import best_joint_plan
+from halley.training.search.joint import best_joint_plan, searched_in_plan
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 from halley.units import format_bytes, format_time
-from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, close, out_of_time, stop_after
+from halley.verify.findings import TOLERANCE, Finding, Progress, certificate_finding, out_of_time, stop_after
+from halley.verify.iteration import iteration_finding
+from halley.verify.mapping import execution_findings, time_finding
 from halley.verify.sharding import bytes_finding, sharding_finding
-
-MOST_TASKS = 200_000
-"""Tasks of an iteration that is simulated whole: some seconds. With more, it is simulated with fewer microbatches."""
-
 
 BEST = "best"
 """What the best plan is called."""
+
+LONGEST_KERNELS = 3
+"""Searched kernels that are simulated and executed."""
+
+MOST_MEMBERS = 64
+"""Most members of all chips together on which a tree is executed."""
 
 
 def training_findings(
@@ -43,7 +39,8 @@ def training_findings(
 ) -> Iterator[Finding]:
     """A plan of training: its numbers go together, every stage fits, the parts of the time add up to it, no alternative is
     faster, the certificate is in order, a simulated iteration takes as long, sharded ops compute the right thing with collectives
-    of the bytes that are counted, and a search of ``limit`` [s] finds nothing better."""
+    of the bytes that are counted, searched kernels take the time and move the bytes that they should, and a search of ``limit``
+    [s] finds nothing better."""
     problem, plan, cost = result.problem, result.plan, result.cost
     faults = plan_faults(problem, plan)
     text = assignment_text(plan.assignment)
@@ -62,8 +59,32 @@ def training_findings(
     for part in cost.parts.parts:
         yield sharding_finding(part.sharding.problem.workload.name, part.sharding)
         yield bytes_finding(part.sharding.problem.workload.name, part.sharding, part.parameters)
+    yield from _kernel_findings(result)
     if search:
         yield _searched(result, limit, progress)
+
+
+def _kernel_findings(result: TrainingResult) -> Iterator[Finding]:
+    """Of the searched kernels of a plan that take longest, and of attention: the event simulation of one, and its tree at a
+    reduced size, on the chips of a stage if these are few, else on one chip. Its bytes on every axis and in every memory are
+    those of the formulas."""
+    known = sorted(searched_in_plan(result).items(), key=lambda item: -item[1].time)
+    attention = [item for item in known[LONGEST_KERNELS:] if isinstance(item[0], AttentionShape)]
+    parts = ops_of_kernels(result)
+    for shape, cost in (*known[:LONGEST_KERNELS], *attention[:1]):
+        part, op = next((part, op) for part, ops in parts.items() for op, kernel in ops.items() if shape_of(kernel) == shape)
+        found, tree = op_mapping(result, f"{part}/{op}"), parse(cost.mapping)
+        name, work, chip = f"{part}/{op}", mapped_workload(shape, tree), result.problem.chip
+        yield time_finding(name, work, chip, tree)
+        if found.whole and found.workload and found.chip and found.tree and _members(found.chip) <= MOST_MEMBERS:
+            chips = math.prod(split.part.size for split in found.splits if split.part.role is not Role.PIPELINE)
+            yield from execution_findings(f"{name} on {chips} chips", found.workload, found.chip, found.tree)
+        else:
+            yield from execution_findings(name, work, chip, tree)
+
+
+def _members(chip: Chip) -> int:
+    return math.prod(axis.size for _, axis in chip.axes)
 
 
 def _searched(result: TrainingResult, limit: float, progress: Progress | None) -> Finding:
@@ -112,70 +133,3 @@ def dfmodel_findings(
             return
         same = abs(again.time - result.time) <= OPTIMAL_GAP * result.time and again.choices == result.choices
         yield Finding(BEST, "search again", same, f"{format_time(again.time)} is the optimum of {again.choices:,} choices")
-
-
-def iteration_finding(name: str, result: TrainingResult) -> Finding:
-    """The simulated time of the plan's iteration is that of the formulas."""
-    what, plan = "iteration simulation", result.plan
-    communication = Communication(Interconnect(result.problem.system, result.problem.libraries, True), plan.assignment)
-    batch = Batch(plan.pipeline, plan.sharded, plan.offload)
-    training = training_of(result.problem, batch, [PlanInputs(communication, result.cost.parts)])
-    microbatches = _simulated_microbatches(training)
-    if not microbatches:
-        return Finding(name, what, None, f"more than {MOST_TASKS:,} tasks for a few microbatches")
-    if microbatches < plan.pipeline.microbatches:
-        training = replace(training, pipeline=replace(plan.pipeline, microbatches=microbatches))
-        time, size = float(iteration_time(training).time[0]), f" at {microbatches} of {plan.pipeline.microbatches} microbatches"
-    else:
-        time, size = result.cost.time, ""
-    simulated = simulate(_tasks(training)).time
-    detail = f"{format_time(simulated)} simulated, {format_time(time)} by the formulas{size}"
-    return Finding(name, what, close(simulated, time), detail)
-
-
-def _simulated_microbatches(training: PipelinedTraining) -> int:
-    """As many microbatches as `MOST_TASKS` allow: all, or a multiple of the stages; 0 if not even one of each stage."""
-    pipeline, sharded = training.pipeline, training.data.sharded
-    per_block = 2 + 2 * (sharded is Sharded.PARAMETERS) + (sharded >= Sharded.GRADIENTS)
-    each = sum(len(chunk) * per_block + 2 for chunk in training.chunks)
-    if each * pipeline.microbatches <= MOST_TASKS:
-        return pipeline.microbatches
-    return MOST_TASKS // (each * pipeline.stages) * pipeline.stages
-
-
-def _tasks(training: PipelinedTraining) -> TrainingIteration:
-    """The iteration of one plan, for the simulation."""
-    data, optimizer, stages = training.data, training.optimizer, range(training.pipeline.stages)
-    parameters = [training.parameters(stage) for stage in stages]
-    return TrainingIteration(
-        pass_table(training.pipeline),
-        [
-            [
-                SimulatedBlock(*map(_single, (b.forward, b.backward_work, data.gather(b), data.reduction(b), b.activation)))
-                for b in chunk
-            ]
-            for chunk in training.chunks
-        ],
-        [_single(time) for time in training.onward],
-        [_single(time) for time in training.back],
-        training.blocking,
-        int(data.sharded),
-        [_single(optimizer.step_time(data, count)) for count in parameters],
-        [_single(optimizer.norm_time(data, count)) for count in parameters],
-        _single(optimizer.norm_reduction) if optimizer.clipping else None,
-        _single(training.tied),
-    )
-
-
-def pass_table(pipeline: TrainingPipeline) -> PassTable:
-    """The simulation's own order of passes."""
-    if pipeline.schedule is PipelineSchedule.GPIPE:
-        return schedule.gpipe(pipeline.stages, pipeline.microbatches)
-    if pipeline.chunks == 1:
-        return schedule.one_forward_one_backward(pipeline.stages, pipeline.microbatches)
-    return schedule.interleaved(pipeline.stages, pipeline.chunks, pipeline.microbatches)
-
-
-def _single(value: Number) -> float:
-    """A number, which may be an array over a single plan."""
-    return float(np.ravel(value)[0])

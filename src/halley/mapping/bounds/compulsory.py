@@ -45,7 +45,9 @@ class CompulsoryBounds:
             stages = FusedOps(self.workload, self.machine, tuple(self.ops))
             if len(stages.runs) > 1 and stages.row:
                 found = [self._on_tiles(stages, tiles) for tiles in row_tiles(stages)]
-                self._least.update({name: max(own, min(each[name] for each in found)) for name, own in self._least.items()})
+                self._least.update(
+                    {name: max(own, min((each[name] for each in found), default=math.inf)) for name, own in self._least.items()}
+                )
         return self._least
 
     @property

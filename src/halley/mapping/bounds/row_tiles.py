@@ -35,11 +35,12 @@ class RowTiles:
 
 
 def row_tiles(group: FusedOps) -> Iterator[RowTiles]:
-    """Every number of tiles of the rows with which some frame of the group can hold what its stages hand over."""
+    """Every number of tiles of the rows with which some frame of the group can hold what its stages hand over; none if not even
+    single rows fit."""
     rows, workload = group.workload.dims[group.row], group.workload
     further = any(op.running or op.scaled_by for op in group.ops) or any(True for _ in walkable(group))
     runs = math.inf if further else math.prod(workload.dims[dim] for dim in group.batch)
-    at = 1 if further else min(rows, max(1, math.ceil(_fewest(group) * (1 - 1e-9))))
+    at = 1 if further else max(1, math.ceil(_fewest(group) * (1 - 1e-9)))
     while at <= rows:
         end = at if at < TILES_ONE_BY_ONE else min(rows, int(at * RANGE_GROWTH))
         yield RowTiles(at, rows if at == 1 else rows / (at - 1), end * runs)

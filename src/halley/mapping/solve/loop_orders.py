@@ -14,7 +14,7 @@ import numpy as np
 from halley.cost.program import Indices
 from halley.mapping.bounds.chain_sets import opened, split_in, starts
 from halley.mapping.bounds.incumbents import Values
-from halley.mapping.solve.group import GroupState
+from halley.mapping.solve.group import GroupState, JointBound
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
 from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
@@ -23,7 +23,8 @@ SETS_BEFORE_SINGLE_SHAPES = 1 << 15
 """Largest number of sets bounded jointly before the shapes are bounded one by one: enough for small problems."""
 
 MORE_OPEN_THAN_RULED_OUT = 3
-"""Joint bounds are no longer tried once those that failed to prune exceed those that pruned by this number."""
+"""Joint bounds are no longer tried against the same incumbents once those that failed to prune exceed those that pruned by this
+number."""
 
 
 def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
@@ -41,24 +42,23 @@ def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     incumbents = group.found.points
     for kin in filter(None, (skeleton.plain, skeleton.kin)):
         key = id(frame), kin
-        _, pruned, than = group.orders.get(key, (frame, False, None))
-        if not pruned and than is not incumbents:
-            outcomes = [outcome for _, outcome, than in group.orders.values() if outcome or than is incumbents]
-            if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
+        known = group.orders.get(key)
+        if known is None or known.open_to(incumbents):
+            every = [own for own in group.orders.values() if not own.open_to(incumbents)]
+            if sum(-1 if own.pruned else 1 for own in every) >= MORE_OPEN_THAN_RULED_OUT:
                 return False
             shape = next((own for own in frame.stages[0].skeletons if own.kin == kin), None)
             if shape is None:  # a baseline may lack it
                 continue
-            pruned = _ruled_out(group, frame, shape)
-            group.orders[key] = frame, pruned, incumbents  # the frame is kept: a freed one's id could be another's
-        if pruned:
+            known = group.orders[key] = JointBound(frame, incumbents, *_ruled_out(group, frame, shape))
+        if known.pruned:
             return True
     return False
 
 
-def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
+def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> tuple[bool, bool]:
     """Whether all sets of sizes are pruned while being split, most promising first, before one of them is a single mapping, whose
-    loop order matters."""
+    loop order matters; and whether they are too many."""
     costs = group.costs
     chains = costs.trees.of(costs.searched_slots(frame.shared), costs.searched_slots(skeleton.slots))
     least = costs.in_any_order(frame, skeleton)
@@ -78,7 +78,7 @@ def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
         group.tally.tick()
         _, nodes = batch
         sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])
-        left = bool((sizes.max(axis=0) == 1).any()) or asked > SETS_BEFORE_SINGLE_SHAPES
+        left = asked > SETS_BEFORE_SINGLE_SHAPES or bool((sizes.max(axis=0) == 1).any())
         if not left:
             children = split_in(trees, nodes, sizes.argmax(axis=0))
             asked += len(children)
@@ -86,4 +86,4 @@ def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
             yield bounded(children), children
 
     branch_and_bound(Batches((bounded(nodes), nodes), group.found.pruned), branch, lambda: left)
-    return not left
+    return not left, asked > SETS_BEFORE_SINGLE_SHAPES

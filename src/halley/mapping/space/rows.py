@@ -84,7 +84,8 @@ def overlapped(stage: RowStage, nodes: Sequence[Node], moved: Sequence[tuple[str
     held = [(name,) for name in stage.statistics() if name not in stage.resident]
     for group in (*held, *reversed(moved)):
         users = [at for at, names in enumerate(found) if not names.isdisjoint(group)]
-        node = Hold(stage.hierarchy.vector, (group,), node, buffers_needed(users[0], users[-1], group in moved))
+        drained = any(stage.workload.leaves(name, {op.name for op in stage.ops}) for name in group)
+        node = Hold(stage.hierarchy.vector, (group,), node, buffers_needed(users[0], users[-1], drained or group in moved))
     return node
 
 

@@ -21,10 +21,11 @@ from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.sharding.text import joined
+from halley.training.energy import plan_energy
 from halley.training.op_mapping import ops_of_kernels, ops_of_shapes
 from halley.training.part_costs import part_counts
 from halley.training.plan import Plan, PlanCost, TrainingResult
-from halley.training.search.joint import KERNELS, searched_in_plan
+from halley.training.search.joint import ASKED, KERNELS, searched_in_plan
 from halley.units import format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
@@ -105,6 +106,7 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
         yield kernels_table(result, known)
         yield sources_table(result)
     yield account_table("Where the time goes, on the stage that finishes last", cost.account, cost.time, ACCOUNT, "iteration")
+    yield energy_table(result)
     yield memory_table(cost)
     yield from traffic_tables(plan, cost)
 
@@ -119,10 +121,17 @@ def _figures(result: TrainingResult) -> Table:
     if cost.hardware_work > cost.model_work:
         rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with recomputation"))
     rows += bill_rows(cost.model_work / cost.time, cost.bill)
-    if cost.bill.power:
-        energy = cost.bill.power * cost.time
-        rows.append(("energy", f"{format_energy(energy)} an iteration, {format_energy(energy / cost.tokens)} a token"))
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def energy_table(result: TrainingResult) -> Table:
+    """The energy of an iteration by what takes it, and what is left out."""
+    energy, tokens = plan_energy(result), result.cost.tokens
+    rows = [(name, format_energy(spent), percent(spent, energy.total)) for name, spent in energy.parts.items()]
+    rows.append(("all of these", f"{format_energy(energy.total)}, {format_energy(energy.total / tokens)} a token", ""))
+    unstated = f"; not stated, so zero here: {', '.join(energy.unstated)}" * bool(energy.unstated)
+    title = f"Energy of an iteration, all chips, without hosts, switches, cooling and losses of supplies{unstated}"
+    return Table(title, ("", "energy", "share"), tuple(rows), frozenset({2}), strong=frozenset({len(rows) - 1}))
 
 
 def _number(value: float) -> str:
@@ -134,13 +143,13 @@ def _rate(share: float, peak: float) -> str:
 
 
 def bill_rows(rate: float, costs: Bill) -> Iterator[tuple[str, str]]:
-    """What the price and the power of a system bring, at a ``rate`` [op/s]."""
+    """The price and the power of a system, and what they bring at a ``rate`` [op/s] where those of all parts are stated."""
     if costs.price:
-        text = f"{costs.price:,.0f} USD{_unstated(costs.unpriced)}; {format_operations(rate / costs.price)} for each USD"
-        yield "price", text
+        ratio = "" if costs.unpriced else f"; {format_operations(rate / costs.price)} for each USD"
+        yield "price", f"{costs.price:,.0f} USD{_unstated(costs.unpriced)}{ratio}"
     if costs.power:
-        text = f"{format_power(costs.power)}{_unstated(costs.unpowered)}; {format_operations(rate / costs.power)} for each W"
-        yield "power", text
+        ratio = "" if costs.unpowered else f"; {format_operations(rate / costs.power)} for each W"
+        yield "power", f"{format_power(costs.power)}{_unstated(costs.unpowered)}{ratio}"
 
 
 def _unstated(parts: Sequence[str]) -> str:
@@ -281,7 +290,7 @@ def certificate_table(certificate: Certificate) -> Table:
     """What was searched, how, and what is proven."""
     space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
     effort = certificate.effort
-    kernels = f", {effort[KERNELS]:,} kernels searched" if KERNELS in effort else ""
+    kernels = f", {effort[KERNELS]:,} of {effort[ASKED]:,} kernels searched" if ASKED in effort else ""
     words = (
         f"{effort['bounded']:,} plans bounded, {effort['evaluated']:,} timed exactly, "
         f"{effort['solved']:,} shardings of the whole model{kernels}, in {certificate.seconds:.2f} s"

@@ -31,6 +31,9 @@ Progress = Callable[[str, float], None]
 KERNELS = "kernels"
 """Name of the number of searched kernels in a certificate's effort."""
 
+ASKED = "asked"
+"""Name of the number of kernels whose times plans asked for, of those that can be searched."""
+
 
 def best_joint_plan(
     problem: TrainingProblem,
@@ -158,7 +161,7 @@ class _JointSearch:
             value=value,
             bound=bound,
             status=Status.OPTIMAL if optimal else Status.LIMIT if stopped else Status.WITHIN,
-            effort={**self.best.certificate.effort, KERNELS: self.kernels.searched},
+            effort={**self.best.certificate.effort, KERNELS: self.kernels.searched, ASKED: self.kernels.asked},
             seconds=time.perf_counter() - self.began,
         )
         return replace(self.best, certificate=certificate)
