@@ -18,12 +18,27 @@ from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
-from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_softmax, mla, moe
+from halley.workloads import (
+    attention,
+    conv_chain,
+    gated_mlp,
+    gemm,
+    gemm_layernorm,
+    gemm_softmax,
+    mamba_2,
+    mla,
+    moe,
+    transformer_layer,
+)
+
+LIMIT = 120.0
+"""Seconds on the clock after which a search is stopped: one that does not end until then is shown with its gap."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is searched, on which chips, and the CPU time that it should take at most [s]; None where none is asked for."""
+    """What is searched, on which chips, and the CPU time that it should take at most [s]; None where none is asked for.
+    ``limit`` of the search [s on the clock]; ``gap``: the largest that it should leave, None where none is asked for."""
 
     name: str
     work: Callable[[], Workload]
@@ -31,10 +46,13 @@ class Case:
     chips: tuple[str, ...] = ("edge", "cloud")
     objective: Objective = Objective.TIME
     front: bool = False
+    limit: float = LIMIT
+    gap: float | None = None
 
+    @property
+    def largest_gap(self) -> float | None:
+        return self.gap if self.target is None else 0.0
 
-LIMIT = 120.0
-"""Seconds on the clock after which a search is stopped: one that does not end until then is shown with its gap."""
 
 HEAD_GROUP = "self-attention of a Llama-3-8B head group, 2048 tokens"
 
@@ -59,6 +77,31 @@ CASES: dict[str, Case] = {
         "latent attention of DeepSeek-V3, a decoded token of 128 heads, 4096 keys",
         lambda: mla(128, 1, 4096, 512, 128, 64, value_dim=128),
     ),
+    "layer": Case(
+        "layer of Llama-3-8B, 2048 tokens",
+        lambda: transformer_layer(tokens=2048, model=4096, heads=32, kv_heads=8, head_dim=128, hidden=14336),
+        chips=("cloud", "h100"),
+        limit=60.0,
+        gap=0.05,
+    ),
+    "mamba-2": Case(
+        "block of Mamba-2, 2048 tokens",
+        lambda: mamba_2(chunks=8, chunk=256, model=2048, heads=64, head_dim=64, state=128),
+        chips=("edge",),
+        limit=60.0,
+        gap=0.1,
+    ),
+    "conv-chain": Case(
+        "three convolutions of 64 channels, 56 x 56",
+        lambda: conv_chain(height=56, width=56, channels=64, filters=64, layers=3),
+        limit=60.0,
+        gap=0.05,
+    ),
+    "gemm-softmax-small": Case("GEMM-Softmax 256 x 512 x 64", lambda: gemm_softmax(256, 512, 64), chips=("a100",)),
+    "attention-decode": Case(
+        "a decoded token of 4 heads, 2048 keys", lambda: attention(1, 4, 4, 1, 2048, 128), 10.0, chips=("h100",)
+    ),
+    "gemm-unequal": Case("GEMM 145408 x 2048 x 64", lambda: gemm(145408, 2048, 64), 10.0, chips=("edge", "cloud", "h100")),
 }
 """By the word that asks for it."""
 
@@ -68,24 +111,25 @@ def measurements() -> Iterator[Measurement]:
         for chip in case.chips:
             found = in_new_process("-m", "benchmarks.proofs", word, chip)
             yield Measurement(f"proof: {case.name}, {chip}", found["seconds"], "s", case.target)
-            gap, memory = (None, None) if case.target is None else (0.0, 1024.0)
-            yield Measurement(f"proof: gap of {case.name}, {chip}", found["gap"], "", gap)
+            yield Measurement(f"proof: gap of {case.name}, {chip}", found["gap"], "", case.largest_gap)
+            yield Measurement(f"proof: value of {case.name}, {chip}", found["value"], "")
             if "size" in found:
                 yield Measurement(f"proof: mappings of {case.name}, {chip}", found["size"], "")
+            memory = None if case.largest_gap is None else 1024.0
             yield Measurement(f"proof: peak memory of {case.name}, {chip}", found["peak"] / 2**20, "MiB", memory)
 
 
 def prove(word: str, chip: str) -> dict[str, float]:
-    """CPU seconds, peak resident bytes, gap and, if the search ended by itself, size of the space of one search
+    """CPU seconds, peak resident bytes, gap, value and, if the search ended by itself, size of the space of one search
     without baselines."""
     case = CASES[word]
-    problem = Problem(case.work(), load_chip(chip), case.objective, front=case.front, baselines=False, time_limit=LIMIT)
+    problem = Problem(case.work(), load_chip(chip), case.objective, front=case.front, baselines=False, time_limit=case.limit)
     start = time.process_time()
     result = optimise(problem)
     seconds = time.process_time() - start
     certificate = result.best.certificate
     size = {} if certificate.size is None else {"size": float(certificate.size)}
-    return {"seconds": seconds, "peak": peak_memory(), "gap": certificate.gap, **size}
+    return {"seconds": seconds, "peak": peak_memory(), "gap": certificate.gap, "value": certificate.value, **size}
 
 
 def peak_memory() -> int:

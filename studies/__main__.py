@@ -14,14 +14,14 @@ from studies.study import told
 
 
 def main() -> int:
-    """What is known for the present source is not searched again; it may be stopped at any time."""
-    options = argparse.ArgumentParser(prog="python -m studies", description="Try published claims; writes docs/studies.")
+    """Results of the present source are not searched again. The run may be stopped at any time."""
+    options = argparse.ArgumentParser(prog="python -m studies", description="Test published claims; writes docs/studies.")
     names = ", ".join(NAMES)
     options.add_argument("names", nargs="*", metavar="STUDY", help=f"{names}; all if left out")
     options.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="of each search; 300 if left out")
     options.add_argument("--again", action="store_true", help="search every case again")
     options.add_argument("--quick", action="store_true", help="search a few small cases, print them, write nothing")
-    options.add_argument("--pages", action="store_true", help="write figures and pages from what is kept, search nothing")
+    options.add_argument("--pages", action="store_true", help="write figures and pages from the stored results, search nothing")
     asked = options.parse_args()
     if unknown := [name for name in asked.names if name not in NAMES]:
         options.error(f"STUDY: expected {names}; got {', '.join(unknown)}")

@@ -116,10 +116,10 @@ def _everything(name: str, rows: Sequence[Row], searched_on: str) -> list[str]:
         "## All numbers",
         "",
         "The first table of each operation gives the time of each strategy relative to the best plan. *None*: no such mapping of",
-        "the search space fits. The space leaves no cluster idle on purpose: a single row, for example, is split by columns.",
+        "the search space fits.",
         "",
         f"{len(rows)} cases; in {proven} of them every search is proven optimal (gap 0). Times come from the model, not from",
-        f"hardware. The searches took {seconds:,.0f} s, one after the other, on: {searched_on}. With all digits:",
+        f"hardware. The searches took {seconds:,.0f} s, one after the other, on: {searched_on}. In full precision:",
         f"[CSV]({name}.csv), [JSON]({name}.json).",
         "",
     ]

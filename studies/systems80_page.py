@@ -214,7 +214,7 @@ def page(rows: Sequence[Row], planned_on: str) -> str:
     text = text.replace("<!-- gaps -->", _gaps(rows))
     seconds = sum(row.seconds for row in rows)
     note = f"{len(rows)} cases took {seconds:,.0f} s of CPU time on: {planned_on}."
-    return text.replace("<!-- note -->", f"{note} With all digits: [CSV]({NAME}.csv), [JSON]({NAME}.json).")
+    return text.replace("<!-- note -->", f"{note} In full precision: [CSV]({NAME}.csv), [JSON]({NAME}.json).")
 
 
 def _gaps(rows: Sequence[Row]) -> str:

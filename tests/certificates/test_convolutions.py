@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from halley import Problem, load_chip, optimise
 from halley.answer import Status
 from halley.cost.evaluate import evaluate
-from halley.errors import BadInput
+from halley.errors import BadInput, Infeasible
+from halley.ir.hardware import Chip, Memory
 from halley.ir.mapping import Compute
 from halley.mapping.space.affine import read_bytes
 from halley.rewrite.legality import faults
@@ -65,6 +68,26 @@ def test_what_the_search_refuses() -> None:
     diagonal = graph("O[i,k] = A[i,i,j] * B[j,k]", {"i": 4, "j": 4, "k": 4})
     with pytest.raises(BadInput, match="expected each dim once in the places of A; got i twice"):
         optimise(Problem(diagonal, load_chip("edge")))
+
+
+def test_taps_that_exceed_a_scratch_pad_are_told_before_anything_is_searched() -> None:
+    """The least tile of the image is 7 x 7 points; 3 x 3 points, which are 18 B, fit."""
+    chip = load_chip("eyeriss-like")
+    with pytest.raises(Infeasible, match="at most 24 B in ispad; got 98 B with the smallest tiles of convolve"):
+        optimise(
+            Problem(conv(**LAYERS["resnet-50 conv1"]), chip, baselines=False), progress=lambda found: pytest.fail("searched")
+        )  # type: ignore[arg-type]
+    small = conv(height=4, width=4, channels=2, filters=2, stride=2, padding=1)
+    assert optimise(Problem(small, chip, baselines=False)).best.status is Status.OPTIMAL
+    with pytest.raises(Infeasible, match="at most 16 B in ispad; got 18 B"):
+        optimise(Problem(small, narrowed(chip, "ispad", 16), baselines=False))
+
+
+def narrowed(chip: Chip, name: str, capacity: int) -> Chip:
+    def memory(own: Memory) -> Memory:
+        return replace(own, capacity=capacity) if own.name == name else own
+
+    return replace(chip, levels=tuple(replace(level, memories=tuple(map(memory, level.memories))) for level in chip.levels))
 
 
 def test_no_more_is_counted_as_compulsory_than_is_read() -> None:

@@ -16,7 +16,10 @@ from tests.certificates.test_search import compare
 from tests.reference.test_counts import SEEDS, check_searched, many
 
 from halley import BadInput, Problem, load_chip, optimise
+from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Axis, Chip, Level, Link, Memory, Network, Topology
+from halley.ir.mapping import Spatial, walk
+from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.declared_space import IN_LOCKSTEP
 from halley.workloads import attention, gemm, gemm_softmax
@@ -142,6 +145,36 @@ def test_the_chip_of_the_reference_page_is_searched(tmp_path: Path) -> None:
     best = optimise(Problem(gemm_softmax(64, 128, 64), load_chip(str(tmp_path / "chip.yaml")), baselines=False)).best
     assert best.certificate.gap == 0.0
     assert len(best.groups) == 1
+
+
+@pytest.mark.parametrize(("place", "dims"), [(0, (256, 256, 256)), pytest.param(1, (64, 128, 64), marks=pytest.mark.medium)])
+def test_the_chips_of_the_how_to_page_are_searched(place: int, dims: tuple[int, int, int], tmp_path: Path) -> None:
+    """Two levels, and four: the page states the times, and the mapping of the second."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "describe-a-chip.md").read_text(encoding="utf-8")
+    (tmp_path / "chip.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[place], encoding="utf-8")
+    workload, chip = gemm(*dims), load_chip(str(tmp_path / "chip.yaml"))
+    assert len(chip.levels) == (2, 4)[place]
+    best = optimise(Problem(workload, chip, baselines=False)).best
+    assert best.certificate.gap == 0.0
+    assert f"The best mapping takes {(82.504, 1.008)[place]} us" in page
+    assert best.certificate.value == pytest.approx((82.504e-6, 1.008e-6)[place], rel=1e-9)
+    if place:
+        tree = parse(re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0])
+        assert float(evaluate(workload, chip, tree).time) == pytest.approx(best.certificate.value, rel=1e-9)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("name", "dtype"), [("simba", "int8"), ("h100-clusters", "bf16")])
+def test_shipped_chips_with_clusters_of_clusters_are_searched(name: str, dtype: str) -> None:
+    """Members of both levels work, and the time is no less than the peak of them all allows."""
+    chip, size = load_chip(name), 512
+    best = optimise(Problem(gemm(size, size, size, dtype=dtype), chip, baselines=False)).best
+    assert best.certificate.gap == 0.0
+    assert {node.level for _, node in walk(best.plan) if isinstance(node, Spatial)} == {level for level, _ in chip.axes}
+    assert chip.matrix is not None
+    members = math.prod(axis.size for _, axis in chip.axes)
+    rate = members * chip.matrix.rows * chip.matrix.cols * chip.matrix.rate[dtype] * chip.matrix.clock
+    assert best.certificate.value >= size**3 / rate
 
 
 def test_what_is_left_out_in_lockstep_memories_is_stated() -> None:

@@ -42,8 +42,8 @@ def test_the_command_of_the_issue() -> None:
         "limiting link rank 0 to switch of gpu 0 (axis gpu, 450 GB/s), busy 671.1 us",
         "231.9 mJ on the links; link table of",
         "price 61,200 USD, 345.6 W with all links busy",
-        "why it loses",
-        "+372.8 us: bytes on the busiest link; -22 us: start-ups and latency, 22 steps fewer; -22.69 us: that link idle",
+        "why it is slower",
+        "+372.8 us: bytes on the busiest link; -22 us: start-ups and latency, 22 steps fewer; -22.69 us: idle time of that link",
     ):
         assert words in text, words
 

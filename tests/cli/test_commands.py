@@ -102,7 +102,7 @@ def test_a_file_of_the_version_before_is_read(solved: Solved, empty_folder: Path
     assert load_result(path) == load_result(solved[0])
     outcome = halley("show", str(path))
     assert outcome.out == solved[1].out
-    assert "is of the version halley.result/3: question and answer now stand apart" in outcome.err
+    assert "is of the version halley.result/3: question and answer are now separate" in outcome.err
     content["schema"] = "halley.result/2"
     for solution in (content["best"], *content["baselines"]):
         solution["certificate"] |= {"space": "every mapping", "left_out": ["this", "that"]}

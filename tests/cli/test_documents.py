@@ -52,6 +52,7 @@ COMMANDS_OF = {
 
 ELSEWHERE = {
     "reference/chips.md": "tests/cli/test_chips_page.py",
+    "how-to/describe-a-chip.md": "tests/certificates/test_hierarchies.py",
     "validation-dfmodel.md": "tests/validation/test_dfmodel.py",
 }
 """Pages whose examples run in another test, which also compares their results with the page."""

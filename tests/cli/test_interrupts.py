@@ -76,7 +76,7 @@ def test_a_search_asks_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(solve, "optimise", search)
     outcome = halley("optimise", "gemm", "--m", "64", "--n", "64", "--k", "64", "--chip", "edge", "--no-save")
     assert outcome.code == 130
-    assert "Ctrl-C before there was one" in outcome.err
+    assert "Ctrl-C before the first one" in outcome.err
 
 
 def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch)
     words = ["compare", "embedding", "--tokens", "9", "--vocabulary", "4", "--width", "3", "--chip", "edge", "--chip", "cloud"]
     outcome = halley(*words, "--json")
     assert (outcome.code, searched, len(outcome.json["answers"])) == (3, ["edge"], 1)
-    assert "halley: interrupted; 1 of 2 are searched" in outcome.err
+    assert "halley: interrupted; 1 of 2 searches finished" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

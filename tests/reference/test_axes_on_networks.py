@@ -42,7 +42,7 @@ from halley.network.time.schedules import Schedule, laid_out, schedules
 from halley.network.time.simulate import Held, deal, simulate
 from halley.sharding.axes import Role, SubAxis, assignments, degree
 from halley.sharding.communication import Communication, Interconnect
-from halley.verify.collective import slot_executions
+from halley.verify.collective import phase_executions, slot_executions
 
 K, T = CollectiveKind, Topology
 KINDS = (K.ALL_REDUCE, K.ALL_GATHER, K.REDUCE_SCATTER, K.ALL_TO_ALL)
@@ -284,7 +284,7 @@ def test_pieces_are_through_with_each_slot_on_the_real_network(name: str, kind: 
         starts = [0.0, *np.cumsum(way.slots(size)).tolist()]
         assert starts[-1] == pytest.approx(way.time(size), rel=1e-12)
         for slot in draw.sample(list(enumerate(plan.slots)), min(3, len(starts) - 1)):
-            running = slot_executions(plan, graph, [phase for _, phase in slot[1]], size)
+            running = slot_executions(plan, graph, [phase for _, phase in slot[1]], phase_executions(plan, graph, size))
             end = concurrent(running, graph).end
             assert end <= (starts[slot[0] + 1] - starts[slot[0]]) * (1 + 1e-9), plan.name
 

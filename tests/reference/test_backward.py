@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
+from tests.reference.affine_draws import drawn_affine
 from tests.reference.differences import check, run
 from tests.reference.generate import plain_tree
 from tests.reference.graphs import evaluate
@@ -19,6 +21,7 @@ from tests.reference.user_graphs import drawn
 
 import halley
 from halley.errors import BadInput
+from halley.ir.affine import AffineIndex
 from halley.ir.workload import FUNCTIONS, Op, OpKind, Tensor, Workload
 from halley.rewrite.backward import Differentiated, backward
 from halley.rewrite.derivatives import DERIVATIVES
@@ -94,6 +97,14 @@ def test_drawn_maxima_that_are_tied_are_seen() -> None:
         "X[h,c]\nA[h,c] = exp(X[h,c])\nS[p,c] = A[2p-r+2,c] * W[r,c]",
         "X[h,c]\nU[p,r,c] = X[2p+r-1,c]\nS[p,c] = max(U[p,r,c])\nT[c,f] = S[p,c] * V[p,f]",
         "S[p] = X[p,p,r] * W[r]",
+        "X[h,c]\nM[p,c] = max(X[2p+r-1,c])\nS[p,f] = M[p,c] * V[c,f]",
+        "X[h,c]\nA[h,c] = tanh(X[h,c])\nM[p,c] = max(A[2p+r,c])\nS[p,f] = M[p,c] * V[c,f]",
+        "X[h,c]\nM[p,c] = sum(X[2p+r-1,c])\nY[p,c] = square(M[p,c])",
+        "X[h,c]\nM[p,c] = mean(X[p+2r,c])\nY[p,c] = square(M[p,c])",
+        "X[h,c]\nM[c] = mean(X[2p+r,c])\nY[c] = square(M[c])",
+        "X[h]\nY[p,r] = exp(X[2p+r])\nZ[p] = sum(Y[p,r])",
+        "X[h]\nY[p,r] = X[2p+r] - B[r]\nZ[p,r] = square(Y[p,r])",
+        "X[h]\nW[r]\nD[p,c] = X[2p+r-1] * W[r] * V[c]\nZ[p,c] = square(D[p,c])",
     ],
 )
 def test_gradients_of_tensors_read_at_sums(lines: str) -> None:
@@ -101,10 +112,27 @@ def test_gradients_of_tensors_read_at_sums(lines: str) -> None:
     check(work, backward(work), inputs(work, 3, 0.5))
 
 
-def test_a_pooling_at_sums_has_no_backward() -> None:
-    work = halley.graph("X[h]\nY[p] = max(X[2p+r])", {"h": 7, "p": 3, "r": 3})
-    with pytest.raises(BadInput, match="expected a copy or a contraction where a tensor is read at sums of dims"):
-        backward(work)
+def test_reductions_at_sums_of_kinds_that_text_does_not_say() -> None:
+    """A reduction of a product, and of squares, with padding."""
+    index = AffineIndex("h", (("p", 2), ("r", 1)), -1)
+    for function, inputs_, constants in (("mul", ("X", "W"), ()), ("square", ("X",), ()), ("square_difference", ("X", "W"), ())):
+        for monoid in ("sum", "mean", "max"):
+            numbers = (*constants, ("count", 3.0)) if monoid == "mean" else constants
+            op = Op("reduce", OpKind.REDUCE, inputs_, ("Y",), ("p", "r"), function, monoid, constants=numbers, indices=(index,))
+            named = tensors("fp64", {"X": "h", "W": "r", "Y": "p"})
+            work = Workload("pool", {"h": 8, "p": 3, "r": 3}, named, (op,), ("Y",))
+            if function == "square_difference" and index.padded(work.dims):
+                work = replace(work, ops=(replace(op, indices=(replace(index, constant=1),)),))
+            check(work, backward(work), positive(work, 4), 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_convolutions_and_pooling(seed: int) -> None:
+    work = drawn_affine(Random(seed))
+    arrays = positive(work, seed)
+    if not all(np.isfinite(value).all() for value in evaluate(work, arrays).values()):
+        pytest.skip("the maximum of padding alone")
+    check(work, backward(work), arrays, 1e-5)
 
 
 def test_gradients_by_tensors_inside_the_graph() -> None:

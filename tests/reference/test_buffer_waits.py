@@ -106,6 +106,18 @@ CASES = {
                       hold smem x2: A
                         compute gemm
         """),
+    "fills that follow those of the same tensors further out": ("h100", "gemm", {"m": 2048, "n": 2048, "k": 2048}, """
+        hold dram: A B C
+          spread m by 171 over sm.x
+            spread n by 187 over sm.y
+              hold rf: C
+                for k by 32
+                  hold l2 x2: A
+                    hold l2 x2: B
+                      hold smem x4: B
+                        hold smem x4: A
+                          compute gemm
+        """),
     "children that share the matrix engine": ("tpu-v4", "attention",
         {"batch": 1, "heads": 8, "kv_heads": 8, "queries": 1, "keys": 1024, "head_dim": 128}, """
         hold dram: Q K V O

@@ -182,8 +182,8 @@ def test_what_a_child_further_on_changes_is_not_carried_on() -> None:
         ("dram", "Q K V O"), ("n", 6, "x"), ("ibuf", "Q K V"), ("obuf", "z U O"),
         Hold("obuf", (("mx",), ("z",)), Sequence((Temporal("n", 3, rounds), *each("O"))), 3),
     )  # fmt: skip
-    assert any("expected mx to be made anew in each round of n" in str(fault) for fault in faults(made, item, machine()))
-    with pytest.raises(IllegalMapping, match="mx made anew in each round"):
+    assert any("expected mx to be recomputed in each round of n" in str(fault) for fault in faults(made, item, machine()))
+    with pytest.raises(IllegalMapping, match="mx recomputed in each round"):
         run(item, machine(), made, random_inputs(item, seed=1))
 
 

@@ -17,11 +17,15 @@ from tests.reference.textbook import (
     bidirectional_ring_all_gather_time,
     broadcast_bound,
     chain_broadcast_time,
+    direct_all_gather_time,
     direct_all_reduce_time,
     direct_all_to_all_line_time,
+    doubling_all_gather_time,
     doubling_all_reduce_time,
     halving_all_reduce_time,
     latency_bound,
+    pipelined_broadcast_time,
+    ring_all_gather_time,
     ring_all_reduce_time,
 )
 
@@ -30,12 +34,8 @@ from halley.formulas.collectives import (
     all_reduce_bound,
     collective_time,
     cut_bound,
-    direct_all_gather_time,
-    doubling_all_gather_time,
     gather_bound,
     lower_bound,
-    pipelined_broadcast_time,
-    ring_all_gather_time,
 )
 from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
 from halley.ir.mapping import CollectiveKind

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.textbook import bubble_share, even_transfer_time, gpipe_time
+from tests.reference.textbook import bubble_share, even_transfer_time, gpipe_time, round_trip_bound
 from tests.reference.training_cases import Drawn, both, drawn, simulate_passes, table_of
 
 from halley.errors import BadInput
-from halley.formulas.pipeline import even_pipeline_time, round_trip_bound
+from halley.formulas.pipeline import even_pipeline_time
 from halley.memory.peak import in_flight
 from halley.pipeline.recurrence import pipeline_times
 from halley.pipeline.schedule import SWITCH, PipelineSchedule, TrainingPipeline, pass_order

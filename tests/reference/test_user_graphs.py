@@ -224,7 +224,7 @@ def test_cycles_are_reported_as_such() -> None:
     loop = faults("B[m,n] = relu(A[m,n])\nC[m,n] = tanh(B[m,n])\nA[m,n] = add(B[m,n], C[m,n])")
     assert loop[0].startswith("graph, line 3, column 1: expected a graph without cycles; got the cycle A -> B -> ")
     assert faults("A[m,n] = relu(A[m,n])") == [
-        "graph, line 1, column 1: expected a graph without cycles; got the cycle A -> A; use another name for what is made anew"
+        "graph, line 1, column 1: expected a graph without cycles; got the cycle A -> A; use another name for the new value"
     ]
     late = faults("B[m,n] = relu(A[m,n])\nA[m,n] = tanh(D[m,n])\nD[m,n] = tanh(B[m,n])")
     assert "line 2, column 1: expected a tensor made before it is read; got A" in late[0]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halley.formulas.collectives import direct_all_gather_time, doubling_all_gather_time, ring_all_gather_time
-from halley.formulas.numbers import Number, ceil_div, floor_div, maximum
+from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, positive
 from halley.formulas.pipeline import flow_shop_time
 from halley.formulas.timing import longest, total
 
@@ -282,3 +281,91 @@ def interleaved_share(stages: Number, chunks: Number) -> Number:
     1.2916666666666667
     """
     return 1 + (stages - 1) / (stages * chunks)
+
+
+def ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Ring all-gather and reduce-scatter on a ring; bidirectional all-gather and reduce-scatter on a line.
+
+    .. math:: t = (n - 1) (\\lambda + \\frac{S}{n b})
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line, whose
+    closing message takes n - 1 hops. Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19,
+    2005.
+
+    >>> ring_all_gather_time(4, 240, 5, 2)
+    105.0
+    """
+    return (members - 1) * (latency + payload / (members * bandwidth))
+
+
+def direct_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Direct all-gather, reduce-scatter, gather, scatter or all-to-all among fully connected members.
+
+    .. math:: t = \\lambda + \\frac{S}{n b}
+
+    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each of a member's n - 1 links.
+    Does not model: a switch, whose members share one port. For n >= 2. Source: Chan et al., Concurr. Comput. 19,
+    2007; one message per link.
+
+    >>> direct_all_gather_time(4, 240, 5, 2)
+    35.0
+    """
+    return latency + payload / (members * bandwidth)
+
+
+def pipelined_broadcast_time(members: Number, chunks: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Pipelined broadcast, or reduce, along a line in chunks.
+
+    .. math:: t = (n - 2 + k) (\\lambda + \\frac{S}{k b})
+
+    Symbols: n [1] members, k [1] chunks, S [B] payload, lambda [s] latency, b [B/s] bandwidth. For n >= 2. Does not
+    model: the best k (Halley uses n chunks). Source: Chan et al., Concurr. Comput. 19, 2007.
+
+    >>> pipelined_broadcast_time(4, 6, 240, 5, 2)
+    200.0
+    """
+    return (members - 2 + chunks) * (latency + payload / (chunks * bandwidth))
+
+
+def doubling_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
+    """Recursive doubling all-gather, and recursive halving reduce-scatter, among fully connected members.
+
+    .. math:: t = \\log_2(n) \\lambda + \\frac{n - 1}{n} \\frac{S}{b}
+
+    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
+    routes of more than one hop. Source: Thakur et al. 2005.
+
+    >>> doubling_all_gather_time(4, 240, 5, 2)
+    100.0
+    """
+    return _log2(members) * latency + (members - 1) * payload / (members * bandwidth)
+
+
+def round_trip_bound(
+    forward: Sequence[Number],
+    backward: Sequence[Number],
+    onward: Sequence[Number],
+    back: Sequence[Number],
+    microbatches: Number,
+) -> Number:
+    """Lower bound of 1F1B (one chunk per stage): a microbatch waits for the round trips of earlier ones.
+
+    .. math:: T \\ge (1 + n) L_S + L_r, \\quad m - 1 = n S + r, \\quad L_k = \\sum_{s \\ge S - k} (f_s + b_s + p_s + q_s)
+
+    Symbols: f_s, b_s [s] passes; p_s, q_s [s] transfers from stage s to s + 1, and back (0 for the last); S, m [1]; n, r [1]
+    quotient and remainder; L_k [s] a round trip over the last k stages, after which the first of them starts the microbatch that
+    is k later. Equal stages attain the bound. Source: a path of the schedule's event graph.
+
+    >>> round_trip_bound([2, 7], [3, 11], [1], [4], 6)
+    102
+    """
+    stages = len(forward)
+    whole = floor_div(microbatches - 1, stages)
+    rest = microbatches - 1 - whole * stages
+    bound: Number = 0
+    for stage in range(stages):
+        trip = forward[stage] + backward[stage]
+        if stage + 1 < stages:
+            trip = trip + (onward[stage] + back[stage])
+        bound = bound + (1 + whole + positive(rest - (stages - 1 - stage))) * trip
+    return bound

@@ -161,15 +161,15 @@ CASES: dict[Formula, Case] = {
     collectives.collective_time: Case((ONE, SECOND, ONE, BYTE, BANDWIDTH), SECOND),
     collectives.step_overhead: Case((ONE, SECOND, SECOND, ONE, SECOND), SECOND),
     collectives.streamed_time: Case((ONE, SECOND, SECOND, SECOND), SECOND),
-    collectives.ring_all_gather_time: Case(MESSAGE, SECOND),
+    textbook.ring_all_gather_time: Case(MESSAGE, SECOND),
     textbook.ring_all_reduce_time: Case(MESSAGE, SECOND),
     textbook.bidirectional_ring_all_gather_time: Case(MESSAGE, SECOND),
-    collectives.direct_all_gather_time: Case(MESSAGE, SECOND),
+    textbook.direct_all_gather_time: Case(MESSAGE, SECOND),
     textbook.direct_all_reduce_time: Case(MESSAGE, SECOND),
     textbook.direct_all_to_all_line_time: Case(MESSAGE, SECOND),
     textbook.chain_broadcast_time: Case(MESSAGE, SECOND),
-    collectives.pipelined_broadcast_time: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), SECOND),
-    collectives.doubling_all_gather_time: Case(MESSAGE, SECOND, powers=(0,)),
+    textbook.pipelined_broadcast_time: Case((ONE, ONE, BYTE, SECOND, BANDWIDTH), SECOND),
+    textbook.doubling_all_gather_time: Case(MESSAGE, SECOND, powers=(0,)),
     textbook.doubling_all_reduce_time: Case(MESSAGE, SECOND, powers=(0,)),
     textbook.halving_all_reduce_time: Case(MESSAGE, SECOND, powers=(0,)),
     collectives.gather_bound: Case((ONE, BYTE, BANDWIDTH), SECOND),
@@ -213,8 +213,8 @@ CASES: dict[Formula, Case] = {
     textbook.even_transfer_time: Case((ONE, ONE, SECOND), SECOND),
     pipeline.flow_shop_time: Case((SECOND, SECOND, ONE), SECOND),
     textbook.gpipe_time: Case(UNEVEN, SECOND, lambda f, g, b, p, q, m: textbook.gpipe_time([f, g], [b, f], [p], [q], m)),
-    pipeline.round_trip_bound: Case(
-        UNEVEN, SECOND, lambda f, g, b, p, q, m: pipeline.round_trip_bound([f, g], [b, f], [p], [q], m)
+    textbook.round_trip_bound: Case(
+        UNEVEN, SECOND, lambda f, g, b, p, q, m: textbook.round_trip_bound([f, g], [b, f], [p], [q], m)
     ),
     training.drained_time: Case((SECOND,) * 4 + (ONE,), SECOND),
     textbook.exposed_reduction_time: Case((ONE, SECOND, SECOND), SECOND),

@@ -81,7 +81,14 @@ PRODUCTS = {
         (8 * GIB, 25.6 * GB),
         {"glb": 64 * KIB, "ibuf": 8 * KIB, "wbuf": 32 * KIB, "abuf": 3 * KIB},
     ),
+    "simba": Product(
+        {"int8": 127.8},
+        36 * 16,
+        (8 * GIB, 25.6 * GB),
+        {"glb": 64 * KIB, "ibuf": 8 * KIB, "wbuf": 32 * KIB, "abuf": 3 * KIB},
+    ),
 }
+PRODUCTS["h100-clusters"] = PRODUCTS["h100"]
 POOLED = {"tpu-v5e": 128 * MIB, "sn10": 320 * MIB, "sn40l": 520 * MIB, "wse-2": 40 * GB}
 """On-chip memory [B] of chips whose one pool of memory is told as a shared and a local part; for SN40L the local part is all."""
 

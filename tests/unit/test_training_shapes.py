@@ -12,7 +12,7 @@ from halley.ir.workload import Op, OpKind, Tensor, Workload
 from halley.memory.saved import saved_activations
 from halley.pipeline.data_parallel import LayerBlock
 from halley.pipeline.recurrence import pipeline_times
-from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline, check_degrees, layers_per_chunk, microbatches
+from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline, layers_per_chunk, microbatches
 
 
 def test_layers_are_dealt_out_whole() -> None:
@@ -31,13 +31,7 @@ def test_layers_are_dealt_out_whole() -> None:
         layers_per_chunk(3, 0)
 
 
-def test_degrees_and_batches() -> None:
-    check_degrees(1024, {"data": 8, "pipeline": 8, "tensor": 16})
-    with pytest.raises(BadInput, match="a product of 1024, the number of chips; got data 8 x tensor 16 = 128"):
-        check_degrees(1024, {"data": 8, "tensor": 16})
-    with pytest.raises(BadInput) as caught:
-        check_degrees(8, {"data": 0, "tensor": True})
-    assert len(caught.value.faults) == 2
+def test_microbatches_of_a_batch() -> None:
     assert microbatches(2048, 16, 4) == 32
     with pytest.raises(BadInput, match="a multiple of 12; got 100 sequences over 4 ranks in microbatches of 3; take a batch"):
         microbatches(100, 4, 3)

@@ -36,6 +36,16 @@ INSTEAD = {
     r"(go|goes|went|going) past": "bypasses",
     r"pulled (from|in|into|through|by)": "read",
     r"held for several inner tiles": "operand-stationary inner loop",
+    r"in (its|their) turn": "then, one after the other",
+    r"(it|they|plans?|others?|alternatives?|algorithms?|candidates?) loses?": "is slower",
+    r"nothing hides|hidden by nothing": "exposed",
+    r"(the time|it|its time) goes to": "breakdown of the time",
+    r"(is|are) done last": "finishes last",
+    r"(needs|with) nothing beside (it|itself)": "self-contained",
+    r"computed again|made anew": "recomputed",
+    r"before there was one|let it run longer": "before the first one",
+    r"as fast as can be|just as hard|whatever happens": "a plain statement",
+    r"told already": "reported before",
 }
 """Patterns of words, and the terms of the field to use instead."""
 

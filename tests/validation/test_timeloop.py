@@ -280,7 +280,8 @@ def changed(folder: Path, name: str, file: str, old: str, new: str) -> Path:
         ("arch.yaml", "meshX: 16", "meshX: 32", "at most 8 along y"),
         ("arch.yaml", "depth: 16384", "depth: 8192", "levels of eyeriss-like"),
         ("arch.yaml", "name: RegFile", "name: Spad", "the name of a storage level"),
-        ("prob.yaml", "[ [M] ], [ [K] ]", "[ [M], [N] ], [ [K] ]", "one dim per coordinate"),
+        ("prob.yaml", "[ [M] ], [ [K] ]", "[ [M, pitch] ], [ [K] ]", "of a dim and the name of a coefficient"),
+        ("prob.yaml", "[ [M] ], [ [K] ]", "[ [M], [K] ], [ [K] ]", "each dim once"),
         ("prob.yaml", "read_write: True", "read_write: False", "one tensor with read_write"),
     ],
 )

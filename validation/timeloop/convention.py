@@ -7,12 +7,14 @@ instance 0.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from validation.timeloop.convert import WORD
-from validation.timeloop.files import Architecture, Case
+from validation.timeloop.files import Architecture, Block, Case, Problem
 
 from halley.cost.estimate import Estimate
 from halley.cost.events import Access, Work
@@ -55,6 +57,55 @@ def counts(estimate: Estimate, output: str) -> dict[tuple[str, str], Counts]:
             temporal_reductions=read if tensor == output else 0,
         )
     return found
+
+
+def sliding(
+    found: Mapping[tuple[str, str], Counts], architecture: Architecture, blocks: tuple[Block, ...], problem: Problem
+) -> dict[tuple[str, str], Counts]:
+    """The counts with Timeloop's rule for sliding windows: of a tile that overlaps the one before, only what is new is moved.
+
+    Timeloop subtracts from each tile (a box) the one that its level held before. What is left is a box if the two differ along
+    one coordinate; else, and where the tile moves in another direction than before, it counts the whole tile
+    (``AxisAlignedHyperRectangle::Subtract`` and ``operator-`` in src/loop-analysis/point-set-aahr.cpp of NVlabs/timeloop). So
+    only the innermost loop that moves a tile saves anything, on each of its iterations but the first:
+
+    .. math:: s = (1 + (n - 1) \\min(1, c / e)) / n
+
+    Symbols: s share of the words that Halley moves; n iterations of that loop; c points by which each of them moves the tile
+    along its coordinate; e points of the tile along it. Halley moves every tile whole.
+    """
+    counted = dict(found)
+    for tensor in problem.windows:
+        keepers = [index for index, block in enumerate(blocks) if tensor in block.keeps]
+        for outer, inner in itertools.pairwise(keepers):
+            share = _share_moved(inner, tensor, blocks, problem)
+            there, here = (architecture.storages[index].name for index in (outer, inner))
+            counted[there, tensor] = replace(counted[there, tensor], reads=_part(counted[there, tensor].reads, share))
+            counted[here, tensor] = replace(counted[here, tensor], fills=_part(counted[here, tensor].fills, share))
+    return counted
+
+
+def _share_moved(level: int, tensor: str, blocks: tuple[Block, ...], problem: Problem) -> Fraction:
+    """See `sliding`: of a tile of the level."""
+    inside = dict.fromkeys(problem.extents, 1)  # per dim, the points that the loops inside take
+    for index in range(len(blocks) - 1, -1, -1):
+        if index == level - 1:
+            tile = dict(inside)
+        for loops, moves in ((blocks[index].spatial, False), (tuple(reversed(blocks[index].temporal)), True)):
+            for dim, count in loops:
+                if moves and index < level and dim in problem.tensors[tensor]:
+                    (terms,) = (dict(terms) for terms in problem.windows[tensor] if dim in dict(terms))
+                    points = 1 + sum(coefficient * (tile[other] - 1) for other, coefficient in terms.items())
+                    step = min(terms[dim] * inside[dim], points)
+                    return (1 + (count - 1) * Fraction(step, points)) / count
+                inside[dim] *= count
+    return Fraction(1)
+
+
+def _part(words: int, share: Fraction) -> int:
+    if (words * share).denominator != 1:
+        raise InternalError(Fault("sliding windows", "whole words", str(words * share)))
+    return int(words * share)
 
 
 def _one_instance(estimate: Estimate, is_read: bool) -> dict[tuple[str, str, str], int]:
@@ -120,4 +171,4 @@ def energies(per_instance: Mapping[tuple[str, str], Counts], case: Case) -> dict
     return found
 
 
-__all__ = ["Counts", "compute_cycles", "counts", "cycles", "energies", "instances"]
+__all__ = ["Counts", "compute_cycles", "counts", "cycles", "energies", "instances", "sliding"]

@@ -9,7 +9,7 @@ is held. `from_timeloop` makes the one from the other:
 - A `Hold` in the memory of a sibling stands inside the `Spatial` of its siblings. Where the Hold moved up, the Spatial moves
   up with it, past temporal loops. Past a loop over another dim the order is free. Past a loop over the same dim, siblings
   get blocks of the dim in place of every n-th tile: which indices a tile has changes, how many and how often does not, as
-  the tiles of a tensor are boxes without overlap.
+  the tiles of a tensor are boxes without overlap. With a sliding window this does not hold, and the mapping is refused.
 - A direction of the mesh that no loop uses has `spread dim by extent`: all the work is on its first member, as in Timeloop.
 """
 
@@ -25,6 +25,7 @@ from validation.timeloop.files import Architecture, Block, Problem
 
 from halley.errors import BadInput, Fault
 from halley.io.chips.load import load_chip
+from halley.ir.affine import AffineIndex
 from halley.ir.hardware import Axis, Chip, Level
 from halley.ir.mapping import Compute, Hold, Node, Spatial, Temporal
 from halley.ir.workload import Op, OpKind, Tensor, Workload
@@ -40,12 +41,27 @@ OP = "gemm"
 
 
 def workload(problem: Problem) -> Workload:
-    """The one contraction of the problem; dims in lower case."""
+    """The one contraction of the problem; dims in lower case. A coordinate that is a sum becomes a dim of its tensor, named
+    after the dims that add up."""
     dims = {dim.lower(): extent for dim, extent in problem.extents.items()}
-    tensors = {name: Tensor(name, _lower(index), DTYPE) for name, index in problem.tensors.items()}
-    inputs = tuple(name for name in tensors if name != problem.output)
-    op = Op(OP, OpKind.CONTRACT, inputs, (problem.output,), tuple(dims))
-    return Workload(OP, dims, tensors, (op,), (problem.output,))
+    over = tuple(dims)
+    tensors = {name: Tensor(name, _lower(index), DTYPE) for name, index in problem.tensors.items() if name not in problem.windows}
+    indices: dict[str, AffineIndex] = {}
+    for name, coordinates in problem.windows.items():
+        places = []
+        for coordinate in coordinates:
+            terms = tuple((dim.lower(), coefficient) for dim, coefficient in coordinate)
+            place = "_".join(dim for dim, _ in terms)
+            if len(terms) > 1 or terms[0][1] != 1:
+                place = place if len(terms) > 1 else f"{place}_{terms[0][1]}"
+                indices[place] = AffineIndex(place, terms)
+                dims[place] = indices[place].span(dims)
+            places.append(place)
+        tensors[name] = Tensor(name, tuple(places), DTYPE)
+    named = {name: tensors[name] for name in problem.tensors}
+    inputs = tuple(name for name in named if name != problem.output)
+    op = Op(OP, OpKind.CONTRACT, inputs, (problem.output,), over, indices=tuple(indices.values()))
+    return Workload(OP, dims, named, (op,), (problem.output,))
 
 
 def machine(architecture: Architecture, blocks: tuple[Block, ...]) -> Chip:
@@ -172,6 +188,7 @@ def _steps(blocks: tuple[Block, ...], architecture: Architecture, problem: Probl
     loops = [loop for block in blocks for loop in block.temporal]
     held = [_held(blocks, index, loops, problem) for index in range(len(blocks))]
     spread_at = _spread_positions(blocks, held)
+    _check_windows(blocks, spread_at, held, loops, problem)
     for position in range(len(loops) + 1):
         for index, storage in enumerate(architecture.storages):
             if spread_at[index] == position:
@@ -208,6 +225,31 @@ def _spread_positions(blocks: tuple[Block, ...], held: list[dict[str, int]]) -> 
         innermost = min(innermost, _above(blocks, index), *held[index].values())
         positions.insert(0, innermost)
     return positions
+
+
+def _check_windows(
+    blocks: tuple[Block, ...],
+    spread_at: list[int],
+    held: list[dict[str, int]],
+    loops: list[tuple[str, int]],
+    problem: Problem,
+) -> None:
+    """No Spatial over a dim of a window moves past a loop over the same dim, nor past where an outer level holds the tensor: its
+    siblings' parts would be held one by one there, and what they have in common several times."""
+    faults = []
+    for tensor, coordinates in problem.windows.items():
+        windows = {dim for terms in coordinates if len(terms) > 1 for dim, _ in terms}
+        for index in range(1, len(blocks)):
+            passed = {dim for dim, _ in loops[spread_at[index] : _above(blocks, index)]}
+            is_inside_out = any(held[outer].get(tensor, 0) > spread_at[index] for outer in range(index))
+            for dim, _ in blocks[index - 1].spatial:
+                if dim in windows and (dim in passed or is_inside_out):
+                    what = (
+                        f"siblings that split {dim}, whose windows overlap, inside the loops over {dim} and the tiles around them"
+                    )
+                    faults.append(Fault(f"map, {tensor}", what, "tiles of the result that stay for longer"))
+    if faults:
+        raise BadInput(faults)
 
 
 def _spreads(blocks: tuple[Block, ...], architecture: Architecture, problem: Problem, index: int) -> Iterator[_Spread]:

@@ -11,9 +11,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -58,13 +58,22 @@ class Architecture:
         return inner[0] // outer[0], inner[1] // outer[1]
 
 
+Coordinate: TypeAlias = tuple[tuple[str, int], ...]
+"""A sum of (dim, coefficient)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Dims with extents, tensors with their dims; ``output`` is the tensor that is accumulated."""
+    """Dims with extents, tensors with the dims that index them; ``output`` is the tensor that is accumulated.
+
+    ``windows``: tensors with a coordinate that is a sum of dims with coefficients, and all coordinates of theirs; of the others
+    each dim is a coordinate.
+    """
 
     extents: Mapping[str, int]
     tensors: Mapping[str, tuple[str, ...]]
     output: str
+    windows: Mapping[str, tuple[Coordinate, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +159,32 @@ def _storage(name: str, level: str, siblings: int, attributes: Mapping[str, Any]
 
 
 def read_problem(data: Mapping[str, Any]) -> Problem:
-    """Dims, and the dims that index each tensor (one per coordinate: no sliding windows)."""
+    """Dims, and the coordinates of each tensor: sums of terms, each a dim, or a dim and the name of its coefficient."""
     shape, instance = data["problem"]["shape"], data["problem"]["instance"]
+    named = {entry["name"]: int(instance.get(entry["name"], entry["default"])) for entry in shape.get("coefficients", [])}
     tensors: dict[str, tuple[str, ...]] = {}
+    windows: dict[str, tuple[Coordinate, ...]] = {}
     outputs: list[str] = []
     for space in shape["data_spaces"]:
-        terms = [term for coordinate in space["projection"] for term in coordinate]
-        if len(terms) != len(space["projection"]) or any(len(term) != 1 for term in terms):
-            raise BadInput(Fault(f"prob, {space['name']}", "one dim per coordinate", str(space["projection"])))
-        tensors[space["name"]] = tuple(term[0] for term in terms)
+        where = f"prob, {space['name']}"
+        coordinates = tuple(tuple(_term(term, named, where) for term in sum_) for sum_ in space["projection"])
+        dims = tuple(dim for coordinate in coordinates for dim, _ in coordinate)
+        if len(set(dims)) < len(dims):
+            raise BadInput(Fault(where, "each dim once", str(space["projection"])))
+        tensors[space["name"]] = dims
+        if any(len(coordinate) > 1 or coordinate[0][1] != 1 for coordinate in coordinates):
+            windows[space["name"]] = coordinates
         if space.get("read_write"):
             outputs.append(space["name"])
-    if len(outputs) != 1:
-        raise BadInput(Fault("prob", "one tensor with read_write", ", ".join(outputs) or "none"))
-    return Problem({dim: int(instance[dim]) for dim in shape["dimensions"]}, tensors, outputs[0])
+    if len(outputs) != 1 or outputs[0] in windows:
+        raise BadInput(Fault("prob", "one tensor with read_write, without sums of dims", ", ".join(outputs) or "none"))
+    return Problem({dim: int(instance[dim]) for dim in shape["dimensions"]}, tensors, outputs[0], windows)
+
+
+def _term(term: list[str], named: Mapping[str, int], where: str) -> tuple[str, int]:
+    if len(term) not in (1, 2) or not set(term[1:]) <= set(named):
+        raise BadInput(Fault(where, "terms of a dim, or of a dim and the name of a coefficient", str(term)))
+    return term[0], named[term[1]] if term[1:] else 1
 
 
 def read_mapping(data: Mapping[str, Any], architecture: Architecture, problem: Problem) -> tuple[Block, ...]:

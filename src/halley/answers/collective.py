@@ -29,7 +29,7 @@ from halley.verify.findings import Finding, Progress
 PARTS = {
     "waiting": "start-ups and latency",
     "bytes": "bytes on the busiest link",
-    "idling": "that link idle while others work",
+    "idling": "idle time of that link while others work",
 }
 """Parts of a collective's time."""
 

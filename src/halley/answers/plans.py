@@ -195,10 +195,10 @@ class TrainingAnswer(Answer[TrainingResult]):
                 raise _no_part(part, cost.shardings)
             of = "one microbatch, forward and backward"
             return list(sharding_tables(part, cost.shardings[part], of, True, cost.splitting, DIMS))
-        title = "Where the time goes, on the stage that is done last"
+        title = "Where the time goes, on the stage that finishes last"
         account = account_table(title, cost.account, cost.time, ACCOUNT, "iteration")
         busy = {load.resource: load.time for load in cost.loads}
-        loads = loads_table("What a chip asks of each resource, at its full rate", busy, cost.time, format_time)
+        loads = loads_table("Demand of a chip on each resource, at its full rate", busy, cost.time, format_time)
         return [account, loads, *traffic_tables(result.plan, cost), memory_table(cost), *others_table(result)]
 
     def own_findings(self, limit: float, search: bool, progress: Progress | None) -> Iterator[Finding]:

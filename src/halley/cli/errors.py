@@ -1,6 +1,6 @@
 """Errors of the command line: what each becomes on stderr, and its exit code.
 
-0 solved, 1 bad input, 2 infeasible, 3 limit reached before the asked gap, 70 a fault of Halley's own, 130 interrupted before any
+0 solved, 1 bad input, 2 infeasible, 3 limit reached before the asked gap, 70 an internal error, 130 interrupted before any
 answer.
 """
 
@@ -128,7 +128,7 @@ def options_of(command: Any) -> tuple[str, ...]:
 def _unexpected(error: Exception) -> int:
     text = " ".join(str(error).split())[:200]
     report = "please report it, with what HALLEY_DEBUG=1 prints"
-    print(f"halley: a fault of Halley's own, {type(error).__name__}: {text}; {report}", file=sys.stderr)
+    print(f"halley: internal error, {type(error).__name__}: {text}; {report}", file=sys.stderr)
     _debug(error)
     return BROKEN
 

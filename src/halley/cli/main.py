@@ -85,7 +85,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def halley(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Predict, and provably optimise, how workloads run on accelerators.

@@ -30,13 +30,13 @@ ChipOption = Annotated[
     str | None, typer.Option("--chip", help="Name of a shipped chip, or a path to a chip file.", metavar="CHIP")
 ]
 ObjectiveOption = Annotated[
-    str | None, typer.Option("--objective", help="What to make small: time, energy or edp.", metavar="WORD")
+    str | None, typer.Option("--objective", help="What to minimise: time, energy or edp.", metavar="WORD")
 ]
-TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Longest time of a search, e.g. 60s.", metavar="TIME")]
+TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Time limit of a search, e.g. 60s.", metavar="TIME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, all else to stderr.")]
 BaselineOption = Annotated[
     list[str] | None,
-    typer.Option("--baseline", help="Search this baseline only; give it again for more, or 'all' or 'none'.", metavar="NAME"),
+    typer.Option("--baseline", help="Search only this baseline; repeatable; or 'all' or 'none'.", metavar="NAME"),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 TraceOption = Annotated[str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")]

@@ -82,7 +82,7 @@ def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announ
         else:
             results.append(result)
         if interrupted and len(results) < len(problems):
-            console.print(Text(f"halley: interrupted; {len(results)} of {len(problems)} are searched"))
+            console.print(Text(f"halley: interrupted; {len(results)} of {len(problems)} searches finished"))
             break
     return results
 
@@ -105,9 +105,9 @@ def searching(console: Console, where: str, what: str, label: str = "searching")
             yield bar
     except SearchStopped:
         if bar.interrupts:
-            got = f"{name_of(bar.interrupts[-1])} before there was one"
-            raise Cancelled(Fault(where, f"a first {what}", got, "let it run longer")) from None
-        raise LimitReached(Fault(where, f"a first {what} before the time limit", "none", "raise --time-limit")) from None
+            got = f"{name_of(bar.interrupts[-1])} before the first one"
+            raise Cancelled(Fault(where, f"a {what}", got, "let the search run longer")) from None
+        raise LimitReached(Fault(where, f"a {what} within the time limit", "none", "raise --time-limit")) from None
     finally:
         bar.stop()
 

@@ -26,7 +26,7 @@ from halley.report.terminal import show
 DATA = "HALLEY_DATA"
 """Environment variable that names the folder of data where ``--data`` does not."""
 
-NAMES = ("timeloop", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron")
+NAMES = ("timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron")
 """The comparisons of `validation.sources`."""
 
 FAILED = 1
@@ -40,7 +40,9 @@ def validate(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FOLDER", help=f"Folder of tables that the repository lacks; else the variable {DATA}."),
+        typer.Option(
+            "--data", metavar="FOLDER", help=f"Folder of tables outside the repository; by default the variable {DATA}."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

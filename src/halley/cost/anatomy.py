@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from halley.cost.estimate import Estimate, Resource
 from halley.cost.events import LinkTraffic, Path, Work
+from halley.formulas.numbers import Number
 from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Sequence, Spatial, Temporal, children
 
 Seconds = Mapping[Resource, float]
@@ -199,7 +200,7 @@ class _Anatomist:
         return max(found, key=lambda item: item[0])[1]
 
 
-def busiest(busy: Mapping[Resource, float]) -> Resource:
+def busiest(busy: Mapping[Resource, Number]) -> Resource:
     """The busiest resource; of several equal ones, the first by name.
 
     >>> busiest({("read", "dram"): 3.0, ("engine", "mxu"): 5.0})

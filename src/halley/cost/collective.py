@@ -231,8 +231,7 @@ class _Moved:
         """Time [s] of one execution that depends neither on its bytes nor on hops."""
         vector, given = self.counter.chip.vector, axis.exchange
         adder = given.adder if ALGORITHMS[self.node.algorithm].network else vector.latency if vector else 0.0
-        time: float = step_overhead(self.shape.steps, given.startup, given.barrier, self.shape.additions, adder)
-        return time
+        return float(step_overhead(self.shape.steps, given.startup, given.barrier, self.shape.additions, adder))
 
     def _streams(self, axis: Axis) -> Streams | None:
         """Time [s] per element on links and in memories; None if only links limit the collective."""

@@ -214,10 +214,10 @@ class _Fold:
                 found = self._phases(node.children, scope, {}, handed_over(node, self.workload) if node.prefetch else None)
                 if not node.prefetch:
                     work = total(found.times)
-                    return SubtreeCost(work, found.busy, barriers=found.barriers(work, found.steps))
+                    return SubtreeCost(work, found.busy, barriers=found.barriers(work))
                 first, last = found.prefetched[0], found.prefetched[-1]
                 between = Ramps(first.barriers.up, last.barriers.down)
-                barriers = found.barriers(total(found.times), found.steps, between)
+                barriers = found.barriers(total(found.times), ramps=between)
                 return SubtreeCost(total(found.ahead), found.busy, first.ramps.up, last.ramps.down, barriers)
             case Overlap() | Parallel():
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
@@ -242,8 +242,9 @@ class _Fold:
         return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
 
     def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
-        """Children that hand over: the enclosing phase pays their pipeline fill and drain."""
-        if not hands_over(node, self.workload):
+        """Children that hand over: the enclosing phase pays their pipeline fill and drain. Bounds of all tile sizes omit them, as
+        smaller tiles are handed over sooner."""
+        if not self.ramps or not hands_over(node, self.workload):
             return None
         return HandOver(tuple(times), tuple(map(self.body.names, node.children)), self.counter.entries(scope))
 
@@ -343,7 +344,7 @@ class _Fold:
             self.prefetched.ramps = early
             if barriers is None:
                 self.prefetched.barriers = early
-        fetches = (*inner.fetches, *self.visits.fetches(node, fills.values(), several))
+        fetches = (*inner.fetches, *self.visits.fetches(node, fills, several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.numbers import Number
+from halley.formulas.numbers import Number, as_number
 from halley.formulas.terms import Term
 from halley.ir.masks import Mask
 
@@ -64,7 +64,7 @@ def pairs(seen: MaskedPairs) -> Callable[[int, int], Number]:
     tiles = [*(cut.tile for cut in seen.cuts), seen.tile]
     first = next((tile for tile in tiles if isinstance(tile, Term)), None)
     if first is not None:
-        return lambda rows, keys: first.terms.open(_Open(seen, rows, keys), PAIRS, (0, None))
+        return lambda rows, keys: as_number(first.terms.open(_Open(seen, rows, keys), PAIRS, (0, None)))
     shape = np.broadcast_shapes(*(np.shape(tile) for tile in tiles))
     hows = tuple(cut.how for cut in seen.cuts)
     columns = [np.broadcast_to(np.asarray(tile), shape).ravel() for tile in tiles]

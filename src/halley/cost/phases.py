@@ -217,9 +217,10 @@ class AccumulatorVisits:
 
 @dataclass(frozen=True, slots=True)
 class HoldFills:
-    """Fills of a Hold with a number of ``buffers``: their total ``busy`` times [s] by resource, and the ``latency`` [s] of each.
-    ``there``: 1; 0 if there are no fills, or not one for each visit of the outer Holds."""
+    """Fills of a ``tensor`` into a Hold with a number of ``buffers``: their total ``busy`` times [s] by resource, and the
+    ``latency`` [s] of each. ``there``: 1; 0 if there are no fills, or not one for each visit of the outer Holds."""
 
+    tensor: str
     buffers: Number
     latency: Number
     busy: Busy

@@ -37,7 +37,10 @@ class ChildPhases:
     prefetched: list[PrefetchedRamps]
 
     def barriers(
-        self, work: Number, steps: Number, ramps: Ramps = NO_RAMPS, hand_over: HandOver | None = None
+        self, work: Number, steps: Number | None = None, ramps: Ramps = NO_RAMPS, hand_over: HandOver | None = None
     ) -> Barriers | None:
-        """The node between barriers, in so many ``steps`` of its children; None if there are none."""
-        return None if self.steps is None else Barriers(work, self.some * steps, ramps, hand_over, self.some)
+        """The node between barriers, in so many ``steps`` of its children (by default, those of all of them); None if there are
+        none."""
+        if self.steps is None:
+            return None
+        return Barriers(work, self.some * (self.steps if steps is None else steps), ramps, hand_over, self.some)

@@ -90,7 +90,8 @@ class NormalForms:
             return (((), float(number)),)
         if len(self._sums) > CACHED_FORMS_LIMIT:  # mostly of shapes that are already compiled; the basis is kept
             self._sums, self._products, self._merged, self._keys = {}, {}, {}, {}
-        sums, left = self._sums, [number]
+        sums = self._sums
+        left: list[Term] = [number]
         while left:  # operands first, without recursion, as sums can be long
             term = left[-1]
             if term.index not in sums:
@@ -165,19 +166,18 @@ class NormalForms:
             return first, 1.0
         found = self._products.get((first, second))
         if found is None:
-            coefficient = 1.0
-            of_kind: dict[object, int] = {}
-            for place in (*first, *second):
-                item = self.basis[place]
-                kind: object = item.kinds if isinstance(item, Term) else (place, len(of_kind))
-                if kind in of_kind and isinstance(item, Term):
-                    other = self.basis[of_kind[kind]]
-                    ((joined,), scale), *_ = self._factor(self.terms.combine(Operation.MULTIPLY, other, item)).items()
-                    of_kind[kind] = joined
+            of, coefficient = self._kind, 1.0
+            at = {of[place]: place for place in first if of[place]}
+            left: list[int] = []
+            for place in second:
+                if of[place] in at:
+                    joined = self.terms.combine(_MULTIPLY, self.basis[at[of[place]]], self.basis[place])
+                    (((at[of[place]],), scale),) = self._factor(joined).items()
                     coefficient *= scale
                 else:
-                    of_kind[kind] = place
-            found = tuple(sorted(of_kind.values())), coefficient
+                    left.append(place)
+            left += [at[of[place]] if of[place] else place for place in first]
+            found = tuple(sorted(left)), coefficient
             self._products[first, second] = found
         return found
 
@@ -246,7 +246,7 @@ class NormalForms:
                 sign = -1.0 if all(coefficient < 0 for _, coefficient, _ in members) else 1.0
                 total: Number = 0
                 for place, coefficient, _ in members:
-                    factor: Number = self.basis[place] if place >= 0 else 1.0
+                    factor: Any = self.basis[place] if place >= 0 else 1.0  # a term: nothing else has a kind
                     total = total + sign * (coefficient * factor)
                 joined: Sum = self._factor(total) if isinstance(total, Term) else {(): float(total)}
                 joined = {product: sign * coefficient for product, coefficient in joined.items()}
@@ -481,7 +481,7 @@ class _Copier:
         """The place of a number's value."""
         if not isinstance(number, Term):
             return float(number)
-        left = [number]
+        left: list[Term] = [number]
         while left:  # operands first, without recursion
             term = left[-1]
             if term.index not in self._places:

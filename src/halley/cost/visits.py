@@ -107,14 +107,14 @@ class VisitTimes:
                     found.append(returns.scaled(several))
         return tuple(found), tuple(moving)
 
-    def fetches(self, node: Hold, fills: Iterable[HoldTransfer], several: Number) -> Iterator[HoldFills]:
+    def fetches(self, node: Hold, fills: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldFills]:
         """The fills of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return
-        for transfer in fills:
+        for name, transfer in fills.items():
             if transfer.events:
                 busy = self.counter.resources.busy(transfer.events)
-                yield HoldFills(node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
+                yield HoldFills(name, node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
 
     def drained(self, drains: Iterable[HoldTransfer], several: Number) -> Busy:
         """Busy time [s] of each resource by the drains of a Hold with several buffers."""
@@ -125,19 +125,41 @@ class VisitTimes:
 
     def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
         """Time [s] of fills that start together on each visit of a Hold with ``buffers`` buffers: fills through the same port are
-        sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
-        latency: Number = 0  # the minimum over the fills that count
+        sequential. Fills of Holds with more buffers are excluded, as they may be done before; but those of a tensor further in
+        follow its fill into the outer Hold."""
+        early = [minimum(maximum(buffers - fetch.buffers + 1, 0), 1) for fetch in fetches]
+        first = [fetch.scaled(own) for fetch, own in zip(fetches, early, strict=True)]
+        outermost = {fetch.tensor: fetch for fetch in first}
+        inner = [
+            fetch.scaled(outermost[fetch.tensor].there)
+            for at, fetch in enumerate(fetches)
+            if first[at] is not outermost[fetch.tensor]
+        ]
+        outer = [outermost[fetch.tensor].scaled(fetch.there) for fetch in inner]
+        lead = self._least((own.there, self._alone(scope, own)) for own in outer)
+        return maximum(self._shared(scope, first), lead + self._shared(scope, inner))
+
+    def _alone(self, scope: CountingScope, fetch: HoldFills) -> Number:
+        """Time [s] of fills that nothing delays."""
+        return self.counter.entries(scope) * fetch.latency + longest(fetch.busy.values())
+
+    def _shared(self, scope: CountingScope, fetches: Iterable[HoldFills]) -> Number:
+        """Time [s] of concurrent fills: the least latency, then the busiest port."""
+        there = [fetch for fetch in fetches if not is_none(fetch.there)]
+        busy = added(*({name: fetch.there * time for name, time in fetch.busy.items()} for fetch in there))
+        return self.counter.entries(scope) * self._least((fetch.there, fetch.latency) for fetch in there) + longest(busy.values())
+
+    def _least(self, some: Iterable[tuple[Number, Number]]) -> Number:
+        """The minimum over the numbers that are there (1; else 0); 0 for none."""
+        least: Number = 0
         seen: Number = 0
-        busy: Busy = {}
-        for fetch in fetches:
-            there = fetch.there * minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
+        for there, number in some:
             if is_none(there):
                 continue
-            least = seen * minimum(latency, fetch.latency) + (1 - seen) * fetch.latency
-            latency = there * least + (1 - there) * latency
+            smaller = seen * minimum(least, number) + (1 - seen) * number
+            least = there * smaller + (1 - there) * least
             seen = maximum(seen, there)
-            busy = added(busy, {name: there * time for name, time in fetch.busy.items()})
-        return self.counter.entries(scope) * latency + longest(busy.values())
+        return least
 
     def _returning(self, scope: CountingScope, group: tuple[str, ...]) -> Iterator[tuple[Number, Number]]:
         """For each loop over a reduced dim: (visits to each sum, number of tiles of the other loops inside it)."""

@@ -186,7 +186,7 @@ class DFModelResult:
         whole = self.problem.scale(self.choice, stage)
         busy = float(stage_time(1.0, stage.layers, stage.stages)) * self.problem.samples(self.choice.assignment)
         found = {name: total(part.steady for part in parts if part.bottleneck == name) for name in LIMITING_RESOURCES}
-        found["weights"] = amortised_time(0.0, total(part.once for part in parts), self.layer.samples)
+        found["weights"] = float(amortised_time(0.0, total(part.once for part in parts), self.layer.samples))
         found["transfers"] = max(0.0, self.layer.layer - total(found.values()))
         account = {name: float(share) * busy for name, share in found.items()}
         account["bubble"] = self.layer.layer * (whole - busy)

@@ -322,7 +322,7 @@ def _check_blocks(
             case _:
                 expected = [np.full(part.shape, True) for part in held]
         if any((a != b).any() for a, b in zip(expected, held, strict=True)):
-            remedy = "put no loop between the hold and the split that shares it out, and the collective right outside that split"
+            remedy = "put no loop between the hold and the split that distributes it, and the collective right outside that split"
             raise IllegalMapping(Fault(_text(node), f"{name} {found}, the i-th tile on member i", "other parts", remedy))
 
 

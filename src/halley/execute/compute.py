@@ -136,7 +136,7 @@ def _check_loops(store: Store, site: ComputeSite) -> None:
                         where,
                         f"no loop over {outside[0]} outside the distributed hold {hold.node.memory}: {name}",
                         "one",
-                        f"hold {name} outside that loop, or inside the spread",
+                        f"hold {name} outside that loop, or inside the split",
                     )
                 )
             if outside and hold.reaches_beyond(name, scope):

@@ -81,7 +81,7 @@ class _Round:
                 continue
             late = self.writers.get(name) != min(self.uses[name])
             if len(children) > 1 and not late and walked - set(self.workload.tensors[name].dims):
-                found.append(self._fault(f"{name} made anew in each round", "changes by several children"))
+                found.append(self._fault(f"{name} recomputed in each round", "changes by several children"))
         return found
 
     def _buffers(self, handed: list[str]) -> list[Fault]:

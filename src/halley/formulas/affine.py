@@ -25,11 +25,11 @@ class AffineDim(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """A tile: its first point, its extent, and how often it is selected (1 or 0)."""
+    """A tile: its first point, its extent, and whether it is selected (1 or 0)."""
 
-    start: Number
-    extent: Number
-    count: Number
+    start: int
+    extent: int
+    selected: Number
 
 
 def steps(extent: Number, splits: Sequence[Split]) -> Number:
@@ -94,7 +94,7 @@ def affine_points(dims: Sequence[AffineDim], constant: int, extent: int) -> Numb
             span = span + abs(coefficient) * (tile.extent - 1)
         points = unclipped_points([dims[main]]) + (span - 1) * visits(dims[main].extent, dims[main].splits)
         lost = _lost(dims[main], first, span, extent)
-        result = result + _product([tile.count for tile in tiles]) * (points - lost)
+        result = result + _product([tile.selected for tile in tiles]) * (points - lost)
     return result
 
 
@@ -122,18 +122,19 @@ def buffered_points(dims: Sequence[AffineDim], extent: int) -> Number:
 
 
 def _tiles(extent: int, splits: Sequence[Split]) -> list[_Tile]:
-    """Every tile of a dim; for open tile sizes, every interval that may be one, with a count of 1 or 0."""
+    """Every tile of a dim; for open tile sizes, every interval that may be one, selected (1) or not (0)."""
     if not splits:
         return [_Tile(0, extent, 1)]
-    if all(type(split.tile) is int for split in splits):
-        return [tile for start in range(extent) if (tile := _tile_from(start, extent, splits)).count]
-    found = []
+    known, found = all(type(split.tile) is int for split in splits), []
     for start in range(extent):
-        tile = _tile_from(start, extent, splits)
-        for size in range(1, extent - start + 1):
-            count = tile.count * _equal(tile.extent, size)
-            if anywhere(count):
-                found.append(_Tile(start, size, count))
+        size, selected = _tile_from(start, extent, splits)
+        if known:
+            found += [_Tile(start, int(size), selected)] if selected else []
+            continue
+        for some in range(1, extent - start + 1):
+            here = selected * _equal(size, some)
+            if anywhere(here):
+                found.append(_Tile(start, some, here))
     return found
 
 
@@ -150,13 +151,13 @@ def _at(point: int, extent: int, splits: Sequence[Split]) -> tuple[Number, Numbe
     return place, most, selected
 
 
-def _tile_from(start: int, extent: int, splits: Sequence[Split]) -> _Tile:
-    """The tile with this first point; its count is 0 if there is none."""
+def _tile_from(start: int, extent: int, splits: Sequence[Split]) -> tuple[Number, Number]:
+    """Of the tile with this first point: (its extent, 1 if there is one and it is selected, else 0)."""
     place, most, selected = _at(start, extent, splits)
-    return _Tile(start, most, selected * _equal(place, 0))
+    return most, selected * _equal(place, 0)
 
 
-def _lost(dim: AffineDim, first: Number, span: Number, extent: int) -> Number:
+def _lost(dim: AffineDim, first: int, span: int, extent: int) -> Number:
     """Points outside the tensor, summed over the tiles of a dim. ``first`` position and ``span`` of the interval of one point."""
     coefficient, most, splits = dim
     if coefficient < 0:  # counted from the other end of the tensor
@@ -164,20 +165,20 @@ def _lost(dim: AffineDim, first: Number, span: Number, extent: int) -> Number:
     before = -(first // coefficient) if first < 0 else 0
     after = max(most - 1 - (extent - span - first) // coefficient, 0)
 
-    def lost(tile: _Tile) -> Number:
-        low = first + coefficient * tile.start
-        high = low + coefficient * (tile.extent - 1) + span
+    def lost(start: Number, size: Number, selected: Number) -> Number:
+        low = first + coefficient * start
+        high = low + coefficient * (size - 1) + span
         inside = maximum(minimum(high, extent) - maximum(low, 0), 0)
-        return tile.count * (high - low - inside)
+        return selected * (high - low - inside)
 
     result: Number = 0
     for start in range(min(before, most)):
-        result = result + lost(_tile_from(start, most, splits))
+        result = result + lost(start, *_tile_from(start, most, splits))
     for last in range(max(most - after, 0), most):
         place, size, selected = _at(last, most, splits)
-        start = last - place
+        begin = last - place
         # a tile that begins before the tensor is counted above
-        result = result + lost(_Tile(start, size, selected * _equal(place, size - 1) * positive(start - before + 1)))
+        result = result + lost(begin, size, selected * _equal(place, size - 1) * positive(begin - before + 1))
     return result
 
 

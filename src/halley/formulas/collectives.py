@@ -8,10 +8,6 @@ of S / n bytes, without rounding, and no time for additions; members send and re
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from halley.formulas.numbers import Number, maximum
 
 
@@ -62,64 +58,6 @@ def streamed_time(hops: Number, latency: Number, streams: Number, memory: Number
     32.0
     """
     return hops * latency + maximum(streams, memory)
-
-
-def ring_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Ring all-gather and reduce-scatter on a ring; bidirectional all-gather and reduce-scatter on a line.
-
-    .. math:: t = (n - 1) (\\lambda + \\frac{S}{n b})
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model: a line, whose
-    closing message takes n - 1 hops. Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19,
-    2005.
-
-    >>> ring_all_gather_time(4, 240, 5, 2)
-    105.0
-    """
-    return (members - 1) * (latency + payload / (members * bandwidth))
-
-
-def direct_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Direct all-gather, reduce-scatter, gather, scatter or all-to-all among fully connected members.
-
-    .. math:: t = \\lambda + \\frac{S}{n b}
-
-    Symbols: n [1] members, S [B] payload, lambda [s] latency, b [B/s] bandwidth of each of a member's n - 1 links.
-    Does not model: a switch, whose members share one port. For n >= 2. Source: Chan et al., Concurr. Comput. 19,
-    2007; one message per link.
-
-    >>> direct_all_gather_time(4, 240, 5, 2)
-    35.0
-    """
-    return latency + payload / (members * bandwidth)
-
-
-def pipelined_broadcast_time(members: Number, chunks: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Pipelined broadcast, or reduce, along a line in chunks.
-
-    .. math:: t = (n - 2 + k) (\\lambda + \\frac{S}{k b})
-
-    Symbols: n [1] members, k [1] chunks, S [B] payload, lambda [s] latency, b [B/s] bandwidth. For n >= 2. Does not
-    model: the best k (Halley uses n chunks). Source: Chan et al., Concurr. Comput. 19, 2007.
-
-    >>> pipelined_broadcast_time(4, 6, 240, 5, 2)
-    200.0
-    """
-    return (members - 2 + chunks) * (latency + payload / (chunks * bandwidth))
-
-
-def doubling_all_gather_time(members: Number, payload: Number, latency: Number, bandwidth: Number) -> Number:
-    """Recursive doubling all-gather, and recursive halving reduce-scatter, among fully connected members.
-
-    .. math:: t = \\log_2(n) \\lambda + \\frac{n - 1}{n} \\frac{S}{b}
-
-    Symbols: n [1] members, a power of two; S [B] payload, lambda [s] latency, b [B/s] bandwidth. Does not model:
-    routes of more than one hop. Source: Thakur et al. 2005.
-
-    >>> doubling_all_gather_time(4, 240, 5, 2)
-    100.0
-    """
-    return _log2(members) * latency + (members - 1) * payload / (members * bandwidth)
 
 
 def dimension_time(members: Number, before: Number, payload: Number, bandwidth: Number) -> Number:
@@ -198,9 +136,3 @@ def lower_bound(*bounds: Number) -> Number:
     for bound in bounds:
         strongest = maximum(strongest, bound)
     return strongest
-
-
-def _log2(number: Number) -> Number:
-    if isinstance(number, np.ndarray):
-        return np.log2(number)
-    return math.log2(number)

@@ -76,8 +76,9 @@ def slot_time(
     163
     """
     by_dimension = (zip(*matrix, strict=True) for matrix in (latencies, ups, downs))
-    sides = [longest(late) + maximum(total(up), total(down)) for late, up, down in zip(*by_dimension, strict=True)]
-    return total(postings) + total(longest(side) for side in zip(*pairs, strict=True)) + longest(sides)
+    sides: list[Number] = [longest(late) + maximum(total(up), total(down)) for late, up, down in zip(*by_dimension, strict=True)]
+    posted: list[Number] = [longest(side) for side in zip(*pairs, strict=True)]
+    return total(postings) + total(posted) + longest(sides)
 
 
 def phased_time(

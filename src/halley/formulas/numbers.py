@@ -6,17 +6,30 @@ quotient of two whole numbers is never rounded across an integer.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast, overload
 
 import numpy as np
 
 from halley.formulas.terms import Operation, Term
 
-Number: TypeAlias = Any
-"""A whole number, a float, a NumPy float64 array of either, or a `Term`."""
+Number: TypeAlias = float | np.ndarray[Any, np.dtype[np.float64]]
+"""A whole number, a float, or a NumPy float64 array of either. Formulas also run on terms: see `as_number`."""
 
 
-def floor_div(a: Number, b: Number) -> Number:
+def as_number(term: Term) -> Number:
+    """A term where a formula expects a number; of the operations that both have, formulas use no others."""
+    return cast(Number, term)
+
+
+@overload
+def floor_div(a: int, b: int) -> int: ...
+@overload
+def floor_div(a: float, b: float) -> float: ...
+@overload
+def floor_div(a: Number, b: Number) -> Number: ...
+
+
+def floor_div(a: Any, b: Any) -> Any:
     """Whole part of a / b for non-negative a, positive b.
 
     >>> floor_div(13, 5), floor_div(np.array([13.0, 15.0]), 5.0).tolist()
@@ -29,7 +42,13 @@ def floor_div(a: Number, b: Number) -> Number:
     return a // b
 
 
-def ceil_div(a: Number, b: Number) -> Number:
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+@overload
+def ceil_div(a: float, b: float) -> float: ...
+@overload
+def ceil_div(a: Number, b: Number) -> Number: ...
+def ceil_div(a: Any, b: Any) -> Any:
     """Tiles of b needed to cover a.
 
     >>> ceil_div(13, 5), ceil_div(np.array([13.0, 15.0]), 5.0).tolist()
@@ -42,7 +61,13 @@ def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
 
-def minimum(a: Number, b: Number) -> Number:
+@overload
+def minimum(a: int, b: int) -> int: ...
+@overload
+def minimum(a: float, b: float) -> float: ...
+@overload
+def minimum(a: Number, b: Number) -> Number: ...
+def minimum(a: Any, b: Any) -> Any:
     """The smaller, elementwise.
 
     >>> minimum(3, 2)
@@ -55,7 +80,13 @@ def minimum(a: Number, b: Number) -> Number:
     return b if b < a else a
 
 
-def maximum(a: Number, b: Number) -> Number:
+@overload
+def maximum(a: int, b: int) -> int: ...
+@overload
+def maximum(a: float, b: float) -> float: ...
+@overload
+def maximum(a: Number, b: Number) -> Number: ...
+def maximum(a: Any, b: Any) -> Any:
     """The larger, elementwise.
 
     >>> maximum(3, 2)
@@ -68,7 +99,11 @@ def maximum(a: Number, b: Number) -> Number:
     return b if b > a else a
 
 
-def positive(a: Number) -> Number:
+@overload
+def positive(a: float) -> float: ...
+@overload
+def positive(a: Number) -> Number: ...
+def positive(a: Any) -> Any:
     """1 where a > 0, else 0.
 
     >>> positive(3), positive(np.array([0.0, 2.0])).tolist()
@@ -81,7 +116,7 @@ def positive(a: Number) -> Number:
     return 1 if a > 0 else 0
 
 
-def anywhere(a: Number) -> bool:
+def anywhere(a: Any) -> bool:
     """Whether a number, or any entry of an array, is not zero; a term may be.
 
     >>> anywhere(0), anywhere(np.array([0.0, 2.0]))

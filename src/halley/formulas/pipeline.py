@@ -9,9 +9,7 @@ an uneven pipeline is a recurrence: `halley.pipeline.recurrence`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from halley.formulas.numbers import Number, floor_div, minimum, positive
+from halley.formulas.numbers import Number, minimum, positive
 
 
 def warmup_passes(stages: Number, chunks: Number, stage: Number) -> Number:
@@ -68,33 +66,3 @@ def flow_shop_time(work: Number, slowest: Number, jobs: Number) -> Number:
     38
     """
     return work + (jobs - 1) * slowest
-
-
-def round_trip_bound(
-    forward: Sequence[Number],
-    backward: Sequence[Number],
-    onward: Sequence[Number],
-    back: Sequence[Number],
-    microbatches: Number,
-) -> Number:
-    """Lower bound of 1F1B (one chunk per stage): a microbatch waits for the round trips of earlier ones.
-
-    .. math:: T \\ge (1 + n) L_S + L_r, \\quad m - 1 = n S + r, \\quad L_k = \\sum_{s \\ge S - k} (f_s + b_s + p_s + q_s)
-
-    Symbols: f_s, b_s [s] passes; p_s, q_s [s] transfers from stage s to s + 1, and back (0 for the last); S, m [1]; n, r [1]
-    quotient and remainder; L_k [s] a round trip over the last k stages, after which the first of them starts the microbatch that
-    is k later. Equal stages attain the bound. Source: a path of the schedule's event graph.
-
-    >>> round_trip_bound([2, 7], [3, 11], [1], [4], 6)
-    102
-    """
-    stages = len(forward)
-    whole = floor_div(microbatches - 1, stages)
-    rest = microbatches - 1 - whole * stages
-    bound: Number = 0
-    for stage in range(stages):
-        trip = forward[stage] + backward[stage]
-        if stage + 1 < stages:
-            trip = trip + (onward[stage] + back[stage])
-        bound = bound + (1 + whole + positive(rest - (stages - 1 - stage))) * trip
-    return bound

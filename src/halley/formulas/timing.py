@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import overload
 
 from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum
 
@@ -227,6 +228,10 @@ def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:
     return (maximum(work, busiest) - busiest) / tiles
 
 
+@overload
+def longest(times: Iterable[float]) -> float: ...
+@overload
+def longest(times: Iterable[Number]) -> Number: ...
 def longest(times: Iterable[Number]) -> Number:
     """The maximum of the times, 0 for none.
 
@@ -243,6 +248,10 @@ def longest(times: Iterable[Number]) -> Number:
     return result
 
 
+@overload
+def total(times: Iterable[float]) -> float: ...
+@overload
+def total(times: Iterable[Number]) -> Number: ...
 def total(times: Iterable[Number]) -> Number:
     """The sum, on numbers and arrays.
 

@@ -272,8 +272,10 @@ class Workload:
         """The part [start, stop) of a dim that the ops use: everything, unless all of them read it at affine indices, which may
         leave out its ends."""
         sums = [index for index in self.indices if index.dim == dim]
+        if not sums:
+            return 0, self.dims[dim]
         users = [op for op in self.ops if any(dim in self.tensors[name].dims for name in (*op.inputs, *op.outputs))]
-        if not sums or any(op.kind is OpKind.SCATTER or all(own.dim != dim for own in op.indices) for op in users):
+        if any(op.kind is OpKind.SCATTER or all(own.dim != dim for own in op.indices) for op in users):
             return 0, self.dims[dim]
         first, last = zip(*(index.positions(self.dims) for index in sums), strict=True)
         return max(min(first), 0), min(max(last) + 1, self.dims[dim])

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from halley.formulas.efficiency import causal_keys
+from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip, Dataflow, MatrixEngine
 from halley.ir.workload import DTYPE_BYTES, Op, OpKind, work_per_point
@@ -150,7 +151,7 @@ def _memory_time(chip: Chip, read: Array, written: Array) -> Array:
     return np.asarray(np.maximum(*both) / len(outer))
 
 
-def _longest(*times: Array) -> Array:
+def _longest(*times: Number) -> Array:
     found = times[0]
     for time in times[1:]:
         found = np.maximum(found, time)

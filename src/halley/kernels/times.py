@@ -403,10 +403,9 @@ def _each_block(function: Callable[[Array], Array], flat: Array) -> Array:
     return np.concatenate(blocks or [np.zeros(0)])
 
 
-def _least(times: Array) -> Array:
+def _least(times: Number) -> Array:
     """The least over the tilings, the last axis."""
-    fastest: Array = times.min(axis=-1)
-    return fastest
+    return np.asarray(np.min(times, axis=-1))
 
 
 def _array(extent: Number) -> Array:

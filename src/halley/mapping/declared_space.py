@@ -26,6 +26,11 @@ SPACE = (
         "stages inside the loop over keys)",
     ),
     Clause(
+        "collectives of vector stages",
+        "sequential, or overlapped with the vector operations: each run of operations and each run of collectives works on "
+        "another tile of rows. Not where rows are streamed in passes",
+    ),
+    Clause(
         "members of a stage",
         "all of them. Where overlapped stages hand over outside the memory of results, also a part of one axis for each "
         "run: consecutive members, in every way to distribute all of them (of equal axes, the first)",
@@ -140,6 +145,11 @@ LEFT_OUT = (
         "operand-stationary inner loops",
         "of a contraction in a group of several ops, with a reduce-scatter or with idle members; around some of the inner "
         "loops that index the operand; at other levels than the innermost",
+    ),
+    Clause(
+        "overlapped vector stages",
+        "other cuts than before and after each run of collectives; operations without collectives; more buffers than rounds in "
+        "flight",
     ),
     Clause("order of ops", "another one than the workload's within a fused group"),
     Clause("idle members", "in groups of several stages, on more than two axes, or through other tile sizes of a split"),

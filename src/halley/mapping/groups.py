@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from halley.ir.mapping import Hold, Node
-from halley.ir.workload import Op, Workload
+from halley.ir.workload import Workload
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.costing import Costing
 from halley.mapping.bounds.incumbents import Frontier, Values, minimal
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.bounds.shapes import Trees
-from halley.mapping.problem import Problem
+from halley.mapping.problem import Problem, objective_value
 from halley.mapping.solve.aligned_tiles import with_aligned_tiles
+from halley.mapping.solve.descent import descend
 from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.slack import with_slack
 from halley.mapping.solve.space_size import count_mappings, has_mappings
 from halley.mapping.solve.ties import fastest
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
 from halley.mapping.space.frame_sets import GroupSpace
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames import frames, fusible
+from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import divisions, hierarchy
 from halley.mapping.space.partitions import Kernels, group_ops
 from halley.mapping.space.shared_buffer import Laid
@@ -74,25 +78,46 @@ class FusedGroup:
         for point, choice in zip(self.points, self.choices, strict=True):
             self._search.found.add(point, choice)
 
-    def run(self, incumbents: Values) -> None:
-        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded."""
+    def run(self, incumbents: Values, gap: float = 0.0) -> None:
+        """Search for mappings that beat the incumbents. On `Interrupted` the best so far and a bound are recorded. ``gap``: only
+        until no mapping is better than the best found by more than this relative gap, instead of the one that is allowed; the
+        group is not done then."""
+        found = self.search.found
+        allowed, coarse = found.gap, found.width == 1 and gap > found.gap
+        if coarse:
+            found.gap = gap
         try:
             self.search.run(incumbents)
-            self.done, self.lower = True, self.search.found.points
-            self.exact = None not in self.search.found.payloads
+            if coarse:
+                self._raise_to(found.points / (1 + found.gap))
+                self.search.group.orders.clear()  # ruled out for this gap only
+            else:
+                self.done, self.lower = True, found.points
+                self.exact = None not in found.payloads
         except (Interrupted, KeyboardInterrupt):
             if self.search.open_bounds:
-                left = np.array([*self.search.open_bounds, *self.search.found.points])
-                # with one objective, the higher of two valid bounds; fronts are not ordered, and the later one is tighter
-                self.lower = left if left.shape[1] > 1 or left.min() > self.lower.min() else self.lower
+                best = found.points / (1 + found.gap) if coarse else found.points
+                self._raise_to(np.array([*self.search.open_bounds, *best]))
             raise
         finally:
+            found.gap = allowed
             self.collect()
+
+    def _raise_to(self, lower: Values) -> None:
+        """Other valid bounds: with one objective, the higher of two; fronts are not ordered, and the later one is tighter."""
+        self.lower = lower if lower.shape[1] > 1 or lower.min() > self.lower.min() else self.lower
 
     def dive(self) -> None:
         """Find a first mapping quickly."""
         try:
             self.search.dive()
+        finally:
+            self.collect()
+
+    def descend(self, choice: GroupMapping, tick: Callable[[], None]) -> None:
+        """Improve a mapping that was found, by changes of single sizes; ``tick`` may end that with `Interrupted`."""
+        try:
+            descend(self.search, choice, tick)
         finally:
             self.collect()
 
@@ -116,8 +141,10 @@ class FusedGroups:
         self._alike: dict[Hashable, FusedGroup] = {}
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
         self._laid: dict[tuple[int, str], Laid] = {}
+        self._spaces: dict[tuple[int, str, Kernels], GroupSpace] = {}
+        self._work: dict[tuple[int, str], dict[Hashable, tuple[float, float]]] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
-        self._aligned: dict[int, tuple[GroupMapping, GroupMapping]] = {}
+        self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
     def of(self, workload: Workload, kernels: Kernels, division: int = 0) -> FusedGroup:
         """The group with all of its shapes, searched for the objectives of the best plan. ``division``: the number of the chip
@@ -135,23 +162,29 @@ class FusedGroups:
     def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...], division: int) -> FusedGroup:
         ops, machine = group_ops(workload, kernels), self.machines[division]
         outer, chip = machine.outer, machine.chip
-        floors = CompulsoryBounds(workload, chip, machine, ops, kept)
+        floors = CompulsoryBounds(workload, chip, machine, ops, kept, self._work.setdefault((division, workload.variant), {}))
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         def make() -> GroupSearch:
-            space = self._frames(workload, ops, division)
+            space = self._frames(workload, kernels, division)
             costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
+        none = np.empty((0, len(self.objectives)))
+        if not fusible(FusedOps(workload, machine, tuple(ops))):
+            return FusedGroup(make, self.trees, none, none, exact=True, done=True, _size=0)
         least = floors.group()
-        lower = np.array([[least[name] for name in self.objectives]])
-        return FusedGroup(make, self.trees, lower, np.empty((0, len(self.objectives))))
+        return FusedGroup(make, self.trees, np.array([[least[name] for name in self.objectives]]), none)
 
-    def _frames(self, workload: Workload, ops: Sequence[Op], division: int) -> GroupSpace:
-        """The frames of a group; stages are shared with other groups."""
-        return frames(workload, self.machines[division], ops, self._laid.setdefault((division, workload.variant), Laid()))
+    def _frames(self, workload: Workload, kernels: Kernels, division: int) -> GroupSpace:
+        """The frames of a group, made once; stages are shared with other groups."""
+        key = (division, workload.variant, kernels)
+        if key not in self._spaces:
+            laid, ops = self._laid.setdefault((division, workload.variant), Laid()), group_ops(workload, kernels)
+            self._spaces[key] = frames(workload, self.machines[division], ops, laid)
+        return self._spaces[key]
 
     def part(self, workload: Workload, kernels: Kernels, shapes: AdmittedShapes, division: int = 0) -> FusedGroup:
         """The group for a baseline: only admitted shapes, searched for the best mappings among them even if other shapes are
@@ -175,23 +208,25 @@ class FusedGroups:
         kernels: Kernels,
         found: GroupMapping,
         tick: Callable[[], None] = lambda: None,
-        aligned: bool = False,
+        settled: bool = False,
         division: int = 0,
     ) -> GroupMapping:
         """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
-        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``aligned``:
-        with aligned tile sizes where these are equally good."""
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``settled``: of
+        mappings that are equally good, one with slack and aligned tile sizes."""
         group = self.of(workload, kernels, division)
-        own = self._frames(workload, group_ops(workload, kernels), division)
+        own = self._frames(workload, kernels, division)
         if group.search.costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)
             found = self._fastest[id(found)][1]
-        if aligned:
-            if id(found) not in self._aligned:
+        if settled:
+            if id(found) not in self._settled:
                 costs = group.search.costs
-                self._aligned[id(found)] = found, with_aligned_tiles(costs.workload, costs.chip, costs.around, found)
-            found = self._aligned[id(found)][1]
+                given = costs.workload, costs.chip, costs.around
+                value = partial(objective_value, self.problem.objective)
+                self._settled[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value))
+            found = self._settled[id(found)][1]
         return renamed(found, group.search.space, own)
 
 

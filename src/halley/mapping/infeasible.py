@@ -9,10 +9,11 @@ import numpy as np
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible
 from halley.ir.mapping import Hold
-from halley.ir.workload import Workload
+from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.problem import Problem
+from halley.mapping.space.affine import taps
 from halley.mapping.space.frames import frames
-from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, hierarchy
 from halley.mapping.space.partitions import kernels
 from halley.units import format_bytes
 
@@ -27,6 +28,36 @@ def check_outer_memory(problem: Problem) -> None:
         where, expected = f"{workload.name} on {chip.name}", f"at most {format_bytes(outer.capacity)} in {outer.name}"
         got = f"{format_bytes(needed)} of inputs and results"
         raise Infeasible(Fault(where, expected, got, f"enlarge {outer.name}, or divide the problem"))
+
+
+def check_operands(problem: Problem, chosen: Sequence[Workload]) -> None:
+    """Raises Infeasible: a memory beside the matrix engine is too small for the least tile of an operand, in which the taps of a
+    sum with strides or padding stay whole. Nothing is searched then."""
+    machine = hierarchy(problem.chip)
+    faults = []
+    for workload in chosen:
+        where = f"{workload.name} on {problem.chip.name}"
+        found = (_too_small(workload, op, machine, where) for op in workload.ops if op.kind is OpKind.CONTRACT)
+        fault = next(filter(None, found), None)
+        if fault is None:
+            return
+        faults.append(fault)
+    raise Infeasible(faults[:1])
+
+
+def _too_small(workload: Workload, op: Op, machine: Hierarchy, where: str) -> Fault | None:
+    whole = set(taps(workload, op))
+    least = {dim: 1 for dim in op.dims if dim not in whole} | {dim: workload.dims[dim] for dim in whole}
+    for role, name in zip(OPERANDS[:2], op.inputs, strict=True):
+        needed = workload.tensors[name].word
+        for dim in workload.tensors[name].dims:
+            index = next((index for index in op.indices if index.dim == dim), None)
+            needed *= min(index.span(least), workload.dims[dim]) if index else least[dim]
+        memory = max((machine.chip.memory(each) for each in machine.beside_engine(role)), key=lambda each: each.capacity)
+        if needed > memory.capacity:
+            expected = f"at most {memory.capacity:,.0f} B in {memory.name}"
+            return Fault(where, expected, f"{needed:,.0f} B with the smallest tiles of {op.name}", f"enlarge {memory.name}")
+    return None
 
 
 def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:

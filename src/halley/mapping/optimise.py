@@ -21,11 +21,11 @@ from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
 from halley.mapping.bounds.incumbents import SAME, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import SPACE, left_out
-from halley.mapping.group_order import Candidates, ObjectiveOf, most_promising, worst_mapping
+from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_promising, worst_mapping
 from halley.mapping.groups import FusedGroup, FusedGroups
-from halley.mapping.infeasible import check_outer_memory, tightest
-from halley.mapping.plans import Picks, Plans, best_sums, whole_plan
-from halley.mapping.problem import Objective, Problem
+from halley.mapping.infeasible import check_operands, check_outer_memory, tightest
+from halley.mapping.plans import Picks, Plans, whole_plan
+from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
 from halley.mapping.space.affine import check_indices
@@ -38,7 +38,6 @@ from halley.mapping.space.partitions import (
     every_partition,
     group_ops,
     in_order,
-    partitions,
     spans,
 )
 from halley.rewrite.legality import faults as legality_faults
@@ -53,6 +52,10 @@ RELATIVE_ROUNDING = 1e-9
 FEW_KERNELS = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
 be slower than the kernels one after the other."""
+
+GAP_OF_FIRST_SEARCH = 0.05
+"""Relative gap to which single kernels of workloads with many are searched first: proofs of all of them take long, and say little
+while groups of several kernels are open. They are closed where they limit the bound of the best plan."""
 
 OVERTIME = 1.05
 """How much longer than its limit, and half a second, a search may take to find first plans of baselines."""
@@ -112,6 +115,7 @@ class _Optimiser:
         check_outer_memory(self.problem)
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+        check_operands(self.problem, self.variants)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)
             self.breadths.add(breadth)
@@ -124,6 +128,7 @@ class _Optimiser:
                 self._search_baseline(restriction)
         except Interrupted as stop:
             self.stopped = str(stop)
+            self._descend()
             self._first_plans()
         except KeyboardInterrupt:
             self.stopped = INTERRUPTED
@@ -251,14 +256,18 @@ class _Optimiser:
         self.planned = len(places) + len(self.baselines)
         self._dive_kernels()
         divided = len(self.groups.machines) > 1  # single kernels have many mappings then, and good plans prune them unseen
-        single = {group: own for group, own in places.items() if not divided and self._in_one_of_many(*own[0])}
-        self._search_groups(single, worst_mapping)
-        self._dive_groups()
-        self._search_groups({group: own for group, own in places.items() if group not in single}, most_promising)
+        many = any(len(plans.workload.kernels) > FEW_KERNELS for plans in self._of(BEST))
+        if many and not divided:
+            single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
+            self._search_groups(single, worst_mapping, GAP_OF_FIRST_SEARCH)
+        if not many:
+            self._dive_groups()
+        self._search_groups(places, limiting if many else most_promising)
         self.searched.add(BEST.name)
 
-    def _search_groups(self, places: Places, choose: Callable[[Candidates, ObjectiveOf], FusedGroup]) -> None:
-        """Search groups, in the order that is chosen, but for those that no plan needs that is better than the plans found."""
+    def _search_groups(self, places: Places, choose: Callable[[Candidates, ObjectiveOf], FusedGroup], gap: float = 0.0) -> None:
+        """Search groups, in the order that is chosen, but for those that no plan needs that is better than the plans found.
+        ``gap``: as for `FusedGroup.run`."""
         found, left = self._found(), dict(places)
         while left:
             before, beside = len(left), self._beside(left)
@@ -267,10 +276,11 @@ class _Optimiser:
             if left:
                 group = choose({group: (*own[0], least[group]) for group, own in left.items()}, self._value)
                 del left[group]
-                if group.open():
-                    group.run(self._incumbents(places[group], found, beside[group]))
+                if not group.done and group.open():
+                    group.run(self._incumbents(places[group], found, beside[group]), gap)
                     found = self._found()
-            self.finished += before - len(left)
+            if not gap:
+                self.finished += before - len(left)
 
     def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
         """Whether a group lies in one kernel, of a workload with many."""
@@ -284,11 +294,19 @@ class _Optimiser:
                     self._dive(plans.group(kernels))
 
     def _dive_groups(self) -> None:
-        """A first mapping of the largest groups that have any."""
+        """A first mapping of the largest groups that have any, but for those that no plan needs that is better than the plans
+        found."""
+        found = self._found()
         for plans in self._of(BEST):
+            beside = plans.least_beside()
             covered: list[Kernels] = []
             for kernels in reversed(plans.partitions.groups):
-                if not any(not kernels & ~other for other in covered) and self._dive(plans.group(kernels)):
+                if any(not kernels & ~other for other in covered):
+                    continue
+                group = plans.group(kernels)
+                if found.pruned(group.lower + beside[kernels]).all():
+                    continue
+                if self._dive(group):
                     covered.append(kernels)
 
     def _dive(self, group: FusedGroup) -> bool:
@@ -316,9 +334,7 @@ class _Optimiser:
         """What a group must beat to matter: what its kernels reach in smaller groups; and where it is all of the workload, or
         there is one objective, what whole plans reach, less the least that the rest of them takes."""
         plans, kernels = places[0]  # at other places it has the same smaller groups, by other names
-        smaller = [other for other in plans.partitions.groups if not other & ~kernels and other != kernels]
-        cuts = partitions(before(plans.workload), smaller, inside=kernels)
-        incumbents = best_sums(cuts, lambda part: plans.group(part).points, found.width)[0]
+        incumbents = plans.apart(kernels, found.width)
         if found.width == 1 or not beside.any():
             incumbents = np.vstack([incumbents, _left_for(found.points, beside.min(axis=0))])
         return incumbents
@@ -364,6 +380,18 @@ class _Optimiser:
         ]
         return _left_for(np.array([[value]]), np.min(rest, axis=0))
 
+    def _descend(self) -> None:
+        """After the time limit, better sizes for the groups of the best plan so far whose search did not end, as far as a little
+        more time allows."""
+        self.tally.tick = self._tick_after_limit
+        with suppress(Interrupted, KeyboardInterrupt):
+            if len(self.objectives) == 1 and (found := self._least(BEST)):
+                _, plans, picks = found
+                for kernels, choice in plans.choices(picks):
+                    group = plans.group(kernels)
+                    if not group.done:
+                        group.descend(choice, self.tally.tick)
+
     def _first_plans(self) -> None:
         """After the time limit, a quick plan for each baseline that has none, as far as a little more time allows."""
         self.tally.tick = self._tick_after_limit
@@ -389,15 +417,20 @@ class _Optimiser:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _best(self, restriction: Restriction) -> Solution | None:
+        width, best = self._width(restriction), self._least(restriction)
+        lower = (self._value(plans.lower(width)[0]).min(initial=np.inf) for plans in self._of(restriction))
+        bound = min(lower, default=np.inf) / (1 + self.gap)
+        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+
+    def _least(self, restriction: Restriction) -> tuple[float, Plans, Picks] | None:
+        """The best plan found so far: its value, its variant's plans, its groups."""
         best: tuple[float, Plans, Picks] | None = None
-        bound = np.inf
         for plans in self._of(restriction):
-            bound = min(bound, self._value(plans.lower(self._width(restriction))[0]).min(initial=np.inf) / (1 + self.gap))
             points, picks = plans.reached(self._width(restriction))
             values = self._value(points)
             if picks and (best is None or values.min() < best[0]):
                 best = (float(values.min()), plans, picks[int(values.argmin())])
-        return None if best is None else self._solution(restriction, *best, self._size(restriction), bound)
+        return best
 
     def _size(self, restriction: Restriction) -> int | None:
         """Number of mappings of a space; None after a stop, or where the limit ends the count: it can take longer than a search
@@ -409,19 +442,19 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks, aligned: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping; ``aligned``: see `FusedGroups.choice`."""
+    def _choices(self, plans: Plans, picks: Picks, settled: bool = False) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping; ``settled``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
-            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, aligned, plans.division)
+            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, settled, plans.division)
             for kernels in order
         }
 
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        workload, choices = plans.workload, self._choices(plans, picks, aligned=True)
+        workload, choices = plans.workload, self._choices(plans, picks, settled=True)
         plan = whole_plan(workload, self.problem.chip, choices)
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
@@ -494,14 +527,3 @@ def _left_for(plans: Values, rest: Values) -> Values:
 
 def _nothing() -> None:
     """What a search does at a tick that nothing may stop."""
-
-
-def objective_value(objective: Objective, time_: float, energy: float) -> float:
-    """The value of the objective: [s], [J] or [Js]."""
-    match objective:
-        case Objective.TIME:
-            return time_
-        case Objective.ENERGY:
-            return energy
-        case Objective.EDP:
-            return time_ * energy

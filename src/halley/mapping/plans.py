@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from halley.mapping.bounds.incumbents import Values, minimal
 from halley.mapping.groups import FusedGroup
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.hierarchy import hierarchy
-from halley.mapping.space.partitions import Kernels, Partitions, group_ops
+from halley.mapping.space.partitions import Kernels, Partitions, before, group_ops, partitions
 from halley.rewrite.canonical import canonical
 
 Picks = tuple[tuple[Kernels, int], ...]
@@ -31,6 +31,7 @@ class Plans:
     partitions: Partitions
     group: Callable[[Kernels], FusedGroup]
     division: int = 0
+    _cuts: dict[Kernels, Partitions] = field(default_factory=dict)
 
     def size(self, tick: Callable[[], None]) -> int:
         """Number of mappings of all partitions. ``tick`` may end the count with `Interrupted`."""
@@ -43,6 +44,13 @@ class Plans:
     def reached(self, width: int) -> tuple[Values, list[Picks]]:
         """Non-dominated objectives of the plans found so far, and these plans."""
         return best_sums(self.partitions, lambda kernels: self.group(kernels).points, width)
+
+    def apart(self, kernels: Kernels, width: int) -> Values:
+        """Non-dominated objectives of what kernels of one group reach by now in smaller groups."""
+        if kernels not in self._cuts:
+            smaller = [other for other in self.partitions.groups if not other & ~kernels and other != kernels]
+            self._cuts[kernels] = partitions(before(self.workload), smaller, inside=kernels)
+        return best_sums(self._cuts[kernels], lambda part: self.group(part).points, width)[0]
 
     def choices(self, picks: Picks) -> list[tuple[Kernels, GroupMapping]]:
         """The mapping of each group of a plan that was found."""

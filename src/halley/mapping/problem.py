@@ -19,6 +19,17 @@ class Objective(StrEnum):
     EDP = "edp"
 
 
+def objective_value(objective: Objective, time_: float, energy: float) -> float:
+    """The value of the objective: [s], [J] or [Js]."""
+    match objective:
+        case Objective.TIME:
+            return time_
+        case Objective.ENERGY:
+            return energy
+        case Objective.EDP:
+            return time_ * energy
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A workload (the search also tries its other variants unless ``fixed_variant``), a chip, an objective, limits.

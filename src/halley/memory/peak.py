@@ -80,7 +80,7 @@ def training_memory(training: PipelinedTraining) -> TrainingMemory:
     parameters, activation, working = training.sizes.transpose(1, 0, 2)
     whole = summed(made.held, parameters)
     shares = ((word, data.ranks if data.sharded >= least else 1) for word, least in recipe.sharded_from)
-    weights, gradients, states = (sharded_bytes(whole, word, ranks) for word, ranks in shares)
+    weights, gradients, states = (np.asarray(sharded_bytes(whole, word, ranks)) for word, ranks in shares)
     gathered = total([word for word, least in recipe.sharded_from[:2] if data.sharded >= least])
     held = (made.held > 0)[:, :, None]
     few = np.minimum(made.held.sum(axis=1), 2)[:, None]

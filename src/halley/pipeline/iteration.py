@@ -214,7 +214,7 @@ def _optimizer_times(training: PipelinedTraining) -> tuple[Floats, Floats, Float
     parameters = summed(made.held, training.sizes[:, 0])
     norm = optimizer.norm_time(data, parameters) if optimizer.clipping else np.zeros_like(parameters)
     gather = data.parameter_gather(zip(blocks, made.held.T[:, :, None], strict=True))
-    return norm, optimizer.step_time(data, parameters), np.zeros_like(parameters) + gather
+    return np.asarray(norm), np.asarray(optimizer.step_time(data, parameters)), np.zeros_like(parameters) + gather
 
 
 def _gradients_summed(training: PipelinedTraining, times: PipelineTimes) -> Floats:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -260,20 +259,6 @@ def parts_of_chunks(kinds: Sequence[int], layers: Sequence[int]) -> Integers:
     parts: Integers = np.pad(np.diff(layers_before(kinds, layers), axis=0), ((0, 0), (1, 1)))
     parts[0, 0] = parts[-1, -1] = 1
     return parts
-
-
-def check_degrees(chips: int, degrees: Mapping[str, int]) -> None:
-    """Raises BadInput: degrees that are not positive integers, or whose product is not the number of chips.
-
-    >>> check_degrees(64, {"data": 4, "pipeline": 2, "tensor": 8})
-    """
-    faults = [_whole(f"degree {name}", degree) for name, degree in degrees.items() if not _is_whole(degree)]
-    product = math.prod(degrees.values())
-    if not faults and product != chips:
-        got = f"{' x '.join(f'{name} {degree}' for name, degree in degrees.items())} = {product}"
-        faults = [Fault("degrees of parallelism", f"a product of {chips}, the number of chips", got, "change one of them")]
-    if faults:
-        raise BadInput(faults)
 
 
 def microbatches(batch: int, ranks: int, microbatch: int) -> int:

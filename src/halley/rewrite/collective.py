@@ -102,7 +102,7 @@ def _placed(state: WalkState, where: str, node: Collective, scope: NodeScope, di
             state.fault(where, "a place outside splits of deeper levels", f"inside a split over {level}.{axis}", "move it out")
     split = scope.split.get((node.level, node.axis))
     if split and split.dim in dims:
-        remedy = "hold the tensor outside the spread, and put the collective between"
+        remedy = "hold the tensor outside the split, and put the collective between"
         state.fault(where, f"a place outside the split of {split.dim} over that axis", "inside it", remedy)
     cut_once(state, where, scope)
     for index in state.workload.indices:

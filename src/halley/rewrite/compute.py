@@ -53,7 +53,7 @@ def _loops(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
                 state.fault(where, expected, "one", f"hold {name} outside that loop")
             if any(key in home.axes and key not in home.scope.split for key in scope.split):
                 expected = f"no loop over {outside[0]} outside the distributed hold {home.node.memory}: {name}"
-                state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the spread")
+                state.fault(where, expected, "one", f"hold {name} outside that loop, or inside the split")
             shared = held_outside_share(state.workload, home, name, state.scopes, scope)
             if shared:  # members outside the share would refill and drain sums to which they never add
                 place = f"hold {home.node.memory}: {name}, kept beyond its share of {dot(shared)}"

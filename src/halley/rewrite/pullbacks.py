@@ -8,15 +8,17 @@ out = table[index]      d table[index] += d out, and vice versa
 H[t] = a[t] H[t-1] + x  g[t] = a[t+1] g[t+1] + dH[t]; dx = g, da[t] = g[t] H[t-1]
 F = DFT(x)              dx = the conjugate transform of dF, not divided by the points
 U[p, r] = x[2p+r]       dx[2p+r] += dU[p, r]
+M[p] = max of x[2p+r]   dx[2p+r] += dM[p] where x[2p+r] = M[p]
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
 from halley.errors import BadInput, Fault
+from halley.ir.affine import AffineIndex
 from halley.ir.workload import Op, OpKind
 from halley.rewrite.derivatives import DERIVATIVES, PASS_THROUGH, POSITIONAL, Derivative
 from halley.rewrite.gradients import GradientGraph
@@ -30,13 +32,10 @@ def pull_back(graph: GradientGraph, op: Op, independent: Independent) -> None:
 
     Raises BadInput: an op without a derivative.
     """
-    copies = op.kind is OpKind.MAP and op.function == "identity" and len(op.inputs) == 1
-    if op.indices and not copies and op.kind is not OpKind.CONTRACT:
+    if op.indices and op.kind not in (OpKind.CONTRACT, OpKind.MAP, OpKind.REDUCE):
         sums = ", ".join(f"{index.dim} at {index}" for index in op.indices)
-        raise _unsupported(op, "a copy or a contraction where a tensor is read at sums of dims", f"{op.kind}, {sums}")
+        raise _unsupported(op, "a map, a reduction or a contraction where a tensor is read at sums", f"{op.kind}, {sums}")
     match op.kind:
-        case OpKind.MAP if op.indices:
-            _windows(graph, op)
         case OpKind.CONTRACT:
             _contraction(graph, op)
         case OpKind.MAP:
@@ -94,14 +93,23 @@ def _contraction_at_sums(graph: GradientGraph, op: Op, place: int, pair: tuple[s
     an element; points of one element are then added up."""
     name, other = op.inputs[place], op.inputs[1 - place]
     own = graph.workload.points(op, name)
-    read = tuple(index for index in op.indices if index.dim in graph.dims(other))
+    read = _read(graph, op, (other,))
     summed = [dim for dim in op.dims if dim not in own]
     kind, function = (OpKind.CONTRACT, "identity") if summed else (OpKind.MAP, "mul")
     (made,) = graph.make(op, name, kind, pair, own, (*own[:-1], *summed, *own[-1:]), function, indices=read)
-    sums = tuple(index for index in op.indices if index.dim in graph.dims(name))
-    if sums:
-        (made,) = graph.make(op, name, OpKind.SCATTER, (made,), graph.dims(name), own, indices=sums)
-    graph.give(name, made)
+    _give_points(graph, op, name, made)
+
+
+def _read(graph: GradientGraph, op: Op, inputs: Collection[str]) -> tuple[AffineIndex, ...]:
+    """The affine indices at which the op reads these tensors."""
+    return tuple(index for index in op.indices if any(index.dim in graph.dims(name) for name in inputs))
+
+
+def _give_points(graph: GradientGraph, op: Op, target: str, made: str) -> None:
+    """Add a contribution that has the dims of the op in place of those that it reads at sums: points of one element are added."""
+    if sums := _read(graph, op, (target,)):
+        (made,) = graph.make(op, target, OpKind.SCATTER, (made,), graph.dims(target), graph.dims(made), indices=sums)
+    graph.give(target, made)
 
 
 def _give(
@@ -143,23 +151,22 @@ def _pointwise(graph: GradientGraph, op: Op, gradient: str, value: Callable[[], 
 def _apply(graph: GradientGraph, op: Op, rule: Derivative, words: Mapping[str, str], target: str) -> None:
     """Add the rule's value as a contribution to the target, summed over the dims of the op that the target lacks."""
     inputs = tuple(words[word] for word in rule.arguments)
-    own = graph.dims(target)
+    own = graph.workload.points(op, target) if op.indices else graph.dims(target)
     lost = [dim for dim in op.dims if dim not in own]
-    if rule is PASS_THROUGH and not lost:
-        graph.give(target, inputs[0])
+    read = _read(graph, op, (target,))
+    if rule is PASS_THROUGH and not lost and (not read or set(graph.dims(inputs[0])) == set(own)):
+        _give_points(graph, op, target, inputs[0])
         return
     positional = rule.function in POSITIONAL
-    covered = {dim for name in inputs for dim in graph.dims(name)}
+    covered = {dim for name in inputs for dim in (graph.workload.points(op, name) if name in op.inputs else graph.dims(name))}
     if positional and not covered.issuperset(op.dims):  # broadcast: a tensor without a dim has no position along it
         inputs = (*graph.make(op, target, OpKind.MAP, inputs[:1], op.dims, op.dims), *inputs[1:])
-    kept = [dim for dim in own if dim in covered or positional]
+    kept = [dim for dim in own if dim in covered or positional or read]
     over = op.dims if positional else (*kept, *lost)
-    constants = rule.constants(dict(op.constants))
-    if lost:
-        made = graph.make(op, target, OpKind.REDUCE, inputs, kept, over, rule.function, "sum", constants=constants)
-    else:
-        made = graph.make(op, target, OpKind.MAP, inputs, kept, over, rule.function, constants=constants)
-    graph.give(target, made[0])
+    constants, indices = rule.constants(dict(op.constants)), _read(graph, op, inputs)
+    kind, monoid = (OpKind.REDUCE, "sum") if lost else (OpKind.MAP, "")
+    (made,) = graph.make(op, target, kind, inputs, kept, over, rule.function, monoid, constants=constants, indices=indices)
+    _give_points(graph, op, target, made)
 
 
 def _reduction(graph: GradientGraph, op: Op, independent: Independent) -> None:
@@ -168,7 +175,10 @@ def _reduction(graph: GradientGraph, op: Op, independent: Independent) -> None:
         if op.function == "identity":
             return op.inputs[0]
         constants = dict(op.constants)
-        return graph.make(op, op.inputs[0], OpKind.MAP, op.inputs, op.dims, op.dims, op.function, constants=constants)[0]
+        made = graph.make(
+            op, op.inputs[0], OpKind.MAP, op.inputs, op.dims, op.dims, op.function, constants=constants, indices=op.indices
+        )
+        return made[0]
 
     for gradient in _of_points(graph, op, points, independent):
         _pointwise(graph, op, gradient, points)
@@ -178,6 +188,15 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
     """Gradients of the points of a reduction, as terms of a sum."""
     first = op.outputs[0]
     result = graph.total(op.outputs[-1])
+
+    def point(inputs: tuple[str, ...], function: str, constants: Mapping[str, float] | None = None) -> tuple[str, ...]:
+        indices = _read(graph, op, inputs)
+        return graph.make(op, op.inputs[0], OpKind.MAP, inputs, op.dims, op.dims, function, constants=constants, indices=indices)
+
+    def chosen(gradient: str) -> tuple[str, ...]:
+        """Every point that equals the maximum gets the full gradient of the maximum."""
+        return point((gradient, points(), first), "select_equal")
+
     match op.monoid:
         case "sum":
             return [result] if result else []
@@ -186,13 +205,11 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
         case "max":
             if result is None or independent(first):
                 return []
-            return [_chosen(graph, op, points(), first, result)]
+            return list(chosen(result))
         case "softmax":
             found: list[str] = []
             if result:
-                found += graph.make(
-                    op, op.inputs[0], OpKind.MAP, (result, points(), first), op.dims, op.dims, "mul_exp_difference"
-                )
+                found += point((result, points(), first), "mul_exp_difference")
             if not independent(first):
                 if result:  # the sum is relative to the maximum
                     pair = (result, op.outputs[1])
@@ -200,26 +217,17 @@ def _of_points(graph: GradientGraph, op: Op, points: Callable[[], str], independ
                     minus = graph.make(op, first, OpKind.MAP, pair, dims, dims, "scaled_product", constants={"scale": -1.0})
                     graph.give(first, minus[0])
                 largest = graph.total(first)
-                found += [_chosen(graph, op, points(), first, largest)] if largest else []
+                found += chosen(largest) if largest else ()
             return found
         case "welford":
             mean = graph.total(first)
             count = math.prod(graph.workload.dims[dim] for dim in graph.workload.reduced(op))
             found = [_scaled(graph, op, first, mean, 1.0 / count)] if mean else []
             if result:
-                triple = (result, points(), first)
-                found += graph.make(
-                    op, op.inputs[0], OpKind.MAP, triple, op.dims, op.dims, "scaled_difference", constants={"scale": 2.0}
-                )
+                found += point((result, points(), first), "scaled_difference", {"scale": 2.0})
             return found
         case _:
             raise _unsupported(op, "a reduction by sum, mean, max, softmax or welford", op.monoid)
-
-
-def _chosen(graph: GradientGraph, op: Op, points: str, largest: str, gradient: str) -> str:
-    """Every point that equals the maximum gets the full gradient of the maximum."""
-    triple = (gradient, points, largest)
-    return graph.make(op, op.inputs[0], OpKind.MAP, triple, op.dims, op.dims, "select_equal")[0]
 
 
 def _scaled(graph: GradientGraph, op: Op, target: str, gradient: str, scale: float) -> str:
@@ -300,14 +308,10 @@ def _permutation(graph: GradientGraph, op: Op) -> None:
 
 
 def _windows(graph: GradientGraph, op: Op) -> None:
-    """Windows overlap, so the backward adds: a scatter to indices that are sums of dims."""
+    """Windows overlap, so the backward adds: a scatter along the sequence."""
     gradient = graph.gradient(op.outputs[0])
     if gradient is not None:
-        source = op.inputs[0]
-        made = graph.make(
-            op, source, OpKind.SCATTER, (gradient,), graph.dims(source), op.dims, along=op.along, indices=op.indices
-        )
-        graph.give(source, made[0])
+        _give(graph, op, op.inputs[0], OpKind.SCATTER, (gradient,), op.dims, along=op.along)
 
 
 def _unsupported(op: Op, expected: str, got: str, remedy: str = "") -> BadInput:

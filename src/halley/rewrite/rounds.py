@@ -120,7 +120,7 @@ def _faults(node: Overlap | Parallel, workload: Workload, homes: Mapping[str, In
     carried = {name: loop for name, loop in loops.items() if loop and name not in wrong}
     for name, loop in carried.items():
         if sum(name in own.made for own in found) > 1:
-            expected, got = f"{name} to be made anew in each round of {loop}", "one for all, which several children change"
+            expected, got = f"{name} to be recomputed in each round of {loop}", "one for all, which several children change"
             yield Fault(where, expected, got, "use sequence, or put the ops that change it into one child")
     if _linked(found):
         yield from _too_few_buffers(where, found, homes, carried.keys())

@@ -158,7 +158,7 @@ class WalkState:
             self.wrong_placement(reader, held, blamed, self.needed(reader, blamed))
             return
         expected = f"{reader.name} cut along {dim} over {' '.join(map(dot, keys))} as its reader cuts it"
-        self.fault(reader.where, expected, "another cut", f"loop over and spread {dim} alike where it is written and read")
+        self.fault(reader.where, expected, "another cut", f"loop over and split {dim} alike where it is written and read")
 
     def wrong_placement(self, reader: Reader, held: TensorState, key: AxisKey, needed: Placement) -> None:
         """Fault: the placement found, the placement needed, and the collective that converts one to the other."""

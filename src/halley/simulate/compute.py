@@ -53,7 +53,7 @@ class ComputeRequests:
         *outer, last = scope.sizes(op.dims)
         work = self.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
         per_point = sum(count / chip.vector.rate[function] for function, count in work.items())
-        cycles = vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point)
+        cycles = float(vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point))
         seconds = cycles / chip.vector.clock + chip.vector.latency
         return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), seconds),)
 

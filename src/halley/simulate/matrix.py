@@ -51,8 +51,7 @@ class ArrayMapping:
             case Dataflow.NONE:
                 return m * n * k * math.prod(batch)
         folds = math.prod(batch) * math.prod(self._folds(scope, 0, multiples))
-        cycles: float = systolic_cycles(folds, stream, 1, *engine.filling, load)
-        return cycles
+        return float(systolic_cycles(folds, stream, 1, *engine.filling, load))
 
     def _folds(self, scope: SimulationScope, row: int, multiples: tuple[int, int] = (1, 1)) -> tuple[int, int]:
         """Folds of a member's tile over the rows and over the columns of the array, rounded up to ``multiples``."""

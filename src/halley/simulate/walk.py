@@ -169,7 +169,8 @@ class Walk:
         makers: list[set[str]], touched: list[set[str]],
     ) -> None:  # fmt: skip
         """Add one round of children that hand over. A child starts after its own previous round, after the children that it reads
-        from in this round, and after its fills. The next round may start meanwhile, as this node is the phase's only block."""
+        from in this round, after its fills, and so that no more rounds are in flight than there are children. The next round may
+        start meanwhile, as this node is the phase's only block."""
         ends: list[int] = []
         spans = [len(self.tasks.names)]
         for index, child in enumerate(children):
@@ -177,6 +178,9 @@ class Walk:
             waits = [phase.base, *(task for name, task in phase.pending.items() if name in own)]
             waits += [ends[i] for i in range(index) if makers[i] & touched[index]]
             waits += [done[index] for done in phase.rounds[-1:]]
+            back = len(children) - index
+            if back <= len(phase.rounds):
+                waits.append(phase.rounds[-back][-1])
             waits += self.copies(scope, phase, makers[index], touched[index + 1 :])
             ends.append(self.phase(child, scopes[index], self.tasks.join(waits, scope.path)))
             spans.append(len(self.tasks.names))

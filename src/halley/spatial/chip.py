@@ -195,7 +195,7 @@ class SpatialGraph:
                 )
             if least < -1 or not all(least < reader < len(self.kernels) for reader in tensor.readers):
                 expected = f"readers after its writer, among {len(self.kernels)} kernels"
-                remedy = "put the kernels into an order in which they can run; a circle has none"
+                remedy = "put the kernels into an order in which they can run; a cycle has none"
                 yield Fault(f"tensor {place}", expected, f"kernel {tensor.writer} to {list(tensor.readers)}", remedy)
             if len(set(tensor.readers)) < len(tensor.readers) or least >= len(self.kernels):
                 yield Fault(f"tensor {place}", "kernels of the graph, each once", f"{tensor.writer} to {list(tensor.readers)}")
@@ -332,9 +332,10 @@ def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, wi
         stages = _counts(ceil_div(columns, height), tiles)
     lanes, stages = (each.ravel() for each in np.meshgrid(lanes, stages))
     if engine is Engine.MATRIX:
-        cycles = formulas.matrix_tile_cycles(float(rows), float(columns), float(depth), lanes * width, stages * height)
+        taken = formulas.matrix_tile_cycles(float(rows), float(columns), float(depth), lanes * width, stages * height)
     else:
-        cycles = formulas.vector_tile_cycles(float(rows), float(columns), lanes * width)
+        taken = formulas.vector_tile_cycles(float(rows), float(columns), lanes * width)
+    cycles = np.asarray(taken)
     order = np.lexsort((cycles, lanes * stages))
     order = order[(lanes * stages)[order] <= tiles]
     least = np.minimum.accumulate(cycles[order])
@@ -344,5 +345,5 @@ def _choices(engine: Engine, rows: int, columns: int, depth: int, tiles: int, wi
 
 def _counts(parts: int, most: int) -> Array:
     """The numbers up to ``most`` that are the least to cover ``parts`` in some number of rounds."""
-    rounds = np.unique(ceil_div(parts, np.arange(1, min(parts, most) + 1)))
-    return np.asarray(np.unique(ceil_div(parts, rounds)), dtype=np.float64)
+    rounds = np.unique(ceil_div(parts, np.arange(1.0, min(parts, most) + 1)))
+    return np.asarray(np.unique(ceil_div(parts, rounds)))

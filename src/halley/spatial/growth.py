@@ -96,7 +96,7 @@ def growth_tables(problem: SpatialProblem, tile: int, every: bool = True) -> Gro
         first = np.searchsorted(-each.cycles, -cycles)
         reached = first < len(each.cycles)
         needed[place, reached] = each.tiles[first[reached]]
-    times = streamed_time(cycles, count, chip.clock)
+    times = np.asarray(streamed_time(cycles, count, chip.clock))
     area = [(each.tiles * streamed_time(each.cycles, count, chip.clock)).min() / chip.tiles for each in options]
     alone = np.array([kernel.unfused_time for kernel in graph.kernels])
     one_by_one = np.array([kernel.unfused_total for kernel in graph.kernels])
@@ -270,8 +270,9 @@ def remaining_bounds(made: GrowthTables, downsets: Lattice) -> list[Costs]:
     steady = np.maximum(np.maximum(outside @ made.area, outside @ made.least_network), read / problem.chip.bandwidth)
     least_loaded = [min(variant.loaded for variant in each) for each in made.variants]
     loaded = outside @ np.where(np.isfinite(made.unfused_time), 0.0, least_loaded)
+    setup = np.asarray(busy_time(loaded, problem.chip.bandwidth))
     kept = read if problem.assumptions.kept_twice else np.zeros(len(outside))
-    return list(zip(steady.tolist(), busy_time(loaded, problem.chip.bandwidth).tolist(), kept.tolist(), strict=True))
+    return list(zip(steady.tolist(), setup.tolist(), kept.tolist(), strict=True))
 
 
 def membership(sets: Sequence[Kernels], count: int) -> Array:

@@ -7,8 +7,8 @@ numba takes a good part of a second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numba import types
@@ -65,10 +65,11 @@ def _floor_div(a: Any, b: Any) -> Any:
     return lambda a, b: a // b
 
 
+OfFloats = Callable[..., float]
 held_bytes = compiled(FLOAT(FLOAT, INT))(buffer_bytes)
-port_time = compiled(FLOAT(FLOAT, FLOAT))(busy_time)
-fill_time = compiled(FLOAT(FLOAT, FLOAT, INT))(ramp_time)
-shared_time = compiled(FLOAT(FLOAT, FLOAT, FLOAT))(amortised_time)
+port_time = cast(OfFloats, compiled(FLOAT(FLOAT, FLOAT))(busy_time))
+fill_time = cast(OfFloats, compiled(FLOAT(FLOAT, FLOAT, INT))(ramp_time))
+shared_time = cast(OfFloats, compiled(FLOAT(FLOAT, FLOAT, FLOAT))(amortised_time))
 samples_held = compiled(FLOAT(*(FLOAT,) * 5))(resident_samples)
 
 

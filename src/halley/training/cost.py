@@ -222,7 +222,7 @@ class _Networks:
                 table.clear()
             new = np.array(sorted(wanted - table.keys()))
             if len(new):
-                table.update(zip(new.tolist(), self.communications[place].data(kind, new).tolist(), strict=True))
+                table.update(zip(new.tolist(), np.asarray(self.communications[place].data(kind, new)).tolist(), strict=True))
 
 
 def _transfers(
@@ -274,7 +274,7 @@ def _tied_sums(problem: TrainingProblem, batch: Batch, networks: _Networks, para
     table on a chip."""
     if not problem.shape.tied or batch.pipeline.stages == 1:
         return np.zeros(len(parameters))
-    half = _tied_bytes(problem, batch, parameters, networks.ranks) / 2
+    half = np.asarray(_tied_bytes(problem, batch, parameters, networks.ranks)) / 2
     routes = np.stack([each.routes[batch.pipeline.stages - 1] for each in networks.facts])[networks.at]
     return 2.0 * _sent(routes, half)
 
@@ -308,7 +308,7 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: PlanInputs) -> PlanCos
     timed, held = iteration_time(training), training_memory(training)
     chip, second = machine(problem.chip), problem.second
     chips, count = problem.system.chips, plan.pipeline.microbatches
-    macs = total([part.macs * times for part, times in case.costs.counted])
+    macs = float(total([part.macs * times for part, times in case.costs.counted]))
     busiest = _busiest(problem, plan, case)
     moved = traffic(problem, plan, busiest)
     return PlanCost(
@@ -339,7 +339,7 @@ def model_macs(problem: TrainingProblem) -> float:
 
 
 def _products(work: Workload) -> float:
-    points = [np.prod([float(work.dims[dim]) for dim in op.dims]) for op in work.ops if op.kind is OpKind.CONTRACT]
+    points = [float(np.prod([float(work.dims[dim]) for dim in op.dims])) for op in work.ops if op.kind is OpKind.CONTRACT]
     return float(total(points))
 
 
@@ -392,7 +392,7 @@ def budget_left(
     held = training_memory(training_of(problem, Batch(plan.pipeline, plan.sharded, plan.offload), [case]))
     stage = int(held.total[:, 0].argmax())
     parts, words = case.costs.parts, problem.recipe.resident(plan.offload)
-    resident = total([word / plan.data if plan.sharded >= share else word for word, share in words])
+    resident = float(total([word / plan.data if plan.sharded >= share else word for word, share in words]))
     numbers = held_parts(plan, case.costs.layers, stage)
     counts = numbers.sum(axis=0)
     has = counts > 0

@@ -131,7 +131,7 @@ def _sent(problem: TrainingProblem, kind: CollectiveKind, ranks: Mapping[str, in
 def loads(problem: TrainingProblem, plan: Plan, stage: StageParts, moved: Sequence[Traffic]) -> list[ResourceLoad]:
     """Demands of a chip of a stage on each resource; ``moved``: what it sends (`traffic`)."""
     chip, count, second = machine(problem.chip), plan.pipeline.microbatches, problem.second
-    work = 2.0 * count * total([part.products * times for part, times in stage.parts])
+    work = 2.0 * count * float(total([part.products * times for part, times in stage.parts]))
     passes = float(count * total([part.traffic * times for part, times in stage.parts]))
     parameters = float(total([part.parameters * times for part, times in stage.parts]))
     found = [

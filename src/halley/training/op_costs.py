@@ -148,9 +148,13 @@ def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient
     others = [work.op(name) for name in share.merged or (op.name,)]
     found = [kernel for kernel in (op_kernel(work, each, whole) for each in others) if isinstance(kernel, Gemm)]
     same = all(set(roles(work, each).reduced) == set(roles(work, op).reduced) for each in others)
-    joined = {"columns": total([each.columns for each in found])} if same else {"depth": total([each.depth for each in found])}
     result = GRADIENT_SUM_TYPES[gradient] if share.summed else found[0].result
-    return (Task(replace(found[0], **joined, result=result)),)
+    joined = (
+        replace(found[0], columns=total([each.columns for each in found]), result=result)
+        if same
+        else replace(found[0], depth=total([each.depth for each in found]), result=result)
+    )
+    return (Task(joined),)
 
 
 def _added(graph: TrainingGraph, op: Op, share: OpContribution, whole: Mapping[str, Number], gradient: int) -> Stream:

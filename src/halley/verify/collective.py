@@ -4,7 +4,7 @@ takes the time that the schedule is said to take."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -108,8 +108,9 @@ def slot_finding(cost: CollectiveCost, plan: Phased, team: Group, startup: float
     late, loads = list[str](), np.zeros(len(graph.edges))
     slots = Counter(tuple(phase for _, phase in slot) for slot in plan.slots)
     spans = dict(zip((tuple(phase for _, phase in slot) for slot in plan.slots), given, strict=True))
+    pieces = phase_executions(plan, graph, size, startup)
     for slot, times in slots.items():
-        running = slot_executions(plan, graph, slot, size, startup)
+        running = slot_executions(plan, graph, slot, pieces)
         loads += times * np.sum([item.loads(graph) for item in running], axis=0)
         end = concurrent(running, graph).end
         if end > spans[slot] * (1 + 1e-9):
@@ -125,20 +126,31 @@ def slot_finding(cost: CollectiveCost, plan: Phased, team: Group, startup: float
     return Finding(cost.algorithm, what, True, detail)
 
 
-def slot_executions(plan: Phased, graph: Graph, phases: Iterable[int], size: float, startup: float = 0.0) -> list[Execution]:
-    """The phases of a slot, of all parts, on all their lines at once; those of one step on one dimension as one step. ``size``
-    [B] of the whole collective; ``startup`` [s] comes before every step."""
+def phase_executions(plan: Phased, graph: Graph, size: float, startup: float = 0.0) -> dict[tuple[int, int], Execution]:
+    """By (phase, part): one piece of it, on all lines at once. ``size`` [B] of the whole collective; ``startup`` [s] comes before
+    every step."""
+    found = {}
+    for (number, part), phase in product(enumerate(plan.parts), range(len(plan.parts[0].runs))):
+        run = part.runs[phase]
+        payload = size * float(part.share) / (run.phase.divisor(plan.shape) * plan.pieces)
+        lines, schedule = list(lines_of(plan.shape, run.phase)), Schedule(run.algorithm, run.pieces)
+        name, line = f"phase {phase} of part {number}", run.phase.dimension in plan.lines
+        made = collective_execution(name, graph, run.phase.kind, lines, schedule, payload, startup=startup, line=line)
+        found[phase, number] = made
+    return found
+
+
+def slot_executions(
+    plan: Phased, graph: Graph, phases: Iterable[int], pieces: Mapping[tuple[int, int], Execution]
+) -> list[Execution]:
+    """The phases of a slot, of all parts; those of one step on one dimension as one step. ``pieces``: those of
+    `phase_executions`."""
     found: list[Execution] = []
     steps: dict[int, list[Stage]] = {}
     for phase, (number, part) in product(phases, enumerate(plan.parts)):
-        run = part.runs[phase]
-        dimension, kind = run.phase.dimension, run.phase.kind
-        payload = size * float(part.share) / (run.phase.divisor(plan.shape) * plan.pieces)
-        lines, schedule = list(lines_of(plan.shape, run.phase)), Schedule(run.algorithm, run.pieces)
-        name, line = f"phase {phase} of part {number}", dimension in plan.lines
-        made = collective_execution(name, graph, kind, lines, schedule, payload, startup=startup, line=line)
+        made = pieces[phase, number]
         if len(made.stages) == 1:
-            steps.setdefault(dimension, []).append(made.stages[0])
+            steps.setdefault(part.runs[phase].phase.dimension, []).append(made.stages[0])
         else:
             found.append(made)
     for dimension, together in steps.items():

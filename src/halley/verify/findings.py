@@ -90,7 +90,7 @@ def figures(part: str, saved: object, found: object) -> Finding:
     """Whether all figures of a saved record are those that were made anew."""
     different = differences(saved, found)
     more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
-    detail = "; ".join(different[:3]) + more if different else f"all figures made anew and equal to {TOLERANCE:g}"
+    detail = "; ".join(different[:3]) + more if different else f"all figures recomputed and equal to {TOLERANCE:g}"
     return Finding(part, "figures", not different, detail)
 
 

@@ -21,8 +21,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Node, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.mapping.optimise import objective_value, optimise
-from halley.mapping.problem import Objective, Problem
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem, objective_value
 from halley.rewrite import legality
 from halley.simulate.simulation import simulate
 from halley.simulate.truncation import truncated_to_tasks
@@ -160,7 +160,7 @@ def time_finding(name: str, workload: Workload, chip: Chip, plan: Node) -> Findi
     small = truncated_to_tasks(workload, plan, TASKS)
     if small.iterations and (faults := legality.faults(small.tree, small.workload, chip)):
         return Finding(
-            name, SIMULATED, None, f"too long to simulate, and no mapping when cut to its first iterations: {faults[0]}"
+            name, SIMULATED, None, f"too long to simulate, and not legal when reduced to its first iterations: {faults[0]}"
         )
     try:
         simulated = simulate(small.workload, chip, small.tree, limit=10 * TASKS).time

@@ -154,7 +154,7 @@ class MeshRun:
                 continue
             parts, layout = self.kept[move.tensor], self.layouts[move.tensor]
             for step in move.steps:
-                _require(step.before == layout, f"{move.tensor} lies as {layout}, the step begins at {step.before}")
+                _require(step.before == layout, f"{move.tensor} has the layout {layout}; the step expects {step.before}")
                 parts, layout = self.step(move.tensor, parts, step), step.after
             if move.copy:
                 copies.append((move, layout, parts))
@@ -182,7 +182,7 @@ class MeshRun:
                 seen = parts[member] if joined is None else joined
                 found[member] = self.share(tensor, seen, step.after, member)
                 have = ~np.isnan(found[member][self.box(tensor, step.after, member)])
-                _require(have.all(), f"{step.kind} of {tensor} leaves {member} without elements of {step.after}")
+                _require(have.all(), f"after the {step.kind} of {tensor}, {member} lacks elements of {step.after}")
         if step.kind is not None:
             counted = found if step.kind is CollectiveKind.ALL_GATHER else parts
             held = max(int((~np.isnan(array)).sum()) for array in counted.values())
@@ -196,7 +196,7 @@ class MeshRun:
         versions = list(self.history[name])
         versions += [(layout, parts) for move, layout, parts in copies if move.tensor == name and not move.reader]
         found = [parts for layout, parts in versions if layout == wanted]
-        _require(bool(found), f"{name} leaves as {wanted}; there is {[layout for layout, _ in versions]}")
+        _require(bool(found), f"{name} has to end as {wanted}; known layouts: {[layout for layout, _ in versions]}")
         parts = found[0]
         whole = np.full(parts[self.members[0]].shape, np.nan)
         for member in self.members:
@@ -236,7 +236,7 @@ class MeshRun:
         versions = list(self.history[name] if op.inputs.count(name) > 1 else self.history[name][-1:])
         versions += [(layout, parts) for move, layout, parts in copies if move.tensor == name and move.reader == op.name]
         found = [parts for layout, parts in versions if layout == wanted]
-        _require(bool(found), f"{op.name} wants {name} as {wanted}; there is {[layout for layout, _ in versions]}")
+        _require(bool(found), f"{op.name} reads {name} as {wanted}; known layouts: {[layout for layout, _ in versions]}")
         return found[0]
 
     def local(self, op: Op, member: Member, own: list[Array]) -> tuple[list[Array], int]:

@@ -42,7 +42,7 @@ def sharding_finding(name: str, sharding: Sharding) -> Finding:
             return Finding(name, what, None, "too large to execute, even at a reduced size")
         given = random_inputs(small, seed=0)
     except HalleyError as error:
-        return Finding(name, what, None, f"no graph when its extents are cut: {error.faults[0]}")
+        return Finding(name, what, None, f"not a legal graph at reduced extents: {error.faults[0]}")
     reduced = replace(sharding, problem=replace(problem, workload=small, mesh=mesh, splits={}))
     size = f"{' '.join(f'{dim}={extent}' for dim, extent in small.dims.items())} on {' x '.join('2' for _ in mesh)} ranks"
     with np.errstate(all="ignore"):

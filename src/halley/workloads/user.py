@@ -273,9 +273,9 @@ class _Builder:
         remedy = "use another name, or another order of lines"
         if ref.name in self.made:
             expected, got = "each tensor made once", f"{ref.name}, which line {self.made[ref.name]} makes"
-        elif circle := self._back_to(ref.name, sources):
-            expected, got = "a graph without cycles", f"the cycle {' -> '.join((ref.name, *circle))}"
-            remedy = "use another name for what is made anew"
+        elif cycle := self._back_to(ref.name, sources):
+            expected, got = "a graph without cycles", f"the cycle {' -> '.join((ref.name, *cycle))}"
+            remedy = "use another name for the new value"
         else:
             expected, got = "a tensor made before it is read", f"{ref.name}, which line {self.seen[ref.name]} reads"
         self.wrong(line, ref.column, expected, got, remedy)

@@ -24,12 +24,12 @@ def check(
     search: Annotated[bool, typer.Option(help="Search again, to confirm the bound.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Check an answer: decisions possible, figures and bounds true, outputs right when it is executed.
+    """Check an answer: legal decisions, correct figures and bounds, correct outputs when it is executed.
 
-    Everything is computed anew from the decisions: nothing that the file says is believed. Mappings are simulated (a time more
+    Everything is computed anew from the decisions: no figure of the file is trusted. Mappings are simulated (a time more
     than 15 % from the formula's fails) and executed at a reduced size; iterations of training are simulated; collectives run
     step by step; sharded ops are executed on ranks that see only their shares. Then it searches again for the bound. One line
-    per check; 'open' means that there was not time enough to decide. Exit code 1 if any check fails.
+    per check; 'open' means that the limits did not allow a verdict. Exit code 1 if any check fails.
 
     Example: halley check result.json --time-limit 60s
     """

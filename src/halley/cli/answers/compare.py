@@ -25,17 +25,17 @@ from halley.report.terminal import show
 def compare(
     context: typer.Context,
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or the file of an answer; then one more file, or none.")
+        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or the file of an answer; a second file may follow.")
     ],
     chip: Annotated[
-        list[str] | None, typer.Option("--chip", help="A chip; give it again for each further one.", metavar="CHIP")
+        list[str] | None, typer.Option("--chip", help="A chip; repeat the option for several.", metavar="CHIP")
     ] = None,
     objective: ObjectiveOption = None,
     baseline: BaselineOption = None,
     time_limit: TimeLimitOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare two answers of one kind: what they decide otherwise, and why one is slower; or mappings of a workload.
+    """Compare two answers of one kind: which decisions differ, and why one is slower; or mappings of a workload.
 
     One file may be a mapping in the text form: it is costed for the problem of the other. With a kind of workload, the best
     mapping is compared with the baselines, on each chip; speed-ups are over the first row of each chip.

@@ -24,9 +24,9 @@ def explain(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Explain an answer: where the time goes, what limits it, why others lose; or one part of it.
+    """Explain an answer: where the time goes, what limits it, why alternatives are slower; or one part of it.
 
-    A node of a mapping is explained by its formulas, the numbers put in, and the sources of the hardware's.
+    For a node of a mapping: its formulas with their numbers, and the sources of the hardware's numbers.
 
     Example: halley explain result.json 3
     """

@@ -18,14 +18,14 @@ from halley.errors import BadInput, Fault
 def figure(
     file: AnswerArgument,
     name: Annotated[
-        str | None, typer.Argument(metavar="[FIGURE]", help="Which one; a wrong name lists them. The first unless it is named.")
+        str | None, typer.Argument(metavar="[FIGURE]", help="Its name; by default the first. An unknown name lists all.")
     ] = None,
     out: Annotated[
         str | None, typer.Option("-o", "--output", help="Where to write it: .svg or .png; FIGURE.svg by default.", metavar="FILE")
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write one figure of an answer. SVG needs nothing; PNG needs an installed Chromium.
+    """Write one figure of an answer as SVG or PNG; PNG needs an installed Chromium.
 
     Example: halley figure result.json roofline -o roofline.svg
     """

@@ -23,7 +23,7 @@ def report(
     trace_file: TraceOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Write an answer as one HTML file that needs nothing beside itself.
+    """Write an answer as one self-contained HTML file.
 
     Example: halley report result.json -o report.html
     """
@@ -34,6 +34,6 @@ def report(
     if trace_file is not None and not isinstance(answer.value, Result):
         raise BadInput(Fault("--trace", "the answer to a mapping problem", f"a {answer.kind}", "leave it out"))
     answer.report(out, force)
-    options.remarks().print(Text(f"written to {out}; open it in a browser, online or not"))
+    options.remarks().print(Text(f"written to {out}; open it in a browser"))
     if trace_file is not None and isinstance(answer.value, Result):
         save_trace(answer.value, trace_file, force)

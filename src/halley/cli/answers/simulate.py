@@ -27,10 +27,10 @@ SCHEMA = "halley.simulation/1"
 def simulate(
     file: AnswerArgument,
     plan: Annotated[str, typer.Option("--plan", help="Which plan: best, or the name of a baseline.", metavar="NAME")] = "best",
-    limit: Annotated[str, typer.Option("--limit", help="Most tasks.", metavar="NUMBER")] = str(TASK_LIMIT),
+    limit: Annotated[str, typer.Option("--limit", help="Limit of the number of tasks.", metavar="NUMBER")] = str(TASK_LIMIT),
     iterations: Annotated[
         str | None,
-        typer.Option("--iterations", help="Only so many iterations of each dim's outermost loop.", metavar="NUMBER"),
+        typer.Option("--iterations", help="Iterations of each dim's outermost loop; all by default.", metavar="NUMBER"),
     ] = None,
     json: JsonOption = False,
 ) -> None:

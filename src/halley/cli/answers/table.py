@@ -17,14 +17,14 @@ from halley.io.files.save import write_atomic
 def table(
     file: AnswerArgument,
     name: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="Which one; a wrong name lists them. The first unless it is named.")
+        str | None, typer.Argument(metavar="[TABLE]", help="Its name; by default the first. An unknown name lists all.")
     ] = None,
     out: Annotated[
         str | None, typer.Option("-o", "--output", help="Where to write it; stdout by default.", metavar="FILE")
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write numbers of an answer as CSV, in SI units and with all their digits.
+    """Write numbers of an answer as CSV, in SI units with full precision.
 
     Example: halley table result.json traffic -o traffic.csv
     """

@@ -37,7 +37,7 @@ def demo(
     time_limit: TimeLimitOption = "60s",
     json: JsonOption = False,
 ) -> None:
-    """Best plans of attention and GEMM kernels of published models: unfused, fused without collectives, and with.
+    """Best mappings of attention and GEMM kernels of published models: unfused, fused without collectives, fused with them.
 
     Example: halley demo --tokens 512 --time-limit 20s
     """

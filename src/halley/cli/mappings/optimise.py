@@ -19,7 +19,6 @@ from halley.cli.output import saved_first
 from halley.cli.parameters import refuse_beside, workload_from
 from halley.cli.solve import enough, solve
 from halley.io.chips.load import load_chip, load_problem
-from halley.io.results.result import result_document, save_result
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
@@ -33,9 +32,9 @@ def optimise(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
-    front: Annotated[bool, typer.Option("--front", help="Also give the time-energy front.")] = False,
+    front: Annotated[bool, typer.Option("--front", help="Also find the Pareto front of time and energy.")] = False,
     time_limit: TimeLimitOption = None,
-    gap: Annotated[str | None, typer.Option("--gap", help="Gap that is good enough, e.g. 0.01.", metavar="NUMBER")] = None,
+    gap: Annotated[str | None, typer.Option("--gap", help="Stop at this gap, e.g. 0.01.", metavar="NUMBER")] = None,
     baselines: Annotated[bool, typer.Option(help="Search the baselines too.")] = True,
     baseline: BaselineOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
@@ -48,7 +47,7 @@ def optimise(
 
     Example: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
 
-    The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD keeps to one algorithm.
+    The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD selects one algorithm.
 
     Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
     """
@@ -79,6 +78,8 @@ def optimise(
     result = solve(problem, remarks)
     with saved_first(lambda: _save(result, out, force) if save else ""):
         if json:
+            from halley.io.results.result import result_document  # here, and below: it loads the models of all saved answers
+
             options.print_json(result_document(result))
         else:
             report(options.output(), result)
@@ -127,6 +128,8 @@ def _save(result: Result, out: str | None, force: bool) -> str:
     """Write the result; what to say about it."""
     path = Path(out or DEFAULT_FILE)
     if out is None and path.exists() and not force:
-        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save is silent"
+        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save writes nothing"
+    from halley.io.results.result import save_result
+
     save_result(result, path, force)
     return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"

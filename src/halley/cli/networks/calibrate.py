@@ -29,7 +29,7 @@ from halley.report.terminal import show
 app = typer.Typer(
     cls=HalleyGroup,
     no_args_is_help=True,
-    help="Fit parameters to measurements: of a network's communication library, of a chip's kernels.",
+    help="Fit parameters of a communication library or of a chip's kernels to measurements.",
 )
 app.command()(calibrate_chip.chip)
 
@@ -85,6 +85,6 @@ def network(
 def _tell(overlay: Overlay, written: list[str]) -> None:
     unjudged = [f"{item.kind} on {item.ranks} ranks" for fit in overlay.fits for item in fit.series if item.held_out is None]
     if unjudged:
-        options.remarks().print(Text(f"not judged, too few sizes: {', '.join(unjudged)}"))
+        options.remarks().print(Text(f"no held-out error, too few sizes: {', '.join(unjudged)}"))
     for target in written:
         options.remarks().print(Text(f"written to {target}"))

@@ -46,7 +46,7 @@ def chip(
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Fit the efficiency of a chip to measured operators: every second row of each; the rows between judge it.
+    """Fit the efficiency of a chip to every second row of measured operators; the other rows give its error.
 
     Example: halley calibrate chip operators.csv --chip a100 -o mine.yaml --plot mine.svg
     """

@@ -56,13 +56,13 @@ def collective(
         str | None, typer.Option("--group", help="Parts of axes that take part: gpu, gpu=0:4 or node=0:2,gpu.", metavar="AXES")
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="This algorithm or candidate instead of the fastest.", metavar="NAME")
+        str | None, typer.Option("--algorithm", help="Use this algorithm or candidate instead of the fastest.", metavar="NAME")
     ] = None,
     startup: Annotated[
-        str | None, typer.Option("--start-up", help="Time before every step, e.g. 2us; none unless given.", metavar="TIME")
+        str | None, typer.Option("--start-up", help="Time before every step, e.g. 2us; 0 by default.", metavar="TIME")
     ] = None,
     per_message: Annotated[
-        str | None, typer.Option("--per-message", help="Time of the sender for each message; none unless given.", metavar="TIME")
+        str | None, typer.Option("--per-message", help="Time of the sender for each message; 0 by default.", metavar="TIME")
     ] = None,
     software: Annotated[
         str | None, typer.Option("--software", help="Fit of a communication library, by name or path.", metavar="NAME")
@@ -72,11 +72,11 @@ def collective(
     ] = None,
     beside: Annotated[
         list[str] | None,
-        typer.Option("--beside", help="What runs at once, e.g. 'all-to-all 64MiB on gpu', or a file.", metavar="TEXT"),
+        typer.Option("--beside", help="What runs concurrently, e.g. 'all-to-all 64MiB on gpu', or a file.", metavar="TEXT"),
     ] = None,
-    optimum: Annotated[bool, typer.Option("--optimum", help="All-to-all: also the best routing of all, with its proof.")] = False,
+    optimum: Annotated[bool, typer.Option("--optimum", help="All-to-all: also find the optimal routing, with a proof.")] = False,
     time_limit: Annotated[
-        str | None, typer.Option("--time-limit", help="Longest time of the search for it, e.g. 60s.", metavar="TIME")
+        str | None, typer.Option("--time-limit", help="Time limit of that search, e.g. 60s.", metavar="TIME")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every candidate.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the answer as JSON.", metavar="FILE")] = None,
@@ -94,7 +94,7 @@ def collective(
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Cost a collective on a network: time, bound, limiting link, energy, and why the other algorithms lose.
+    """Cost a collective on a network: time, bound, limiting link, energy, and why other algorithms are slower.
 
     Example: halley collective all-reduce --size 256MiB --system dgx-h100
     """

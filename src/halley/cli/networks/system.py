@@ -26,7 +26,7 @@ from halley.report.markup import svg_file
 from halley.report.networks.system import system_list, system_tables
 from halley.report.networks.topology import topology_figure, topology_text
 
-app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Systems of chips: how they are joined, what they take and cost.")
+app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Systems of chips: their networks, memory, power and price.")
 
 
 @app.command("list")

@@ -23,7 +23,7 @@ from halley.report.browser import png_file
 from halley.report.markup import svg_file
 from halley.report.networks.topology import network_list, network_tables, topology_figure, topology_text
 
-app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Networks: what they are made of, and how they look.")
+app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Networks: their ranks and links, their properties, and pictures.")
 
 
 @app.command("list")
@@ -72,7 +72,7 @@ def import_network(
     out: Annotated[str, typer.Option("-o", "--output", help="Where to write the network file.", metavar="FILE")] = "network.yaml",
     force: ForceOption = False,
 ) -> None:
-    """Turn another simulator's network into a network file of Halley's; energies and prices are left for you to fill in.
+    """Convert another simulator's network to a network file; energies and prices have to be filled in.
 
     Example: halley topology import Ring_8npus.yml -o ring.yaml
     """

@@ -17,12 +17,12 @@ from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache,
 from halley.report import terminal
 from halley.report.table import Table
 
-app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="Kernels that searches keep between runs.")
+app = typer.Typer(cls=HalleyGroup, no_args_is_help=True, help="The cache of searched kernels.")
 
 
 @app.command()
 def show(json: JsonOption = False) -> None:
-    """Show where searched kernels are kept, and how many of each chip: the user's own file, and those of others that
+    """Show the files of the cache and the number of their kernels by chip: the user's own file, and those of others that
     HALLEY_CACHE_SHARED names.
 
     Example: halley cache show

@@ -51,18 +51,18 @@ def plan(
     system: SystemOption = None,
     batch: Annotated[str | None, typer.Option("--batch", help="Sequences of an iteration.", metavar="NUMBER")] = None,
     sequence: Annotated[
-        str | None, typer.Option("--sequence", help="Tokens of a sequence, if not as it was trained.", metavar="NUMBER")
+        str | None, typer.Option("--sequence", help="Tokens of a sequence; by default those of the training.", metavar="NUMBER")
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Plan an iteration of training (the only kind of plan so far).")] = True,
     fix: Annotated[
-        str | None, typer.Option("--fix", help="What is decided, e.g. tp=8,pp=8,zero=1 or node=dp:16+pp:8.", metavar="WORDS")
+        str | None, typer.Option("--fix", help="Fixed decisions, e.g. tp=8,pp=8,zero=1 or node=dp:16+pp:8.", metavar="WORDS")
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Give each axis of the network to one kind of parallelism.")] = False,
     view: Annotated[
         str, typer.Option("--view", help="halley, or dfmodel: that paper's assumptions and space.", metavar="WORD")
     ] = "halley",
     streaming: Annotated[
-        bool, typer.Option("--streaming", help="With --view dfmodel: chips run kernels side by side that stream.")
+        bool, typer.Option("--streaming", help="With --view dfmodel: concurrent kernels that stream data to each other.")
     ] = False,
     optimizer: Annotated[
         str | None,
@@ -78,7 +78,7 @@ def plan(
         ),
     ] = LIBRARY,
     time_limit: TimeLimitOption = None,
-    ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split, backward too.")] = False,
+    ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op, also of the backward pass.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
     page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
     json: JsonOption = False,
@@ -123,7 +123,7 @@ def plan(
     remarks = options.remarks()
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
-        words = f"kernels of {found.chip.name} run side by side: the best plan after {limit:.0f} s is given with its gap"
+        words = f"{found.chip.name} runs kernels concurrently: the search ends after {limit:.0f} s, with the gap of its plan"
         remarks.print(Text(f"{words}; --time-limit sets another time"))
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))

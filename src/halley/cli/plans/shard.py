@@ -24,22 +24,22 @@ def shard(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
     system: SystemOption = None,
     layers: Annotated[
-        str | None, typer.Option("--layers", help="The graph is one of so many equal layers.", metavar="NUMBER")
+        str | None, typer.Option("--layers", help="Number of equal layers; the graph is one of them.", metavar="NUMBER")
     ] = None,
     microbatches: Annotated[
-        str | None, typer.Option("--microbatches", help="So many inputs follow each other.", metavar="NUMBER")
+        str | None, typer.Option("--microbatches", help="Number of microbatches, one after the other.", metavar="NUMBER")
     ] = None,
     overlap: Annotated[
         bool, typer.Option("--overlap", help="DFModel's view: compute, memory and network overlap, at full rates.")
     ] = False,
-    fused: Annotated[bool, typer.Option("--fused", help="With --overlap: chips run kernels side by side.")] = False,
+    fused: Annotated[bool, typer.Option("--fused", help="With --overlap: chips run fused kernels concurrently.")] = False,
     efficiency: EfficiencyOption = None,
-    ops: Annotated[bool, typer.Option("--ops", help="Show how every op is split.")] = False,
+    ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Shard any graph over all chips of a system: each op on any dim along each axis, as fast as can be, with a bound.
+    """Find the fastest sharding of a graph over all chips of a system, with a lower bound: any dim of each op along each axis.
 
     Example: halley shard gemm --m 65536 --n 8192 --k 8192 --system '16 x h100, nvlink 8, ib'
 

@@ -40,7 +40,7 @@ def system_of(name: str | None) -> System:
 def efficiency_of(system: System, name: str | None) -> Efficiency:
     """That of the chip in a long run; that of another chip, and a remark, where it was not measured."""
     if name is None and system.chip.name not in CHIP_FITS.names():
-        remark = f"no kernels of {system.chip.name} were measured; they come as near to its data sheet as {DEFAULT_FIT}'s"
+        remark = f"no measured kernels of {system.chip.name}; assumed as close to its data sheet as those of {DEFAULT_FIT}"
         options.remarks().print(Text(f"{remark} (see 'halley calibrate chip')"))
         name = DEFAULT_FIT
     fit = load_chip_fit(name or system.chip.name)

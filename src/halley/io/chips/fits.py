@@ -33,7 +33,7 @@ class EfficiencyFile(Model):
     vector: Share = Field(description="share of the lanes' cycles")
     memory: Share = Field(description="share of the memory's bandwidth on long streams")
     cache: Share = Field(description="share of the shared cache's bandwidth")
-    overlap: Part = Field(description="how far matrix and vector work of a tile run side by side")
+    overlap: Part = Field(description="how far matrix and vector work of a tile overlap")
     smaller: Share = Field(1.0, description="share of the matrix rate left to tiles below the largest")
     latency: Latency = Field(description="start and end of a tile, or of a pass over rows")
     launch: Latency = Field(description="launch of a kernel behind another")

@@ -57,7 +57,7 @@ class CollectivesFile(Section):
     """What a collective along an axis takes besides its links and memories, and what the network does of it."""
 
     startup: Latency | None = Field(None, description="time before the first byte of each step; left out, 0")
-    barrier: Latency | None = Field(None, description="time in which members meet after each step; left out, 0")
+    barrier: Latency | None = Field(None, description="time of the barrier after each step; left out, 0")
     adder: Latency | None = Field(None, description="latency of each adder in the network that a result passes; left out, 0")
     add_bandwidth: Bandwidth | None = Field(None, description="bandwidth of adders in the network; left out, the link's")
     multicast: Flag | None = Field(None, description="true: the network copies: a broadcast is one step; left out, false")
@@ -72,7 +72,7 @@ class AxisFile(Section):
         description="how they are linked: line, ring, full or none"
     )
     link: LinkFile | None = Field(None, description="the link between neighbours; left out where there is none")
-    collectives: CollectivesFile | None = Field(None, description="what collectives take besides; left out, nothing")
+    collectives: CollectivesFile | None = Field(None, description="further times of collectives; left out, none")
 
 
 class NetworkFile(Section):
@@ -96,7 +96,7 @@ class MemoryFile(Section):
     shared_bus: Flag | None = Field(None, description="true: reads and writes take turns on one bus; left out, each has a port")
     lockstep: Flag | None = Field(None, description="true: double buffers swap at a barrier; left out, transfers run ahead")
     dma: Flag | None = Field(None, description="true: its fills, drains and collectives run one at a time; left out, at once")
-    buffers: Buffers | None = Field(None, description="up to how many buffers a search gives to what is held there; left out, 2")
+    buffers: Buffers | None = Field(None, description="most buffers that a search gives to a tensor held there; left out, 2")
     burst: BurstLength | None = Field(None, description="bytes of a burst, outermost level only; left out, any length is as fast")
 
 
@@ -140,7 +140,7 @@ class MatrixFile(Section):
     latency: Latency | None = Field(None, description="latency of its pipeline beyond the skew, paid by each tile; left out, 0")
     granularity: GranularityFile | None = Field(None, description="of its instructions, to which cycles round up; left out, none")
     accumulators: dict[str, Annotated[Entry[str], word(DTYPE_BYTES)]] = Field(
-        default_factory=dict, description="element type of sums in the making, by that of the operands; left out, the result's"
+        default_factory=dict, description="element type of partial sums, by that of the operands; left out, the result's"
     )
     reads: RolesFile = Field(default_factory=RolesFile, description="memories that feed the array")
 
@@ -174,7 +174,8 @@ class ChipFile(Section):
     levels: list[LevelFile] = Field(description="levels, outermost first", min_length=1)
     engines: EnginesFile = Field(description="the engines at the leaf")
     streams: list[Text] = Field(
-        default_factory=list, description="memories through which kernels side by side hand tensors on; left out, they follow"
+        default_factory=list,
+        description="memories through which concurrent kernels pass tensors; left out, kernels run one by one",
     )
 
 

@@ -89,11 +89,11 @@ class LinkEntry(Section):
     """A link, by its numbers or by a technology; a number beside the technology replaces that of its row."""
 
     technology: Row | None = Field(None, description="row of the table of link technologies")
-    count: Whole | None = Field(None, description="links of the technology side by side; 1 unless given")
+    count: Whole | None = Field(None, description="parallel links of the technology; 1 unless given")
     bandwidth: Bandwidth | None = Field(None, description="bandwidth in each direction")
     latency: Latency | None = Field(None, description="latency from end to end")
     energy: EnergyPerByte | None = Field(None, description="energy per byte")
-    price: Price | None = Field(None, description="price of both directions with what stands at their ends")
+    price: Price | None = Field(None, description="price of both directions with the parts at their ends")
     overhead: Latency | None = Field(None, description="time of the sender for each message; 0 unless given")
 
 

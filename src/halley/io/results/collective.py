@@ -33,7 +33,7 @@ class CollectiveQuestionModel(Model):
     software: Text | None = Field(description="fit of a communication library, by name or path")
     sizes: tuple[int, ...] = Field(max_length=128, description="many sizes [B]")
     beside: tuple[str, ...] = Field(description="sentences about what runs at once")
-    optimum: bool = Field(description="whether the best routing of all was asked for")
+    optimum: bool = Field(description="whether the optimal routing was asked for")
     limit: float = Field(gt=0, allow_inf_nan=False, description="longest time of the search for it [s]")
 
 

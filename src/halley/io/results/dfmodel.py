@@ -47,7 +47,7 @@ class CandidateModel(Model):
     """An assignment with its best microbatch."""
 
     axes: list[AxisPartModel] = Field(description="what each axis is for")
-    time: float | None = Field(description="time of an iteration [s], or a lower bound; null: it does not work")
+    time: float | None = Field(description="time of an iteration [s], or a lower bound; null: impossible")
     exact: bool = Field(description="false: a lower bound ruled it out")
     reason: str = Field(description="why it does not work")
 
@@ -59,7 +59,7 @@ class DFModelAnswerModel(Model):
     microbatch: int = Field(ge=1, description="sequences of a microbatch")
     partitions: list[PartitionModel] = Field(description="of a layer, in the order in which they run")
     candidates: list[CandidateModel] = Field(description="every assignment, the fastest first")
-    figures: dict[str, Any] = Field(description="time, what it goes to, memory, price")
+    figures: dict[str, Any] = Field(description="time with its breakdown, memory, price")
 
 
 class DFModelFile(AnswerFile):

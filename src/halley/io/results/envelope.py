@@ -155,7 +155,7 @@ def _from_result_2(data: Mapping[str, Any]) -> Plain:
     return _from_result_3({**data, **own, **best})
 
 
-APART = "question and answer now stand apart, below one schema for all kinds of answers"
+APART = "question and answer are now separate, in one schema for all kinds of answers"
 
 BEFORE: dict[str, tuple[str, Callable[[Mapping[str, Any]], Plain], str]] = {
     "halley.result/3": ("mapping", _from_result_3, APART),

@@ -40,7 +40,7 @@ class GraphAnswerModel(Model):
 
     axes: list[AxisPartModel] = Field(description="parts of the axes: for stages, and for ops")
     sharding: ShardingModel = Field(description="how every op is split")
-    figures: dict[str, Any] = Field(description="time, what it goes to, memory, price")
+    figures: dict[str, Any] = Field(description="time with its breakdown, memory, price")
 
 
 class ShardingFile(AnswerFile):

@@ -44,7 +44,7 @@ class QuestionModel(Model):
     workload: WorkloadModel = Field(description="what was mapped")
     chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
-    gap: Annotated[Amount, Field(lt=1)] = Field(description="relative distance to the bound that was good enough")
+    gap: Annotated[Amount, Field(lt=1)] = Field(description="relative gap at which the search may stop")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
     baselines: bool | list[Text] = Field(description="true: every baseline that applies was searched too; or which ones")
     front: bool = Field(description="whether the time-energy front was asked for")
@@ -65,9 +65,9 @@ class AnatomyModel(Model):
     ramps: Amount = Field(description="first fills and last drains")
     serial: Amount = Field(description="fills and drains of single buffers, for which the work waits")
     stages: Amount = Field(description="filling and draining pipelines of stages")
-    latency: Amount = Field(0.0, description="transfers that are waited for as too few are under way at once; left out, none")
-    bandwidth: dict[str, Amount] = Field(description="by resource, the time by which it exceeds the work beside it")
-    collective: dict[str, Amount] = Field(description="collectives that nothing hides, by network axis")
+    latency: Amount = Field(0.0, description="waits for transfers because too few are in flight; left out, none")
+    bandwidth: dict[str, Amount] = Field(description="by resource, the time by which it exceeds the work that it overlaps with")
+    collective: dict[str, Amount] = Field(description="exposed collectives, by network axis")
 
 
 class EstimateModel(Model):
@@ -86,7 +86,7 @@ class ClauseModel(Model):
     """A point of what a certificate declares."""
 
     what: Text = Field(description="what is chosen, or is not")
-    how: Text = Field(description="among what it is chosen; or which of it is left out")
+    how: Text = Field(description="what the search chooses from; or what it leaves out")
 
 
 class SolutionCertificateModel(Model):
@@ -110,7 +110,7 @@ class SolutionModel(Model):
 
     name: Text = Field(description="best, or the name of the baseline")
     variant: str = Field(description="algorithmic variant; empty where there is only one")
-    status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: stopped early, with a true bound")
+    status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: stopped early, with a valid bound")
     groups: list[list[str]] = Field(description="ops that are fused together")
     shape: list[str] = Field(description="frame and stages that the search chose, one per group")
     plan: Text = Field(description="the mapping, in the text form of the mapping language")

@@ -109,12 +109,12 @@ def _chip_cost(item: GridChip, chip: Chip) -> Cost:
     if item.power is not None:
         return Cost(item.price.value, item.power.value)
     peak = 2 * machine(chip).mac_rate("bf16")  # a multiply-accumulate is two operations
-    return Cost(item.price.value, 1e3 * silicon_power(peak / 1e12))
+    return Cost(item.price.value, 1e3 * float(silicon_power(peak / 1e12)))
 
 
 def _memory_cost(item: GridMemory) -> Cost:
     price = bandwidth_price(item.bandwidth.value / GBPS, item.price.value)
-    return Cost(price, busy_power(item.bandwidth.value, item.energy.value))
+    return Cost(float(price), float(busy_power(item.bandwidth.value, item.energy.value)))
 
 
 def _axis(item: GridAxis, link: GridLink) -> Axis:
@@ -130,5 +130,5 @@ def _axis(item: GridAxis, link: GridLink) -> Axis:
     edges = max(edge_count(Axis(item.name, size, topology, Link(link.bandwidth.value))), 1)
     price = interconnect_price(links, ports, link.bandwidth.value / GBPS, link.price.value, link.port_price.value)
     energy = (links * link.energy.value + ports * link.port_energy.value) / edges
-    joined = Link(link.bandwidth.value, link.latency.value, energy, price * 2 / edges)
+    joined = Link(link.bandwidth.value, link.latency.value, energy, float(price) * 2 / edges)
     return Axis(item.name, size, topology, joined)

@@ -58,7 +58,7 @@ class _Reader:
                 found[key] = tabled.value
                 self._cite(path)
             elif dram is not None and key == "power":
-                found[key] = busy_power(dram.bandwidth.value, dram.energy.value)
+                found[key] = float(busy_power(dram.bandwidth.value, dram.energy.value))
                 self.sources[path] = "bandwidth times energy of the DRAM, always busy"
         return Cost(**found)
 

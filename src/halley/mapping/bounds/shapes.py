@@ -13,7 +13,7 @@ from halley.cost.counting import Sums
 from halley.cost.pairs import PAIRS
 from halley.cost.program import Array, Indices, NormalForms, Program
 from halley.errors import Fault, InternalError
-from halley.formulas.numbers import Number
+from halley.formulas.numbers import Number, as_number
 from halley.formulas.terms import Term, TermFactory
 from halley.ir.workload import Workload
 from halley.mapping.bounds.incumbents import Flags, Values
@@ -46,7 +46,7 @@ class Trees:
         return self._sums.setdefault(tuple(workload.dims.items()), {})
 
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
-        return {slot.name: self.terms.open(slot.name, slot.dim, slot.among) for slot in slots}
+        return {slot.name: as_number(self.terms.open(slot.name, slot.dim, slot.among)) for slot in slots}
 
     def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
         """A program of lower bounds of terms over sets of chains, with the tables of its factors; cached."""
@@ -113,7 +113,7 @@ class Trees:
         key = (
             given,
             *(
-                (slot.name, slot.sizes, limit if isinstance(limit, int) else limit.index, isinstance(limit, int))
+                (slot.name, slot.sizes, limit.index if isinstance(limit, Term) else limit, isinstance(limit, Term))
                 for slot, limit in zip(slots, limits, strict=True)
             ),
         )

@@ -16,9 +16,13 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
+from halley.mapping.solve.slack import unevenness
 from halley.mapping.solve.ties import RELATIVE_ROUNDING
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot
+
+UNEVEN = 0.1
+"""By how much (relative) the full tile of a dim may be larger than the mean one, if its size is changed."""
 
 ALIGNED = 16
 """Elements: a tile of a multiple of these is aligned. 16 elements of two bytes are a sector of a GPU's memory (32 B), and 16 is
@@ -35,10 +39,10 @@ def is_aligned(size: int, extent: int) -> bool:
 
 
 def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], Node], choice: GroupMapping) -> GroupMapping:
-    """The mapping with aligned tile sizes wherever time and energy stay equal (to rounding) and the buffers fit. One size is
-    changed at a time, outer ones first, to the nearest one of the declared sizes. ``around`` wraps the group's tree."""
-    every = (*choice.frame.shared, *(slot for skeleton in choice.skeletons for slot in skeleton.slots))
-    slots = [slot for slot in every if slot.dim != BUFFERS]
+    """The mapping with aligned tile sizes wherever time and energy stay equal (to rounding), the buffers fit, and the last tile
+    stays about as large as the others (`UNEVEN`). One size is changed at a time, outer ones first, to the nearest one of the
+    declared sizes. ``around`` wraps the group's tree."""
+    slots = [slot for slot in choice.slots if slot.dim != BUFFERS]
     costs: tuple[float, float] | None = None
     for slot in slots:
         sizes = _aligned_sizes(slots, slot, choice)
@@ -69,6 +73,8 @@ def _aligned_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> l
 
     def declared(size: int) -> bool:
         tiles = {**choice.tiles, slot.name: size}
+        if unevenness((slot,), tiles) > max(UNEVEN, unevenness((slot,), choice.tiles)):
+            return False
         return all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in others)
 
     found = [size for size in slot.sizes(extent) if is_aligned(size, extent) and declared(size)]

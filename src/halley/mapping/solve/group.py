@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,20 +29,35 @@ def fits(chip: Chip, estimate: Estimate) -> bool:
     return all(used <= chip.memory(name).capacity for name, used in estimate.footprint.items())
 
 
+class JointBound(NamedTuple):
+    """Whether the bound of all orders of a shape's loops ``pruned`` them in a frame, against these incumbents; ``large``: there
+    were too many sets of sizes to tell. The frame is kept: a freed one's id could be another's."""
+
+    frame: Frame
+    incumbents: Values
+    pruned: bool
+    large: bool
+
+    def open_to(self, incumbents: Values) -> bool:
+        """Whether other incumbents may prune them."""
+        return not (self.pruned or self.large or self.incumbents is incumbents)
+
+
 @dataclass(slots=True)
 class GroupState:
     """``costs`` of the stages; ``least``: compulsory lower bounds of a frame, by objective; the incumbents ``found``.
 
     Kept for frames with the same parts: compiled shapes of overlapped stages (``vectors``), costs outside the stages
-    (``outside_costs``), and whether all orders of a shape's loops are pruned (``orders``). ``dominance_resources``: the resources
-    and memories in which mappings of overlapped stages must be compared, for frames on all clusters and on partitions."""
+    (``outside_costs``), and whether all orders of a shape's loops are pruned (``orders``).
+    ``dominance_resources``: the resources and memories in which mappings of overlapped stages must be compared, for frames on all
+    clusters and on partitions."""
 
     costs: Costing
     least: Callable[[Frame, Compute | None], Mapping[str, float]]
     found: Frontier
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     outside_costs: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
-    orders: dict[Hashable, tuple[Frame, bool]] = field(default_factory=dict)
+    orders: dict[Hashable, JointBound] = field(default_factory=dict)
     dominance_resources: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 
     @property

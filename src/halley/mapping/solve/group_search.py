@@ -201,7 +201,10 @@ class GroupSearch:
                     relaxed[number] = tuple(bounds.min(axis=0))
         without_gain = 0
         for number in sorted(relaxed, key=relaxed.__getitem__):
-            before = self.found.points
+            made, before = self.frames[number], self.found.points
+            useful = (shape for shape in made.stages[0].skeletons if not self.group.wastes(made, shape))
+            if all(ruled_out(self.group, made, shape) for shape in useful):
+                continue
             self._dive_single(number)
             without_gain = without_gain + 1 if self.found.points is before else 0
             if without_gain == IDLING_DIVES_WITHOUT_GAIN:

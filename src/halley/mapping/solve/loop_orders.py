@@ -14,38 +14,51 @@ import numpy as np
 from halley.cost.program import Indices
 from halley.mapping.bounds.chain_sets import opened, split_in, starts
 from halley.mapping.bounds.incumbents import Values
-from halley.mapping.solve.group import GroupState
+from halley.mapping.solve.group import GroupState, JointBound
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton
 from halley.optim.branch_and_bound import Batch, Batches, branch_and_bound
 
-SETS_BEFORE_SINGLE_SHAPES = 1 << 13
+SETS_BEFORE_SINGLE_SHAPES = 1 << 15
 """Largest number of sets bounded jointly before the shapes are bounded one by one: enough for small problems."""
 
 MORE_OPEN_THAN_RULED_OUT = 3
-"""Joint bounds are no longer tried once those that failed to prune exceed those that pruned by this number."""
+"""Joint bounds are no longer tried against the same incumbents once those that failed to prune exceed those that pruned by this
+number."""
 
 
 def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
     """Whether no mapping of a shape, or of another order of its loops, improves on the incumbents. Only for groups of one stage;
-    with several stages the cost depends on the stages in the same loops. It is computed once for all orders.
+    with several stages the cost depends on the stages in the same loops. It is computed once for all orders, and again where
+    better incumbents may prune what earlier ones did not.
+
+    The bound of shapes that hold a tensor just inside the last loop that indexes it holds for those that hold it around all inner
+    loops, too: that moves as much once, and its first tile is larger.
     """
     if skeleton.kin is None or len(frame.stages) > 1 or frame.joint or not (frame.idles or group.costs.combinations(frame) == 1):
         return False
     if not len(group.found.points):
         return False
-    key = id(frame), skeleton.kin
-    if key not in group.orders:
-        outcomes = [outcome for _, outcome in group.orders.values()]
-        if outcomes.count(False) - outcomes.count(True) >= MORE_OPEN_THAN_RULED_OUT:
-            return False
-        group.orders[key] = frame, _ruled_out(group, frame, skeleton)  # the frame is kept: a freed one's id could be another's
-    return group.orders[key][1]
+    incumbents = group.found.points
+    for kin in filter(None, (skeleton.plain, skeleton.kin)):
+        key = id(frame), kin
+        known = group.orders.get(key)
+        if known is None or known.open_to(incumbents):
+            every = [own for own in group.orders.values() if not own.open_to(incumbents)]
+            if sum(-1 if own.pruned else 1 for own in every) >= MORE_OPEN_THAN_RULED_OUT:
+                return False
+            shape = next((own for own in frame.stages[0].skeletons if own.kin == kin), None)
+            if shape is None:  # a baseline may lack it
+                continue
+            known = group.orders[key] = JointBound(frame, incumbents, *_ruled_out(group, frame, shape))
+        if known.pruned:
+            return True
+    return False
 
 
-def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
+def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> tuple[bool, bool]:
     """Whether all sets of sizes are pruned while being split, most promising first, before one of them is a single mapping, whose
-    loop order matters."""
+    loop order matters; and whether they are too many."""
     costs = group.costs
     chains = costs.trees.of(costs.searched_slots(frame.shared), costs.searched_slots(skeleton.slots))
     least = costs.in_any_order(frame, skeleton)
@@ -65,7 +78,7 @@ def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
         group.tally.tick()
         _, nodes = batch
         sizes = np.array([tree.size[nodes[:, index]] for index, tree in enumerate(trees)])
-        left = bool((sizes.max(axis=0) == 1).any()) or asked > SETS_BEFORE_SINGLE_SHAPES
+        left = asked > SETS_BEFORE_SINGLE_SHAPES or bool((sizes.max(axis=0) == 1).any())
         if not left:
             children = split_in(trees, nodes, sizes.argmax(axis=0))
             asked += len(children)
@@ -73,4 +86,4 @@ def _ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
             yield bounded(children), children
 
     branch_and_bound(Batches((bounded(nodes), nodes), group.found.pruned), branch, lambda: left)
-    return not left
+    return not left, asked > SETS_BEFORE_SINGLE_SHAPES

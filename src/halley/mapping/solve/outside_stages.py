@@ -191,7 +191,7 @@ def _with_kept(
     assert isinstance(hold, Hold)
     single = np.asarray(hold.buffers) == 1
     ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole)]
-    ends = {
+    ends: dict[Resource, Number] = {
         name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, whole)))
         for name in (*inner.ends, *whole.ends)
     }

@@ -33,22 +33,20 @@ from halley.mapping.space.resident import resident, split_around
 from halley.mapping.space.rows import RowStage, chunked_skeletons
 from halley.mapping.space.shared_buffer import Laid, through_shared
 from halley.mapping.space.stages import GroupStage, Sends, Skeleton, Split, gemm_skeletons, loop_orders
-from halley.mapping.space.streamed import streamed
+from halley.mapping.space.streamed import can_stream, streamed
 
 
 def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: Laid | None = None) -> GroupSpace:
     """Every frame of the declared space for a group of ops that is fused. ``laid``: what other groups have of it."""
     group = FusedOps(workload, hierarchy, tuple(ops))
-    if any(op.running or op.scaled_by for op in ops):
+    if not fusible(group):
+        return GroupSpace()
+    if runs_on_parts(group):
         over_keys = tuple(streamed(group))
         return GroupSpace((*over_keys, *(made for frame in over_keys for made in frame.overlapped(hierarchy.sums))))
-    if not group.walks_rows():
-        return GroupSpace()
     first_contracts = group.runs[0][0].kind is OpKind.CONTRACT
     if len(group.runs) == 1:
         return GroupSpace(tuple(_single(group) if first_contracts else _rows(group)))
-    if not group.connected():
-        return GroupSpace()
     through = [] if hierarchy.grouped else list(through_shared(group, laid or Laid()))
     shared = [each.frame() for each in through]
     stay = list(resident(group)) if first_contracts else []
@@ -60,6 +58,18 @@ def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: La
     plain = (*stay, *shared, *overlapped, *(frame for each in through for frame in each.walking()))
     families = (family for each, frame in zip(through, shared, strict=True) for family in each.pipelined(frame))
     return GroupSpace(plain, tuple(families))
+
+
+def fusible(group: FusedOps) -> bool:
+    """Whether a group may have frames, by its ops alone: most groups of a large workload have none."""
+    if runs_on_parts(group):
+        return can_stream(group) and group.hierarchy.takes_results()
+    return group.walks_rows() and (len(group.runs) == 1 or group.connected())
+
+
+def runs_on_parts(group: FusedOps) -> bool:
+    """Whether an op works with a reduction that is not complete: a running softmax."""
+    return any(op.running or op.scaled_by for op in group.ops)
 
 
 def _single(group: FusedOps) -> Iterator[Frame]:
@@ -91,14 +101,14 @@ def _contraction(group: FusedOps, op: Op, split: Split, uneven: bool = False, se
 def _rows(group: FusedOps) -> Iterator[Frame]:
     """One run of vector operations from and to the outer memory."""
     long = group.long(group.ops)
-    dims = group.splittable(dict.fromkeys((*group.batch, group.row, long)))
+    dims = group.splittable(dict.fromkeys((*group.outer, group.row, long)))
     summed = [dim for dim in dims if group.reduces(group.ops, dim)]
     for split in group.splits(dims, summed=summed):
         ranges, joined = partial(group.of_member, split), group.row_joins(split, long, group.ops)
         skeletons: list[Skeleton] = []
         for join in joined:
             stage = RowStage(group.workload, group.hierarchy, group.ops, long, frozenset(), join)
-            skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, (), None)
+            skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, group.outer, None)
         stages = (GroupStage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
         frame = split_around(group, "rows", split, stages, any(joined))
         yield frame

@@ -87,13 +87,18 @@ class FusedOps:
     def batch(self) -> tuple[str, ...]:
         """Dims that are walked one by one around the rows."""
         if not self.contractions:
-            return self.common[:-1]
+            return ()
         return tuple(dim for dim in self.common if all(dim in roles(self.workload, op).batch for op in self.contractions))
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """Dims that vector operations alone walk tile by tile around the rows."""
+        return () if self.contractions else self.common[:-1]
 
     @cached_property
     def row(self) -> str:
         """The dim that all stages walk tile by tile, if there is one."""
-        return next((dim for dim in self.common if dim not in self.batch), "")
+        return next((dim for dim in self.common if dim not in (*self.batch, *self.outer)), "")
 
     def connected(self) -> bool:
         """Whether every stage but the first reads what another made."""

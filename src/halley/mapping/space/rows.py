@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from halley.formulas.numbers import Number
-from halley.ir.mapping import Compute, Hold, Node, Temporal
+from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, Workload
 from halley.mapping.space.hierarchy import Hierarchy
@@ -22,10 +23,12 @@ from halley.mapping.space.stages import (
     join_text,
     member_ranges,
     named,
+    of_dim,
     passes,
     spread,
 )
 from halley.mapping.space.tile_sizes import Sizes
+from halley.rewrite.rounds import buffers_needed, touches_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,21 @@ class RowStage:
         return tuple(name for name in self.made if self.long not in self.workload.tensors[name].dims)
 
 
+def overlapped(stage: RowStage, nodes: Sequence[Node], moved: Sequence[tuple[str, ...]]) -> Node:
+    """Each run of ops and each run of collectives as a child that works on another tile of rows than its neighbours, so that
+    collectives and vector operations are concurrent. Statistics, and the groups of tensors that are ``moved`` (filled or
+    drained), have a buffer for each tile in flight."""
+    runs = tuple(one(list(run)) for _, run in groupby(nodes, lambda node: isinstance(node, Collective)))
+    found = [touches_of(run, stage.workload).all for run in runs]
+    node: Node = Overlap(runs)
+    held = [(name,) for name in stage.statistics() if name not in stage.resident]
+    for group in (*held, *reversed(moved)):
+        users = [at for at, names in enumerate(found) if not names.isdisjoint(group)]
+        drained = any(stage.workload.leaves(name, {op.name for op in stage.ops}) for name in group)
+        node = Hold(stage.hierarchy.vector, (group,), node, buffers_needed(users[0], users[-1], drained or group in moved))
+    return node
+
+
 def one(nodes: Sequence[Node]) -> Node:
     return nodes[0] if len(nodes) == 1 else Steps(tuple(nodes))
 
@@ -102,7 +120,20 @@ def resident_skeletons(
     slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
     if last:
         slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
-    return [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
+    found = [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
+    if stage.join:
+        tile = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows])
+        moved = tuple((name,) for op in last for name in op.outputs)
+
+        def in_rounds(tiles: Tiles) -> Node:
+            node: Node = Temporal(rows, tiles[tile.name], overlapped(stage, stage.steps(stage.ops), moved))
+            if stage.arriving:
+                node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
+            return node
+
+        slots = (coming, tile) if stage.arriving else (tile,)
+        found.append(Skeleton("rows in place, overlapped" + join_text(stage.join), slots, in_rounds, True))
+    return found
 
 
 def chunked_skeletons(
@@ -111,10 +142,11 @@ def chunked_skeletons(
     sizes: Callable[[str], Sizes],
     prefix: str,
     rows: str,
-    batch: Sequence[str],
+    outer: Sequence[str],
     inner_split: Split | None,
 ) -> list[Skeleton]:
-    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes."""
+    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes. ``outer``: dims in
+    loops around the rows."""
     workload, hierarchy = stage.workload, stage.hierarchy
     main = stage.main()
     chain = in_place(workload, stage.ops, main)
@@ -129,8 +161,8 @@ def chunked_skeletons(
 
     def wrap(tiles: Tiles, node: Node) -> Node:
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
-        for dim in reversed(batch):
-            node = Temporal(dim, 1, node)
+        for slot in reversed(around_rows):
+            node = Temporal(slot.dim, tiles[slot.name], node)
         return spread(hierarchy, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
 
     def statistics(node: Node) -> Node:
@@ -145,10 +177,17 @@ def chunked_skeletons(
     def here(tiles: Tiles) -> Ranges:
         return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
 
-    row_slot = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: here(t)[rows])
-    found = [Skeleton(f"whole rows{split_name}", (row_slot, chunk), whole, reduces)]
+    row_slot, *around_rows = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
+    found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), whole, reduces)]
+    if reduces:
+
+        def in_rounds(tiles: Tiles) -> Node:
+            return wrap(tiles, overlapped(stage, stage.steps(stage.ops), groups(chain, *((name,) for name in (*others, *extra)))))
+
+        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *around_rows), in_rounds, True))
+    tiled = {slot.dim: slot for slot in (row_slot, *around_rows)}
     cut = passes(workload, stage.ops, stage.long)
-    if cut is not None and (stage.long != rows or short):  # along the rows themselves, with nothing kept around: as whole rows
+    if cut is not None and (stage.long not in tiled or short):  # along such a dim, with nothing kept around: as whole rows
 
         def streamed(tiles: Tiles) -> Node:
             nodes: list[Node] = []
@@ -157,11 +196,11 @@ def chunked_skeletons(
             node = statistics(one(nodes))
             return wrap(tiles, Hold(hierarchy.vector, short, node, tiles[around.name]) if short else node)
 
-        if stage.long == rows:  # tiles of the rows' own tiles
-            long_slot = Slot(f"{prefix}{rows}3", rows, sizes(rows), lambda t: t[row_slot.name])
+        if stage.long in tiled:  # tiles of its own tiles
+            long_slot = Slot(f"{prefix}{stage.long}3", stage.long, sizes(stage.long), lambda t: t[tiled[stage.long].name])
         else:
             long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
-        slots = (row_slot, long_slot, chunk, *((around,) if short else ()))
+        slots = (row_slot, *around_rows, long_slot, chunk, *((around,) if short else ()))
         found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
     return found
 

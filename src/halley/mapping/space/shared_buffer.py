@@ -122,7 +122,7 @@ class ThroughShared:
         stages also overlap."""
         group = self.group
         made = {name for op in group.ops for name in op.outputs}
-        for dim in _walkable(group):
+        for dim in walkable(group):
             touched = dict.fromkeys(name for op in group.ops for name in (*op.inputs, *op.outputs))
             same = [name for name in touched if dim not in group.workload.selectors(name)]
             for chosen in product(*((True,) if name in made else (False, True) for name in same)):
@@ -192,7 +192,7 @@ def _touches(run: Sequence[Op], name: str) -> bool:
     return any(name in (*op.inputs, *op.outputs) for op in run)
 
 
-def _walkable(group: FusedOps) -> Iterator[str]:
+def walkable(group: FusedOps) -> Iterator[str]:
     """Dims that stages through the shared buffer may walk inside their rows: those of every op, which none reduces over but
     contractions whose sums leave. These sums grow from tile to tile; what else leaves, or is handed over, is done with. None
     where something is handed over and leaves."""

@@ -80,8 +80,9 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 class Skeleton:
     """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
     it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`). ``kin``: the
-    same of shapes of a stage that differ just in the order of their loops, if that is known. ``broadcasts``: members load for
-    others."""
+    same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
+    that hold nothing around their inner loops and differ from this one in no more; None for such a shape, and if collectives or
+    overlapping boxes depend on it. ``broadcasts``: members load for others."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -90,6 +91,7 @@ class Skeleton:
     laid: Compute | None = None
     revisits: bool = False
     kin: Hashable = None
+    plain: Hashable = None
     broadcasts: bool = False
 
 
@@ -445,7 +447,7 @@ def gemm_skeletons(
         for dim in dims
     }
     flags: dict[tuple[str, str], Slot] = {}
-    engine = hierarchy.engine
+    engine, overlapping = hierarchy.engine, bool(workload.indices)
     every_array = arrays(workload, engine, op, uncut(workload, of.around)) if engine else ((),)
     indices = {
         tensor: {*workload.selectors(tensor)} for tensor, at in beside.items() if at == inner and first.get(tensor, 0) <= at
@@ -481,8 +483,9 @@ def gemm_skeletons(
             slots = (*(open_sizes[dim, tier] for tier, dims in enumerate(orders) for dim in dims), *buffered.values())
             form = _Form(of, orders, last, named_outside, around, array, held, buffered, after, sent)
             laid = Compute(op.name, array) if array else None
-            kin = around, tuple(tuple(tensors.items()) for tensors in held), array, after, tuple(sent.values())
-            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin, bool(sent)))
+            rest = tuple(tuple(tensors.items()) for tensors in held), array, after, tuple(sent.values())
+            plain = ((), *rest) if around and not (after or sent or overlapping) else None
+            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, (around, *rest), plain, bool(sent)))
     return found
 
 

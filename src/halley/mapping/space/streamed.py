@@ -34,14 +34,14 @@ from halley.mapping.space.stages import (
 
 def streamed(group: FusedOps) -> Iterator[Frame]:
     """Attention with running softmax, clusters split over batch, rows and keys; none where the ops are not that."""
-    if not _can_stream(group) or not group.hierarchy.takes_results():
+    if not can_stream(group) or not group.hierarchy.takes_results():
         return
     (scores,), running, (values,), closing = group.runs
     attention = _Attention(group, scores, running, values, closing)
     yield from map(attention.frame, group.splits((*group.batch, group.row, attention.key), summed=[attention.key]))
 
 
-def _can_stream(group: FusedOps) -> bool:
+def can_stream(group: FusedOps) -> bool:
     """Whether the ops are scores, running statistics, values and a closing, which need nothing else: what the streamed frame
     knows."""
     kinds = [run[0].kind is OpKind.CONTRACT for run in group.runs]

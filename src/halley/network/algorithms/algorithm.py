@@ -117,10 +117,6 @@ class Algorithm:
             case Cut.SHARED_PIECES:
                 return ranks * pieces
 
-    def cut_into(self, kind: Kind, ranks: int, pieces: int = 1) -> int:
-        """Chunks that one payload is cut into: of an all-to-all, what one rank sends."""
-        return self.chunks(kind, ranks, pieces) // (ranks if kind is CollectiveKind.ALL_TO_ALL else 1)
-
 
 def every(cut: Cut) -> dict[Kind, Cut]:
     """The same cut for all kinds that have a whole payload."""

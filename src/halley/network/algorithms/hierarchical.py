@@ -302,6 +302,6 @@ def _busier(busy: Sequence[float], shape: Sequence[int], bandwidths: Sequence[fl
     """Time that every dimension works, with one more piece of one byte that takes the dimensions in this order."""
     result, before = list(busy), 1
     for d in order:
-        result[d] += dimension_time(shape[d], before, 1.0, bandwidths[d])
+        result[d] += float(dimension_time(shape[d], before, 1.0, bandwidths[d]))
         before *= shape[d]
     return result

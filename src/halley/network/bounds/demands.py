@@ -109,8 +109,8 @@ def _slowest_rank(graph: Graph, demands: Demands) -> Part:
     leaving = np.bincount(source, bandwidth, graph.vertices)[: graph.ranks]
     entering = np.bincount(target, bandwidth, graph.vertices)[: graph.ranks]
     out, into = demands.sum(axis=1), demands.sum(axis=0)
-    sends = cut_bound(out, np.where(out > 0, leaving, 1.0))
-    receives = cut_bound(into, np.where(into > 0, entering, 1.0))
+    sends = np.asarray(cut_bound(out, np.where(out > 0, leaving, 1.0)))
+    receives = np.asarray(cut_bound(into, np.where(into > 0, entering, 1.0)))
     sending = bool(sends.max() >= receives.max())
     rank = int(np.argmax(sends if sending else receives))
     value, amount = (sends[rank], out[rank]) if sending else (receives[rank], into[rank])
@@ -137,7 +137,7 @@ def _cut(graph: Graph, demands: Demands, inside: NDArray[np.bool_]) -> Part:
     ranks = inside[: graph.ranks]
     crossing = float(demands[np.ix_(ranks, ~ranks)].sum())
     capacity = float(bandwidth[inside[source] & ~inside[target]].sum())
-    value = cut_bound(crossing, capacity) if crossing else 0.0
+    value = float(cut_bound(crossing, capacity)) if crossing else 0.0
     return Part("cut", value, crossing_words(graph, set(np.flatnonzero(inside).tolist()), crossing))
 
 

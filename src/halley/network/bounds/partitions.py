@@ -60,8 +60,8 @@ def _bound(graph: Graph, members: set[int], size: float, parts: Sequence[int]) -
     entering = sum(
         edge.link.bandwidth for edge in graph.edges if parts[edge.target] in holding and parts[edge.source] != parts[edge.target]
     )
-    value = all_reduce_bound(len(holding), size, entering)
-    what = f"{len(holding)} ranks" if len(holding) == len(members) else f"{len(holding)} parts that fast links hold together"
+    value = float(all_reduce_bound(len(holding), size, entering))
+    what = f"{len(holding)} ranks" if len(holding) == len(members) else f"{len(holding)} parts joined by fast links"
     times = f"{2 * (len(holding) - 1)} x {format_bytes(size)}"
-    why = f"to add up and to spread, {times} have to enter {what}, over {format_rate(entering)} in all"
+    why = f"to reduce and to distribute the result, {times} have to enter {what}, over {format_rate(entering)} in all"
     return Part("partition", value, why)

@@ -7,6 +7,7 @@ set of ranks that differ in its coordinate alone; each fibre is a copy of the bl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -58,6 +59,22 @@ class DimensionOrder:
         """The fibre that a rank, or each of an array of ranks, is in."""
         stride, extent = self.strides[place], self.blocks[place].ranks
         return rank // (stride * extent) * stride + rank % stride
+
+    def fibre(self, ranks: Sequence[int]) -> tuple[Graph, int, tuple[int, ...]] | None:
+        """The fibre that all of some ranks are in: its block, the index of its first edge, and the ranks' coordinates in the
+        block; None if they differ in the coordinates of several blocks. The routes between them stay inside the fibre.
+
+        >>> from halley.ir.hardware import Axis, Link, Topology
+        >>> from halley.network.graph.topologies import build
+        >>> order = DimensionOrder(tuple(build(Axis(name, 3, Topology.RING, Link(1.0))) for name in "xy"))
+        >>> [order.fibre(ranks)[1:] for ranks in ([1, 4, 7], [3, 4, 5])], order.fibre([0, 4])   # 6 links to a ring
+        ([(6, (0, 1, 2)), (24, (0, 1, 2))], None)
+        """
+        for place, (block, stride) in enumerate(zip(self.blocks, self.strides, strict=True)):
+            number = self._fibre(place, ranks[0])
+            if all(self._fibre(place, rank) == number for rank in ranks):
+                return block, self.bases[place] + number * len(block.edges), tuple(r // stride % block.ranks for r in ranks)
+        return None
 
     def table(self, graph: Graph, sources: Integers, targets: Integers) -> RoutingMatrix:
         """The matrix of many pairs: the matrix of each block, once per pair of coordinates, moved to the pair's fibre."""

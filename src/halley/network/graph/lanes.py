@@ -88,7 +88,7 @@ def _along(axis: Axis, size: int, stride: int) -> Axis:
 def _shared(link: Link, links: int, groups: float) -> Link:
     """A link of a lane: a hop over several links that several groups share."""
     bandwidth, latency = lane_bandwidth(link.bandwidth, groups), lane_latency(link.latency, links)
-    return replace(link, bandwidth=bandwidth, latency=latency, energy=links * link.energy)
+    return replace(link, bandwidth=float(bandwidth), latency=float(latency), energy=links * link.energy)
 
 
 def _of_ring(axis: Axis, size: int, stride: int) -> Lane:

@@ -106,7 +106,8 @@ def _less_busy(one: _Shape, two: _Shape) -> bool:
     chunks = len(one.counts.sends)
     if prod(len(step) for _, step in two.rows) > SELECTIONS:
         return False
-    mine = [busiest(one.rows, tuple(int(chunk <= last) for chunk in range(chunks)).__getitem__) for last in range(chunks)]
+    prefixes = [tuple(int(chunk <= last) for chunk in range(chunks)) for last in range(chunks)]
+    mine = [float(busiest(one.rows, prefix.__getitem__)) for prefix in prefixes]
     carried = [_carried(two, rows, chunks) for rows in product(*(step for _, step in two.rows))]
     others = [*carried, *(_summed(row, chunks) for row in two.members)]
 

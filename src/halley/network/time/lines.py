@@ -331,7 +331,7 @@ def _counted(kind: CollectiveKind, lane: Crossed, startup: float) -> Iterator[Li
     if axis.size > COUNTED:
         where = f"axis {axis.name}, a {axis.topology} of {axis.size} ranks in groups of {lane.size}"
         expected = f"at most {COUNTED} ranks where messages have to be counted one by one"
-        remedy = "describe it as several axes: rings, lines, switches, full ones"
+        remedy = "describe it as several axes: rings, lines, switches, fully connected"
         raise BadInput(Fault(where, expected, str(axis.size), remedy))
     able = any(switch.multicast or switch.reduction for switch in build(axis).switches)
     schedules = [

@@ -94,7 +94,8 @@ class Way:
         rows: tuple[Matrix, Matrix, Matrix, Matrix] = ([], [], [], [])
         for parts in self._divided:
             posting: Number = 0.0
-            pairs, latency, up, down = ([0.0] * len(self.shape) for _ in range(4))
+            empty: list[Number] = [0.0] * len(self.shape)
+            pairs, latency, up, down = (list(empty) for _ in range(4))
             for phase, on, share in parts:
                 key = id(on), share
                 if key not in known:

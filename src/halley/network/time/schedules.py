@@ -63,14 +63,17 @@ class Schedule:
             return self.algorithm.chunks(kind)
         return ALGORITHMS[self.algorithm].chunks(kind, ranks, self.pieces)
 
+    def cut(self, kind: Kind, ranks: int) -> int:
+        """Chunks that one payload is cut into: of an all-to-all, what one rank sends."""
+        return self.chunks(kind, ranks) // (ranks if kind is _K.ALL_TO_ALL else 1)
+
     def sizes(self, kind: Kind, ranks: int, size: int) -> list[int]:
         """[chunks] whole bytes of every chunk, for execution: ceil(size / chunks) each, the last ones shorter or empty; where a
         schedule has chunks of several sizes, rounded so that they add up to the size."""
         if isinstance(self.algorithm, Phased):
             edges = np.rint(np.cumsum(self.algorithm.sizes(kind, size))).astype(np.int64)
             return [int(each) for each in np.diff(edges, prepend=0)]
-        chunks = self.chunks(kind, ranks)
-        cut = chunks // ranks if kind is _K.ALL_TO_ALL else chunks
+        chunks, cut = self.chunks(kind, ranks), self.cut(kind, ranks)
         return [0] if kind is Pattern.BARRIER else [int(each) for each in chunk_sizes(size, cut)] * (chunks // cut)
 
     def check(self, kind: Kind, ranks: int) -> None:

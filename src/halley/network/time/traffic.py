@@ -11,11 +11,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.network.algorithms import ALGORITHMS, Setting
+from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.hierarchical import Phase, Phased, Run
 from halley.network.algorithms.tables import Kind, Pattern
+from halley.network.graph.cartesian import DimensionOrder
 from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
+from halley.network.graph.routes import routing_matrix
 from halley.network.time.evaluate import layout
 from halley.network.time.schedules import Schedule, laid_out, side_by_side
 
@@ -31,10 +33,39 @@ def link_bytes(team: Group, kind: Kind, schedule: Schedule, size: float) -> Floa
         for _, run, share in _runs(schedule.algorithm):
             found += phase_loads(graph, ranks, schedule.algorithm.shape, run, _closed(schedule.algorithm, run)) * (share * size)
         return found
+    if (kind, schedule.algorithm) in _PER_PAIR:  # too many transfers for a table
+        return _PER_PAIR[kind, schedule.algorithm] * (all_pairs_loads(graph) * (size / schedule.cut(kind, graph.ranks)))
     laid = laid_out(team, kind, schedule)
     if kind is not Pattern.BARRIER and len(laid.row_starts):
         np.add.at(found, laid.row_edges, np.add.reduceat(laid.counts, laid.row_starts) * (size / laid.cut))
     return found
+
+
+_K = CollectiveKind
+_PER_PAIR: dict[tuple[Kind, object], int] = {
+    (_K.ALL_GATHER, "direct"): 1,
+    (_K.REDUCE_SCATTER, "direct"): 1,
+    (_K.ALL_TO_ALL, "direct"): 1,
+    (_K.ALL_REDUCE, "direct"): 2,
+    (_K.ALL_REDUCE, "one-shot"): 1,
+}
+"""Chunks that each rank sends to each other one, for the algorithms in which all pairs send equally much."""
+
+
+@lru_cache(maxsize=64)
+def all_pairs_loads(graph: Graph) -> Floats:
+    """[edges] messages on every link if each rank sends one to each other one.
+
+    In a product of graphs, a message crosses the fibre of each block from its source's coordinate to its target's. The fibre is
+    given by the target's coordinates in the later blocks and the source's in the earlier ones. So each pair of coordinates
+    occurs n / n_b times in each fibre, for n ranks of the product and n_b of the block.
+    """
+    if not isinstance(graph.router, DimensionOrder):
+        apart = ~np.eye(graph.ranks, dtype=bool)
+        return routing_matrix(graph, np.argwhere(apart)).loads(1.0)
+    blocks = graph.router.blocks
+    each = [(graph.ranks // block.ranks, all_pairs_loads(block)) for block in blocks]
+    return np.concatenate([np.tile(times * loads, times) for times, loads in each])
 
 
 def _runs(plan: Phased) -> Iterator[tuple[int, Run, float]]:
@@ -61,16 +92,31 @@ def slot_loads(graph: Graph, groups: Sequence[Sequence[int]], plan: Phased, size
 @lru_cache(maxsize=1024)
 def phase_loads(graph: Graph, groups: tuple[Ranks, ...], shape: tuple[int, ...], run: Run, line: bool) -> Floats:
     """[edges] bytes on every link per byte of a line's payload, on all lines of all groups."""
-    extent = shape[run.phase.dimension]
-    item, kind = ALGORITHMS[run.algorithm], run.phase.kind
-    chunks = item.chunks(kind, extent, run.pieces)
     of_lines = tuple(tuple(group[rank] for rank in own) for group in groups for own in lines_of(shape, run.phase))
-    table = side_by_side(item.make[kind](Setting(extent, chunks, line)), of_lines, chunks)
-    laid = layout(graph, kind, table, chunks * len(of_lines))
+    return _line_loads(graph, of_lines, run.phase.kind, Schedule(run.algorithm, run.pieces), line)
+
+
+@lru_cache(maxsize=1024)
+def _line_loads(graph: Graph, of_lines: tuple[Ranks, ...], kind: CollectiveKind, schedule: Schedule, line: bool) -> Floats:
+    """[edges] bytes on every link per byte of a line's payload. In a product of graphs, the lines in one fibre are counted on its
+    block, so that fibres with equal lines are counted once."""
     found = np.zeros(len(graph.edges))
+    if isinstance(graph.router, DimensionOrder):
+        inside = [graph.router.fibre(ranks) for ranks in of_lines]
+        fibres: dict[tuple[Graph, int], list[Ranks]] = {}
+        for block, first, coordinates in filter(None, inside):
+            fibres.setdefault((block, first), []).append(coordinates)
+        if None not in inside:
+            for (block, first), own in fibres.items():
+                found[first : first + len(block.edges)] = _line_loads(block, tuple(own), kind, schedule, line)
+            return found
+    extent = len(of_lines[0])
+    if (kind, schedule.algorithm) in _PER_PAIR and of_lines == (tuple(range(graph.ranks)),):
+        return _PER_PAIR[kind, schedule.algorithm] * all_pairs_loads(graph) / schedule.cut(kind, extent)
+    chunks = schedule.chunks(kind, extent)
+    laid = layout(graph, kind, side_by_side(schedule.steps(kind, extent, line), of_lines, chunks), chunks * len(of_lines))
     if len(laid.row_starts):
-        cut = item.cut_into(kind, extent, run.pieces)
-        np.add.at(found, laid.row_edges, np.add.reduceat(laid.counts, laid.row_starts) / cut)
+        np.add.at(found, laid.row_edges, np.add.reduceat(laid.counts, laid.row_starts) / schedule.cut(kind, extent))
     return found
 
 

@@ -69,7 +69,7 @@ def page(result: Result, provenance: Mapping[str, str] | None = None) -> str:
         if identifier in contents
     ]
     footer = (
-        f"Halley {made['halley']}, Python {made['python']}; solved {made['created']}. Every plan was costed again for this page."
+        f"Halley {made['halley']}, Python {made['python']}; solved {made['created']}. All plans were costed again for this page."
     )
     return document.document(title, _header(result, title), sections, data, "result.json", footer)
 
@@ -149,22 +149,22 @@ def _comparison(result: Result) -> list[Element]:
     best, outer = result.best, outer_name(result.problem.chip)
     made = []
     if result.baselines:
-        text = "The best plan beside the best plans of restricted spaces, which were searched just as hard."
+        text = "The best plan and the best plans of restricted spaces, each searched with the same limits."
         made += [el("p", text, class_="lead"), table(comparison(result), titled=False)]
         made += [el("h3", "Why the plans differ"), *map(_reasons, all_reasons(result))]
     why = (
-        "Engines at work; then the time by which the busiest port of a phase takes longer than the work beside it; then what "
-        "has to come before and after all work; then collectives that nothing hides. The parts add up to the time."
+        "From the left: the work of the engines; the time by which the busiest port of a phase exceeds it; first fills and last "
+        "drains; exposed collectives. The parts add up to the time."
     )
     times = time_table(best.plan, best.estimate, as_drawn=True)
-    missing = f"Bytes read and written at {outer} by tensor: what a plan keeps on the chip is missing in its bar."
+    missing = f"Bytes read and written at {outer} by tensor: tensors that stay on the chip have no part in the bar."
     made += [
         el("h3", "Where the time goes"),
         _picture(result, "time", why),
         el("h3", f"What passes {outer}"),
         _picture(result, "outer-traffic", missing),
         el("h3", "Where the energy goes"),
-        _picture(result, "energy", "By component; static is the power that flows whatever happens."),
+        _picture(result, "energy", "By component; static power flows independently of activity."),
         el("h3", "The best plan in numbers"),
         el("div", table(times), table(energy_table(best.estimate)), class_="pair keep"),
     ]
@@ -183,8 +183,8 @@ def _reasons(found: Reasons) -> Element:
 def _mapping(result: Result) -> list[Element]:
     best = result.best
     about = (
-        "A loop nest that every member runs. The time of a phase has its first fill and last drain in it, that of any other "
-        "node has not. Energy and traffic are of the node with all inside; energy leaves the static part out."
+        "The loop nest that every member runs. The time of a phase includes its first fill and last drain; that of other nodes "
+        "does not. Energy and traffic include all inner nodes; energy excludes the static part."
     )
     tools = (el("button", "Unfold all", id="unfold", type="button"), el("button", "Fold all", id="fold", type="button"))
     return [el("p", about, class_="lead"), el("div", *tools, class_="tools"), tree(result, best)]
@@ -262,9 +262,9 @@ def _tip(line: Line, inner: Totals, own: Mapping[Path, list[str]], phase: bool) 
 
 def _timeline(result: Result) -> list[Element]:
     text = (
-        "How long each resource works in each phase. A phase says how long, not when: fills are drawn as early and drains as "
-        "late as they fit, and all rounds of a loop as one. Every lane adds up to the busy time of its resource. Click a phase "
-        "to zoom."
+        "Busy time of each resource in each phase. The model gives durations within a phase, not start times: fills are drawn as "
+        "early and drains as late as possible, and all rounds of a loop as one. Every lane adds up to the busy time of its "
+        "resource. Click a phase to zoom."
     )
     back = el("div", el("button", "Show the whole", id="whole", type="button", hidden="hidden"), class_="tools")
     words = "Memory ports have the colour of their tensor; engines are dark, networks red, ports with several tensors grey."
@@ -297,14 +297,14 @@ def _limits(result: Result) -> list[Element]:
     text = (
         "Each resource has a stem, from the rate that the plan reaches (red) up to the rate that this resource alone would "
         "allow: the shorter the stem, the busier it is. The lines are bandwidths, all instances together. A mark below its line "
-        "has latency, or uneven members."
+        "shows the effect of latency or of uneven members."
     )
     counts = "Operations are 2 per multiply-accumulate and 1 per elementary function."
     return [el("p", text, class_="lead"), _picture(result, "roofline", counts)]
 
 
 def _traffic(result: Result) -> list[Element]:
-    words = "By tensor, then by cause (fill, drain, operand, ...). Each bar is 100 % of its port; its size stands behind it."
+    words = "By tensor, then by cause (fill, drain, operand, ...). Each bar is 100 % of its port; its size is written behind it."
     return [
         el("h3", "Through each memory"),
         _picture(result, "traffic", words),

@@ -257,7 +257,7 @@ def front_plot(points: Sequence[tuple[float, float]], marks: Sequence[Mark]) -> 
         anchor, shift = ("end", -12) if px > left + width * 0.7 else ("start", 12)
         content.append(words(px + shift, py - 6, name, anchor, HIGHLIGHT, 12, font_weight="bold", **HALO))
     if far:
-        text = "not drawn, too far off: " + "; ".join(f"{name} ({format_time(t)}, {format_energy(e)})" for name, t, e in far)
+        text = "outside the drawn range: " + "; ".join(f"{name} ({format_time(t)}, {format_energy(e)})" for name, t, e in far)
         content.append(words(left, height - 6, shortened(text, width, 12), fill=FAINT, size=12))
     return canvas(height, "Time-energy front", content)
 

@@ -79,7 +79,7 @@ def _height(plane: Plane, residual: float) -> float:
 def _series(overlay: Overlay, group: Sequence[Measurement], plane: Plane, colour: str) -> list[Element]:
     kind, ranks = group[0].kind, group[0].ranks
     sizes = np.geomspace(group[0].size, group[-1].size, CURVE_POINTS) if len(group) > 1 else np.array([float(group[0].size)])
-    pairs = zip(sizes.tolist(), overlay.time(kind, ranks, sizes).tolist(), strict=True)
+    pairs = zip(sizes.tolist(), np.asarray(overlay.time(kind, ranks, sizes)).tolist(), strict=True)
     corners = " ".join(f"{plane.x(size):.1f} {plane.y(time):.1f}" for size, time in pairs)
     made = [el("polyline", points=corners, fill="none", stroke=colour, stroke_width=1.5)]
     for row in group:

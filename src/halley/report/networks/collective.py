@@ -126,7 +126,7 @@ def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Ta
     if len(answer.candidates) > 1:
         left = len(answer.candidates) - len(shown)
         more = f" ({left} slower ones left out; --all shows them)" if left else ""
-        head = ("algorithm", "time", "steps", "bytes a rank", "gap", "why it loses")
+        head = ("algorithm", "time", "steps", "bytes a rank", "gap", "why it is slower")
         rows = tuple(_row(item, answer) for item in shown)
         strong = frozenset(place for place, item in enumerate(shown) if item.algorithm == cost.algorithm)
         tables.append(Table(f"Candidates{more}", head, rows, frozenset({1, 2, 3, 4}), strong))
@@ -149,12 +149,12 @@ def why_it_loses(cost: CollectiveCost, answer: SingleCollective) -> str:
     known = (
         (parts.waiting, f"start-ups and latency{counted}"),
         (parts.bytes, "bytes on the busiest link"),
-        (parts.idling, "that link idle while others work"),
+        (parts.idling, "idle time of that link while others work"),
     )
     least = 1e-3 * fastest.time
     ordered = sorted((item for item in known if abs(item[0]) > least), key=lambda item: -item[0])
     said = [f"{'+' if seconds > 0 else '-'}{format_time(abs(seconds))}: {text}" for seconds, text in ordered]
-    return "; ".join(said) or "more bytes times links" * (cost.byte_hops > fastest.byte_hops) or "as fast"
+    return "; ".join(said) or "more byte-hops" * (cost.byte_hops > fastest.byte_hops) or "as fast"
 
 
 def answer_document(answer: SingleCollective) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def operators_tables(fit: ChipFit, judged: Judgement) -> list[Table]:
 
 
 def _origin(fit: ChipFit, name: str) -> str:
-    return "assumed: the rows do not tell" if name in fit.assumed else "fitted"
+    return "assumed: not determined by the rows" if name in fit.assumed else "fitted"
 
 
 def error_table(title: str, judged: Judgement) -> Table:

@@ -33,7 +33,7 @@ def dfmodel_verdict(result: DFModelResult) -> str:
 def dfmodel_tables(result: DFModelResult) -> list[Table]:
     """The plan, its account, its partitions, the other assignments."""
     problem, rate = result.problem, result.problem.work / result.time
-    fused = "side by side, streaming into each other" if problem.fused else "one by one"
+    fused = "concurrent, streaming to each other" if problem.fused else "one by one"
     rows = [
         ("iteration", format_time(result.time)),
         ("utilisation", f"{percent(result.utilisation, 1)} of {format_operations(problem.peak)}"),

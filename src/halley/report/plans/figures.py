@@ -28,7 +28,7 @@ def account_figure(result: TrainingResult) -> Element:
     used = [key for key in ACCOUNT if any(cost.account.get(key, 0.0) > ROUNDING * cost.time for _, cost in rows)]
     fills = colours([ACCOUNT[key] for key in used])
     bars = [_account(plan, cost, used, place == 0) for place, (plan, cost) in enumerate(rows)]
-    return stacked("Iteration time by what it goes to", bars, fills, format_time)
+    return stacked("Breakdown of the iteration time", bars, fills, format_time)
 
 
 def _account(plan: Plan, cost: PlanCost, keys: list[str], strong: bool) -> Bar:

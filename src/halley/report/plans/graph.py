@@ -81,7 +81,7 @@ def _memory(plan: GraphPlan) -> Table:
 
 
 def partition_tables(partitions: Sequence[Partition], tiles: int) -> Iterator[Table]:
-    """What runs side by side on a chip, one partition after the other."""
+    """Concurrent kernels on a chip, one partition after the other."""
     if partitions:
         rows = tuple(
             (

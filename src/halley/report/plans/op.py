@@ -39,21 +39,21 @@ def _about(result: TrainingResult, op: OpMapping) -> Iterator[str]:
     if shape is not None:
         kind = f"{'product' if isinstance(shape, Product) else 'attention'} of {shape}"
     if op.tree is None:
-        reason = "it takes its time from a formula" if problem.searched else "kernels were not searched (--kernels searched)"
+        reason = "its time comes from a formula" if problem.searched else "kernels were not searched (--kernels searched)"
         yield f"on one chip: {kind}, {format_time(op.time)}; no mapping: {reason}"
     elif op.whole:
-        yield f"on one chip: {kind}, {format_time(op.time)}, its best mapping, inside the axes of the system"
+        yield f"on one chip: {kind}, {format_time(op.time)}, its best mapping, with the axes of the system outside"
         yield "the mapping is that of one microbatch of all data-parallel ranks on the chips of one stage:"
     else:
         yield f"on one chip: {kind}, {format_time(op.time)}, its best mapping"
-        yield f"the axes of the system cannot be nodes around it: {op.reason}"
+        yield f"the axes of the system cannot enclose it as nodes: {op.reason}"
 
 
 def _split(split: OuterSplit) -> str:
     if split.part.role is Role.PIPELINE:
-        return "each has layers of its own"
+        return "layers are divided over it"
     if not split.split:
-        return "each does all of it"
+        return "replicated"
     words = f" ({DIMS[split.split]})" if split.split in DIMS else ""
     inside = f": {split.dim} of the mapping, {split.tile}" if split.dim else ""
     return f"{split.split}{words} split, {split.extent} on each{inside}"

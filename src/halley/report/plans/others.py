@@ -19,7 +19,7 @@ LEAST = 1e-3
 SHORT: Mapping[str, str] = {"sharding": "ZeRO in passes", "reduction": "gradients", "step": "optimizer", "gather": "parameters"}
 """Parts of the account in a word, where their keys are none."""
 
-BETWEEN = "may stand among those below"
+BETWEEN = "lower bound only: may be faster than plans below"
 
 
 def others_table(result: TrainingResult) -> Iterator[Table]:
@@ -30,7 +30,7 @@ def others_table(result: TrainingResult) -> Iterator[Table]:
         for place, item in enumerate(result.alternatives, 1)
     ]
     last = max((time for time, _ in found), default=0.0)
-    unknown = ((result.untimed, "plans that were not timed"), (result.unfit, "plans that did not fit as they were tried"))
+    unknown = ((result.untimed, "plans that were not timed"), (result.unfit, "plans whose tried shardings did not fit"))
     for bound, words in unknown:
         if bound < last:
             share = 100 * (bound / best - 1)
@@ -39,7 +39,9 @@ def others_table(result: TrainingResult) -> Iterator[Table]:
     found.sort(key=lambda each: each[0])
     rows = ((plan_words(result.plan, result.cost), format_time(best), "", "the best"), *(row for _, row in found))
     if count:
-        title = f"The {count} next best kinds of plan, and why they lose" if count > 1 else "The next best, and why it loses"
+        title = "The next best, and why it is slower"
+        if count > 1:
+            title = f"The {count} next best kinds of plan, and why they are slower"
         if math.isinf(result.untimed) and math.isinf(result.unfit):
             title += " (no other kind fits)"
         yield Table(title, ("plan", "time", "slower by", "why"), rows, frozenset({1, 2}), frozenset({0}))

@@ -25,9 +25,9 @@ from halley.units import format_time
 
 CAPTIONS = {
     "account": "The best plan first, then the best plans of other kinds: data x pipeline x model; mb: sequences of a microbatch; "
-    "v: chunks of a stage; full, sel: what is recomputed; Z: ZeRO; off: optimizer state in the second tier of memory. On each "
-    "plan's own stage that is done last, so that the parts add up to its time.",
-    "memory": "Stages that hold the same stand in one bar.",
+    "v: chunks of a stage; full, sel: what is recomputed; Z: ZeRO; off: optimizer state in the second tier of memory. For each "
+    "plan, the stage that finishes last; the parts add up to the plan's time.",
+    "memory": "Stages with equal memory share a bar.",
     "roofline": "From the rate that the plan reaches up to the rate that each resource alone would allow: the shorter the stem, "
     "the busier the resource.",
 }
@@ -40,13 +40,13 @@ def plan_page(result: TrainingResult) -> str:
     others, ops = _tables(others_table(result)), _tables(shardings(result.cost, ops=False))
     on_chip, trees = _tables(on_chip_tables(result.cost)), _op_trees(result)
     sections = [
-        _section("account", "Where the time goes, and why others lose", _picture(result, "account"), *others),
+        _section("account", "Where the time goes, and why alternatives are slower", _picture(result, "account"), *others),
         _section("memory", "Memory", _picture(result, "memory")),
         _section("roofline", "Hierarchical roofline", _picture(result, "roofline")),
         _section("numbers", "In numbers", *_tables(summary_tables(result))),
         *([_section("ops", "Sharding of the ops", *ops, _every_op(result))] if ops else []),
         *([_section("trees", "From the system to the array", *trees)] if trees else []),
-        *([_section("on-chip", "What runs side by side on a chip", *on_chip)] if on_chip else []),
+        *([_section("on-chip", "Concurrent kernels on a chip", *on_chip)] if on_chip else []),
         _section("certificate", "Certificate", *_tables([certificate_table(result.certificate)])),
     ]
     header = [
@@ -74,7 +74,7 @@ def _tables(tables: Iterable[Table]) -> list[Element]:
 
 
 def _every_op(result: TrainingResult) -> Element:
-    return el("details", el("summary", "Every op, backward too"), *_tables(shardings(result.cost, ops=True)), class_="small")
+    return el("details", el("summary", "Every op, both passes"), *_tables(shardings(result.cost, ops=True)), class_="small")
 
 
 def _op_trees(result: TrainingResult) -> list[Element]:

@@ -105,7 +105,7 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
     if known := searched_in_plan(result):
         yield kernels_table(result, known)
         yield sources_table(result)
-    yield account_table("Where the time goes, on the stage that is done last", cost.account, cost.time, ACCOUNT, "iteration")
+    yield account_table("Where the time goes, on the stage that finishes last", cost.account, cost.time, ACCOUNT, "iteration")
     yield energy_table(result)
     yield memory_table(cost)
     yield from traffic_tables(plan, cost)
@@ -116,10 +116,10 @@ def _figures(result: TrainingResult) -> Table:
     rows = [
         ("iteration", format_time(cost.time)),
         ("tokens", f"{cost.tokens_per_second:,.0f} /s; {_number(cost.tokens_per_second / chips)} /s on each chip"),
-        ("utilisation (MFU)", _rate(cost.utilisation, cost.peak / chips) + ": the model's own work, with what attention masks"),
+        ("utilisation (MFU)", _rate(cost.utilisation, cost.peak / chips) + ": the model's operations, masked scores included"),
     ]
     if cost.hardware_work > cost.model_work:
-        rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with what is computed again"))
+        rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with recomputation"))
     rows += bill_rows(cost.model_work / cost.time, cost.bill)
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
 

@@ -46,7 +46,7 @@ def _exposed(plan: Plan, cost: PlanCost) -> Table:
         whole = sum(item.time for item in found)
         strong = frozenset({len(rows)})
         rows.append(("in all", "", format_time(whole), percent(whole, cost.time)))
-    title = "Exposed communication: what work waits for (collectives of ops are among the passes)"
+    title = "Exposed communication (collectives of ops are part of the passes)"
     return Table(title, ("chips", "for", "time", "share"), tuple(rows), frozenset({2, 3}), strong)
 
 
@@ -70,7 +70,7 @@ def _loads(plan: Plan, cost: PlanCost) -> Table:
     operations = sum(load.demand for load in cost.loads if load.unit == "op")
     rows = tuple(row for load in cost.loads if load.demand for row in _load(load, operations, plan, cost))
     head = ("resource", "asked for", "it has", "intensity", "least time", "share")
-    title = "Hierarchical roofline: what an iteration asks of each resource of a chip"
+    title = "Hierarchical roofline: demand of an iteration on each resource of a chip"
     return Table(title, head, rows, frozenset({1, 2, 3, 4, 5}))
 
 

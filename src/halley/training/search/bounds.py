@@ -109,7 +109,7 @@ def least_time(rows: PlanRows, sharded: Sharded, optimizer: Optimizer, recipe: R
         done = done + _exposed(rows)
     # after the passes of the first stage
     parameters = rows.of_stages(rows.parameters)[:, 0]
-    data = DataParallel(rows.data, sharded, lambda kind, payload: 0.0, recipe)
+    data = DataParallel(rows.data.astype(np.float64), sharded, lambda kind, payload: 0.0, recipe)
     after = optimizer.step_time(data, parameters)
     if optimizer.clipping:
         after = after + optimizer.norm_time(data, parameters) + optimizer.norm_reduction
@@ -151,8 +151,14 @@ def _done(rows: PlanRows, passes: Floats) -> Floats:
 
 
 def _round_trips(rows: PlanRows, chain: Floats) -> Floats:
-    """[plans] 1F1B: microbatches wait for round trips of earlier ones (`halley.formulas.pipeline.round_trip_bound`), the last
-    ones for trips over the last stages."""
+    """[plans] 1F1B: microbatches wait for round trips of earlier ones, the last ones for trips over the last stages.
+
+    .. math:: T \\ge (1 + n) L_S + L_r, \\quad m - 1 = n S + r
+
+    Symbols: m [1] microbatches, S [1] stages, L_k [s] a round trip over the last k stages, after which the first of them starts
+    the microbatch that is k later; here with the least work of any stage for all but the last. Source: a path of the schedule's
+    event graph.
+    """
     whole, rest = np.divmod(rows.microbatches - 1, rows.stages)
     last = rows.of_stages(rows.work)[:, 3]
     each = (rows.shape.least * rows.work[:, 1:-1]).sum(axis=1) + rows.transfer

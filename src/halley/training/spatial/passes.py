@@ -116,7 +116,7 @@ def _in_order(graph: TrainingGraph, ops: Sequence[Op], groups: Sequence[tuple[st
         ready = next((number for number in left if waits[number].issubset(found)), None)
         if ready is None:
             names = ", ".join(groups[number][0] for number in left)
-            raise InternalError(Fault(f"kernels of {work.name}", "an order in which they can run", f"a circle among {names}"))
+            raise InternalError(Fault(f"kernels of {work.name}", "an order in which they can run", f"a cycle among {names}"))
         found.append(ready)
         left.remove(ready)
     return tuple(_pass_kernel(graph, groups[number]) for number in found)

@@ -1,0 +1,126 @@
+"""Tie-breaking: among mappings of equal value, one that needs less energy, works less, has more even tiles and more buffers.
+
+The time of a phase is that of its busiest resource, or of its waits, so many mappings take equally long by the formulas. The one
+whose other resources and buffers have most to spare is the safest of them: a resource that is almost as busy as the busiest one
+causes delays, which only the simulation shows. So does a small last tile: the formulas take the maximum of totals over all tiles,
+but where different resources limit large and small tiles, the time is the sum of their maxima. The decision is
+docs/decisions/0074-slack-among-ties.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from halley.cost.estimate import Estimate
+from halley.cost.evaluate import evaluate
+from halley.formulas.numbers import Number, ceil_div
+from halley.formulas.timing import total
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node
+from halley.ir.workload import Workload
+from halley.mapping.solve.ties import RELATIVE_ROUNDING
+from halley.mapping.space.choice import GroupMapping
+from halley.mapping.space.stages import BUFFERS, Slot, Tiles
+
+LESS = 1e-9
+"""Relative difference from which on one mapping needs less than another."""
+
+Costs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+"""[time, energy, busy times of all resources added up, unevenness; mapping]."""
+
+
+def with_slack(
+    workload: Workload,
+    chip: Chip,
+    around: Callable[[Node], Node],
+    choice: GroupMapping,
+    value: Callable[[float, float], float],
+) -> GroupMapping:
+    """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, neither time nor energy grows, and
+    time, energy, the busy times added up or the unevenness shrink (in this order of importance); then with as many buffers as
+    fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around`` wraps the group's tree."""
+    every = choice.slots
+    known: Costs | None = None
+    for slot in sorted(every, key=lambda slot: slot.dim == BUFFERS):
+        now = int(choice.tiles[slot.name])
+        sizes = [size for size in other_sizes(every, slot, choice) if slot.dim != BUFFERS or size > now > 0]
+        if not sizes:
+            continue
+        columns = np.array([now, *sizes], dtype=np.float64)
+        tiles = {**choice.tiles, slot.name: columns}
+        estimate = evaluate(workload, chip, around(replace(choice, tiles=tiles).tree()))
+        costs = _costs(estimate, unevenness(every, tiles), len(columns))
+        known = costs[:, :1] if known is None else known
+        able = those_that_fit(chip, estimate, len(columns)) & _equal(costs, known, value)
+        better = _less(costs, known) if slot.dim != BUFFERS else (costs[:3] <= known[:3] * (1 + LESS)).all(axis=0)
+        found = np.flatnonzero(able & better)
+        if not len(found):
+            continue
+        if slot.dim == BUFFERS:
+            best = int(found[-1])
+        else:
+            scale = np.array([*known[:3, 0], 1.0])
+            best = min(found.tolist(), key=lambda at: tuple(np.round(costs[:, at] / scale, 9)))
+        choice = replace(choice, tiles={**choice.tiles, slot.name: int(columns[best])})
+        known = costs[:, best : best + 1]
+    return choice
+
+
+def other_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[int]:
+    """The sizes to try in place of a slot's: those that leave all sizes within the declared ones."""
+    now = int(choice.tiles[slot.name])
+    others = [other for other in slots if other.dim == slot.dim != BUFFERS and other is not slot]
+    for size in slot.sizes(int(slot.limit(choice.tiles))):
+        if size != now:
+            tiles = {**choice.tiles, slot.name: size}
+            if all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in others):
+                yield size
+
+
+def unevenness(slots: Iterable[Slot], tiles: Tiles) -> Number:
+    """By how much the full tile of each dim is larger than the mean one, added up: 0.5 means that half as much again would fit.
+
+    >>> slot = Slot("m1", "m", lambda extent: (), lambda tiles: 37)
+    >>> unevenness([slot], {"m1": 32}), unevenness([slot], {"m1": 37})
+    (0.7297297297297298, 0.0)
+    """
+    result: Number = 0
+    for slot in slots:
+        if slot.dim != BUFFERS:
+            limit, tile = slot.limit(tiles), tiles[slot.name]
+            result = result + ceil_div(limit, tile) * tile / limit - 1
+    return result
+
+
+def _costs(estimate: Estimate, uneven: Number, count: int) -> Costs:
+    every = (estimate.time, estimate.energy, total(estimate.busy.values()), uneven)
+    return np.stack([np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in every])
+
+
+def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which mappings every memory holds."""
+    able = np.ones(count, dtype=bool)
+    for memory, used in estimate.footprint.items():
+        able &= np.broadcast_to(np.asarray(used <= chip.memory(memory).capacity), count)
+    return able
+
+
+def _equal(costs: Costs, known: Costs, value: Callable[[float, float], float]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which mappings have the known one's value, and neither more time nor more energy, to rounding."""
+    before = value(*known[:2, 0].tolist())
+    values = np.array([value(time, energy) for time, energy in costs[:2].T.tolist()])
+    no_more = (costs[:2] <= known[:2] * (1 + RELATIVE_ROUNDING)).all(axis=0)
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = no_more & (np.abs(values - before) <= RELATIVE_ROUNDING * before)
+    return found
+
+
+def _less(costs: Costs, known: Costs) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which mappings need less of the first cost that differs."""
+    less, alike = np.zeros(costs.shape[1], dtype=bool), np.ones(costs.shape[1], dtype=bool)
+    for own, before in zip(costs, known[:, 0], strict=True):
+        less |= alike & (own < before * (1 - LESS))
+        alike &= np.abs(own - before) <= LESS * before
+    return less
