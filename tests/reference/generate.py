@@ -224,9 +224,11 @@ class Editor:
             tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
             state = "shard" if dim in dims else "partial"
             inner = Spatial(dim, tile, level, axis.name, node)
-            memory = self.random.choice([m.name for m in self.chip.level(level).memories])
+            memories = [m.name for m in self.chip.level(level).memories]
+            memory = self.random.choice(memories) if memories else ""
             body = self.series(inner, *self._chain(state, op, level, axis))
-            return Hold(memory, tuple((name,) for name in op.outputs), body) if self.random.random() < 0.5 else body
+            held = self.random.random() < 0.5 and memory
+            return Hold(memory, tuple((name,) for name in op.outputs), body) if held else body
 
         return self.wrapped(tree, around)
 
