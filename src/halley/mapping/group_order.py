@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 
 import numpy as np
 
@@ -56,24 +55,11 @@ def most_promising(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
 
 def limiting(left: Candidates, objective: ObjectiveOf) -> FusedGroup:
     """Of the groups of plans with about the least bound, which limit the proven bound of the best plan, the one with the largest
-    difference between what is known for its kernels and the bound, for the number of its frames. Groups with many contractions
-    come last."""
+    difference between what is known for its kernels and the bound. Groups with many contractions come last."""
     turns: dict[FusedGroup, tuple[int, float]] = {}
     for group, (plans, kernels, least) in left.items():
         contractions = sum(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))
         turns[group] = max(contractions, EARLY_CONTRACTIONS), float(objective(least).min())
     few, promise = min(turns.values())
     most = few, promise * LIMITING_RATIO
-
-    def gain(group: FusedGroup) -> float:
-        return _excess(left, group, objective) / float(2 ** _stages(left[group]))
-
-    return max((group for group, turn in turns.items() if turn <= most), key=gain)
-
-
-def _stages(place: tuple[Plans, Kernels, Values]) -> int:
-    """How many stages a group has: each contraction, and vector operations that follow each other. Each doubles the number of its
-    frames."""
-    plans, kernels, _ = place
-    contracts = [True, *(op.kind is OpKind.CONTRACT for op in group_ops(plans.workload, kernels))]
-    return sum(own or before for before, own in pairwise(contracts))
+    return max((group for group, turn in turns.items() if turn <= most), key=lambda group: _excess(left, group, objective))
