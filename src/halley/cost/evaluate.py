@@ -344,7 +344,15 @@ class _Fold:
             self.prefetched.ramps = early
             if barriers is None:
                 self.prefetched.barriers = early
-        fetches = (*inner.fetches, *self.visits.fetches(node, fills, several))
+        # with one buffer, fills further in belong to the work
+        within = (
+            ()
+            if is_single(node)
+            else inner.fetches
+            if type(single) is int
+            else tuple(fetch.scaled(1 - single) for fetch in inner.fetches)
+        )
+        fetches = (*within, *self.visits.fetches(node, fills, several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)

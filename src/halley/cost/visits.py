@@ -38,6 +38,11 @@ def _waits(transfer: HoldTransfer) -> bool:
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
+def _starts(fetch: HoldFills, buffers: Number) -> Number:
+    """1 if a fill cannot start before a visit of a Hold with so many ``buffers``: its own Hold has no more of them; else 0."""
+    return minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
+
+
 def _queued_time(visits: HoldVisits, entries: Number) -> Number:
     """Least time [s] of visits inside ``entries`` dependent visits of an outer Hold: each starts with as many inner visits in
     flight as there are buffers, and the remaining ones follow."""
@@ -82,11 +87,16 @@ class VisitTimes:
             if not is_none(larger):
                 even = 1 - minimum(steps - floor_div(steps, slots) * slots, 1)
                 fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
+            inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
             if fetches and coming:
-                fetching = maximum(fetching, positive(moved[0]) * self._together(scope, fetches, node.buffers))
+                beside = (
+                    inside - inner.work if inner.hand_over is None else 0
+                )  # fills further in that the time inside has already
+                through = self._through(scope, fetches, node.buffers) - beside
+                together = maximum(self._together(scope, fetches, node.buffers), through)
+                fetching = maximum(fetching, positive(moved[0]) * together)
             own = fetching + storing
             moving.append((group, own))
-            inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
             before = None if self.rough else (fetching if inner.hand_over else fetching + inside - inner.work) / entries
             visits = HoldVisits(group, own + inside, inside, entries, slots, before=before)
             if not is_none(larger):
@@ -125,19 +135,20 @@ class VisitTimes:
 
     def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
         """Time [s] of fills that start together on each visit of a Hold with ``buffers`` buffers: fills through the same port are
-        sequential. Fills of Holds with more buffers are excluded, as they may be done before; but those of a tensor further in
-        follow its fill into the outer Hold."""
-        early = [minimum(maximum(buffers - fetch.buffers + 1, 0), 1) for fetch in fetches]
-        first = [fetch.scaled(own) for fetch, own in zip(fetches, early, strict=True)]
-        outermost = {fetch.tensor: fetch for fetch in first}
-        inner = [
-            fetch.scaled(outermost[fetch.tensor].there)
-            for at, fetch in enumerate(fetches)
-            if first[at] is not outermost[fetch.tensor]
-        ]
-        outer = [outermost[fetch.tensor].scaled(fetch.there) for fetch in inner]
-        lead = self._least((own.there, self._alone(scope, own)) for own in outer)
-        return maximum(self._shared(scope, first), lead + self._shared(scope, inner))
+        sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
+        return self._shared(scope, [fetch.scaled(_starts(fetch, buffers)) for fetch in fetches])
+
+    def _through(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
+        """Time [s] of the same fills and of those of the same tensors further in, which follow them, on each visit. However many
+        buffers there are, they cannot be done before the tensor is there."""
+        outermost = {fetch.tensor: fetch for fetch in fetches}
+        inner = [fetch for fetch in fetches if fetch is not outermost[fetch.tensor]]
+        outer = [outermost[fetch.tensor] for fetch in inner]
+        there = [own.there * _starts(own, buffers) for own in outer]
+        lead = self._least(
+            (some * fetch.there, self._alone(scope, own)) for some, fetch, own in zip(there, inner, outer, strict=True)
+        )
+        return lead + self._shared(scope, [fetch.scaled(some) for some, fetch in zip(there, inner, strict=True)])
 
     def _alone(self, scope: CountingScope, fetch: HoldFills) -> Number:
         """Time [s] of fills that nothing delays."""
