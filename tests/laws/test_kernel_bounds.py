@@ -19,9 +19,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Hold, Node, Spatial, Temporal, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.kernels.bounds import attention_bound, kernel_bound, product_bound
+from halley.kernels.bounds import attention_bound, kernel_bound, product_bound, rate_time
 from halley.kernels.machine import PEAK, machine
-from halley.kernels.rates import rate_time
 from halley.kernels.searched import Product, SearchedKernels
 from halley.kernels.sustained import under_load
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, demand, kernel_time, layer_norm

@@ -135,6 +135,7 @@ LEFT_OUT = (
     Clause("prefetch across phases", "loading the first tiles of a stage or kernel during the one before it"),
     Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
     Clause("tile sizes", "those with a last tile smaller than necessary, except multiples of the array's width"),
+    Clause("batch dims", "tiles of several points of a dim that all tensors of a contraction have"),
     Clause("dataflow", "another stationary operand than the chip's"),
     Clause(
         "dims on the array",

@@ -124,11 +124,14 @@ class _Optimiser:
         self.tally.tick = self._tick
         try:
             self._search()
+            if self.gap:
+                self._descend(self._tick)
             for restriction in self.baselines:
                 self._search_baseline(restriction)
         except Interrupted as stop:
             self.stopped = str(stop)
-            self._descend()
+            with suppress(KeyboardInterrupt):
+                self._descend(self._tick_after_limit)
             self._first_plans()
         except KeyboardInterrupt:
             self.stopped = INTERRUPTED
@@ -380,17 +383,17 @@ class _Optimiser:
         ]
         return _left_for(np.array([[value]]), np.min(rest, axis=0))
 
-    def _descend(self) -> None:
-        """After the time limit, better sizes for the groups of the best plan so far whose search did not end, as far as a little
-        more time allows."""
-        self.tally.tick = self._tick_after_limit
-        with suppress(Interrupted, KeyboardInterrupt):
-            if len(self.objectives) == 1 and (found := self._least(BEST)):
-                _, plans, picks = found
-                for kernels, choice in plans.choices(picks):
-                    group = plans.group(kernels)
-                    if not group.done:
-                        group.descend(choice, self.tally.tick)
+    def _descend(self, tick: Callable[[], None]) -> None:
+        """Better sizes for the groups of the best plan so far that may not be optimal: after the time limit, as far as a little
+        more time allows, and where a gap is allowed. ``tick`` may end it."""
+        if len(self.objectives) > 1 or not (found := self._least(BEST)):
+            return
+        _, plans, picks = found
+        with suppress(Interrupted):
+            for kernels, choice in plans.choices(picks):
+                group = plans.group(kernels)
+                if self.gap or not group.done:
+                    group.descend(choice, tick)
 
     def _first_plans(self) -> None:
         """After the time limit, a quick plan for each baseline that has none, as far as a little more time allows."""

@@ -1,4 +1,5 @@
-"""Better tile sizes for a mapping of a search that was stopped: one size is changed at a time, as long as that helps."""
+"""Better tile sizes for a mapping that may not be optimal, as the search was stopped or had a gap: one size is changed at a time,
+as long as that helps."""
 
 from __future__ import annotations
 
