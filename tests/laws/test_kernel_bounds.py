@@ -19,9 +19,8 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Hold, Node, Spatial, Temporal, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.kernels.bounds import attention_bound, kernel_bound, product_bound
+from halley.kernels.bounds import attention_bound, kernel_bound, product_bound, rate_time
 from halley.kernels.machine import PEAK, machine
-from halley.kernels.rates import rate_time
 from halley.kernels.searched import Product, SearchedKernels
 from halley.kernels.sustained import under_load
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, demand, kernel_time, layer_norm
@@ -217,3 +216,24 @@ def test_limits_hold_for_memories_with_two_ports() -> None:
     source, kernel = SearchedKernels(both), Gemm(4096, 4096, 1)
     least = float(rate_time(kernel, 1, source.limits, PEAK))
     assert least <= float(product_bound(kernel, both, source.rates)) < float(rate_time(kernel, 1, source.rates, PEAK))
+
+
+@pytest.mark.medium
+def test_slower_links_inside_the_chip_are_heard() -> None:
+    """With ports and links at a tenth of their bandwidth, the best mapping of a product is another one and takes longer."""
+    times, mappings = list[float](), list[str]()
+    for share in (1.0, 0.1):
+        chip, levels = load_chip("edge"), []
+        for level in chip.levels:
+            network = level.network
+            if network is not None:
+                slow = [replace(axis, link=replace(axis.link, bandwidth=axis.link.bandwidth * share)) for axis in network.axes]
+                port = replace(network.port, bandwidth=network.port.bandwidth * share)
+                network = replace(network, axes=tuple(slow), port=port)
+            levels.append(replace(level, network=network))
+        source, product = SearchedKernels(replace(chip, levels=tuple(levels))), Product(64, 64, 64, 1, "bf16", "bf16")
+        source.search(product)
+        times.append(source.known[product].time)
+        mappings.append(source.known[product].mapping)
+    assert times[1] > 2 * times[0]
+    assert mappings[0] != mappings[1]

@@ -82,3 +82,16 @@ def test_a_part_of_a_network_without_axes():
     team = group(NETWORKS["torus"], [0, 1, 5, 7, 11, 14])
     found = link_bytes(team, CollectiveKind.ALL_GATHER, Schedule("direct"), SIZE)
     np.testing.assert_allclose(found, counted_at_once(team, CollectiveKind.ALL_GATHER, Schedule("direct")), rtol=1e-12)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("topology", "algorithm"), [(Topology.RING, "ring"), (Topology.SWITCH, "ring"), (Topology.SWITCH, "pairwise")]
+)
+def test_large_tables_have_the_bytes_of_the_textbook(topology, algorithm):
+    """An all-reduce sends n - 1 of n shares twice: a ring sends sums down and results up, a switch both on each link."""
+    ranks = 450
+    team = team_of((Axis("x", ranks, topology, Link(1e9)),))
+    found = link_bytes(team, CollectiveKind.ALL_REDUCE, Schedule(algorithm), SIZE)
+    times = 1 if topology is Topology.RING else 2
+    np.testing.assert_allclose(found, np.full(2 * ranks, times * (ranks - 1) / ranks * SIZE), rtol=1e-12)

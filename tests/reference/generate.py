@@ -217,14 +217,15 @@ class Editor:
         def around(node: Node) -> Node | None:
             op = self.random.choice(self.ops(node))
             dims = self.workload.tensors[op.outputs[0]].dims
-            if not dims:
+            memories = [m.name for m in self.chip.level(level).memories]
+            if not dims or not memories:
                 return None
             dim = self.random.choice(op.dims)
             extent = self.workload.dims[dim]
             tile = self.random.randint(min(-(-extent // axis.size), extent), extent)
             state = "shard" if dim in dims else "partial"
             inner = Spatial(dim, tile, level, axis.name, node)
-            memory = self.random.choice([m.name for m in self.chip.level(level).memories])
+            memory = self.random.choice(memories)
             body = self.series(inner, *self._chain(state, op, level, axis))
             return Hold(memory, tuple((name,) for name in op.outputs), body) if self.random.random() < 0.5 else body
 

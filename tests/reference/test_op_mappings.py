@@ -200,7 +200,7 @@ def test_an_op_without_a_mapping_over_the_system_has_that_of_one_chip() -> None:
     assert (op.whole, op.tree, op.chip, op.workload) == (False, parse(returning), chip, shape.workload)
     assert "no loop over k" in op.reason
     assert [split.tile for split in op.splits if split.dim] == [64, 32]
-    assert f"cannot be nodes around it: {op.reason}" in as_answer(changed).op_text("output")
+    assert f"cannot enclose it as nodes: {op.reason}" in as_answer(changed).op_text("output")
 
 
 def test_every_op_with_a_kernel_has_a_text() -> None:

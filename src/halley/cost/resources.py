@@ -23,6 +23,7 @@ class Resources:
         self.chip = chip
         self._memories = {memory.name: memory for memory in chip.memories}
         self._ports = {level.name: level.network.port for level in chip.levels if level.network and level.network.port}
+        self._known: dict[int, tuple[Event, tuple[Resource, Number]]] = {}  # by id of events, which they keep
 
     def busy(self, events: Iterable[Event]) -> Busy:
         """Busy time [s] of each resource."""
@@ -34,6 +35,12 @@ class Resources:
 
     def of(self, event: Event) -> tuple[Resource, Number]:
         """The resource of an event, and its busy time [s] in the critical instance."""
+        known = self._known.get(id(event))
+        if known is None:
+            known = self._known[id(event)] = event, self._found(event)
+        return known[1]
+
+    def _found(self, event: Event) -> tuple[Resource, Number]:
         match event:
             case Access():
                 memory = self._memories[event.memory]

@@ -1,4 +1,5 @@
-"""Lower bounds of the times of kernels under any mapping of the search: what planners take before a kernel is searched."""
+"""Lower bounds of the times of kernels: under any mapping of the search, which planners take before a kernel is searched; and at
+the rates of a chip."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import numpy as np
 
 from halley.formulas.efficiency import causal_keys
 from halley.formulas.numbers import Number
-from halley.formulas.timing import busy_time
+from halley.formulas.timing import busy_time, longest
 from halley.ir.hardware import Chip, Dataflow, MatrixEngine
 from halley.ir.workload import DTYPE_BYTES, Op, OpKind, work_per_point
-from halley.kernels.machine import Machine
-from halley.kernels.times import Array, Attention, Gemm, Kernel, RowKernel, Stream
+from halley.kernels.machine import Efficiency, Machine
+from halley.kernels.times import Array, Attention, Gemm, Kernel, RowKernel, Stream, demand
 from halley.rewrite.backward import backward
 from halley.workloads.attention import ATTENTION, attention
 
@@ -172,3 +173,23 @@ def _streams(engine: MatrixEngine, dtype: str, result: str) -> Iterator[tuple[st
 def _room(chip: Chip, engine: MatrixEngine, role: str) -> float:
     """Bytes of the largest memory that the engine reads this operand from, or writes it to."""
     return max((chip.memory(name).capacity for name in engine.reads.get(role, ())), default=math.inf)
+
+
+def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
+    """1/ranks of a kernel at the rates of the chip, without launch and latency [s]."""
+    memory, cache = efficiency.memory * chip.memory, efficiency.cache * chip.cache
+    macs, traffic = (part / ranks for part in demand(kernel))
+    match kernel:
+        case Gemm() | Attention():
+            products = busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype))
+            return longest((products, busy_time(traffic, memory)))
+        case Stream():
+            near = busy_time(traffic + kernel.cached / ranks, cache)
+            lanes = busy_time(_lane_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)
+            return longest((busy_time(traffic, memory), near, lanes))
+        case _:
+            raise ValueError(f"no op is a kernel of kind {type(kernel).__name__}")
+
+
+def _lane_cycles(kernel: Stream, chip: Machine) -> Number:
+    return kernel.points * chip.lane_cycles(kernel.work)

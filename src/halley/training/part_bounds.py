@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from halley.formulas.numbers import Number
 from halley.formulas.timing import longest, total
 from halley.ir.workload import Op, OpKind
+from halley.kernels.bounds import rate_time
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import tensor_bytes
-from halley.kernels.rates import rate_time
 from halley.kernels.times import demand
 from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.rewrite.recompute import Recompute

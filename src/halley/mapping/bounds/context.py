@@ -27,13 +27,17 @@ def _trimmed(node: Node, touched: Set[str]) -> Node | None:
             kept = tuple(own for group in node.tensors if (own := tuple(name for name in group if name in touched)))
             if body is None or not kept:
                 return body
-            return Hold(node.memory, kept, body, node.buffers)
+            return node if body is node.body and kept == node.tensors else Hold(node.memory, kept, body, node.buffers)
         case Temporal():
             body = _trimmed(node.body, touched)
-            return None if body is None else Temporal(node.dim, node.tile, body, node.visible)
+            if body is None:
+                return None
+            return node if body is node.body else Temporal(node.dim, node.tile, body, node.visible)
         case Spatial():
             body = _trimmed(node.body, touched)
-            return None if body is None else Spatial(node.dim, node.tile, node.level, node.axis, body)
+            if body is None:
+                return None
+            return node if body is node.body else Spatial(node.dim, node.tile, node.level, node.axis, body)
         case Sequence():
             children = tuple(made for child in node.children if (made := _trimmed(child, touched)) is not None)
             return Sequence(children, node.prefetch) if children else None

@@ -53,6 +53,8 @@ class Costing:
     _drafts: dict[Hashable, Estimate] = field(default_factory=dict)
     _leaner: dict[tuple[int, ...], tuple[Sequence[Slot], tuple[Slot, ...]]] = field(default_factory=dict)
     _lean_slots: dict[int, tuple[Slot, Slot | None]] = field(default_factory=dict)
+    _symbols: dict[tuple[int, ...], tuple[Sequence[Slot], Mapping[str, Number]]] = field(default_factory=dict)
+    _largest: dict[Hashable, tuple[object, Mapping[str, Number]]] = field(default_factory=dict)
     _limited: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -101,10 +103,13 @@ class Costing:
             self._lean_slots[id(slot)] = slot, None if self.fixed_sizes((slot,)) else replace(slot, limit=one)
         return self._lean_slots[id(slot)][1]
 
-    def symbols(self, frame: Frame, skeleton: Skeleton) -> dict[str, Number]:
+    def symbols(self, frame: Frame, skeleton: Skeleton) -> Mapping[str, Number]:
         """The sizes of a stage in its frame, as terms for searched slots and numbers for fixed ones."""
         slots = (*frame.shared, *skeleton.slots)
-        return self.trees.symbols(self.searched_slots(slots)) | self.fixed_sizes(slots)
+        key = tuple(map(id, slots))
+        if key not in self._symbols:
+            self._symbols[key] = slots, self.trees.symbols(self.searched_slots(slots)) | self.fixed_sizes(slots)
+        return self._symbols[key][1]
 
     def combinations(self, frame: Frame) -> int:
         """Number of combinations of a frame's shared tile sizes."""
@@ -195,7 +200,8 @@ class Costing:
     ) -> Values:
         """`bounds` for any ``outputs`` of an estimate, which must be a function of the tree. ``further``: open numbers in
         addition to the shared sizes; the rows are the combinations of all."""
-        tree, node = self.whole(frame, index, skeleton, self.symbols(frame, skeleton) | self.trees.symbols(further))
+        given = self.symbols(frame, skeleton)
+        tree, node = self.whole(frame, index, skeleton, {**given, **self.trees.symbols(further)} if further else given)
         shared = (*self.searched_slots(frame.shared), *further)
         chains = self.trees.of(shared, self.searched_slots([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
         key = (self.objectives, cost_context(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
@@ -264,9 +270,18 @@ class Costing:
 
     def whole(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The same with the stage untiled (`halley.mapping.bounds.untiled`)."""
-        sizes = whole_sizes(skeleton.slots, tiles)
+        sizes = self._largest_sizes(frame, skeleton, tiles)
         node = without_loops(skeleton.build(sizes), skeleton.slots, sizes)
         return self._between(frame, index, node, tiles), node
+
+    def _largest_sizes(self, frame: Frame, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Mapping[str, Number]:
+        """The sizes of an untiled stage, found once for shapes that differ in the order of their loops."""
+        if tiles is not self.symbols(frame, skeleton):
+            return whole_sizes(skeleton.slots, tiles)
+        key = tuple(map(id, frame.shared)), frozenset(map(id, skeleton.slots))
+        if key not in self._largest:
+            self._largest[key] = (frame.shared, skeleton.slots), whole_sizes(skeleton.slots, tiles)
+        return self._largest[key][1]
 
     def _between(self, frame: Frame, index: int, node: Node, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with only one stage, in its sequential position."""

@@ -24,7 +24,7 @@ SETS_BEFORE_SINGLE_SHAPES = 1 << 15
 
 MORE_OPEN_THAN_RULED_OUT = 3
 """Joint bounds are no longer tried against the same incumbents once those that failed to prune exceed those that pruned by this
-number."""
+number. A shape that has too many sets counts as so many failures: the others of the group usually have as many."""
 
 
 def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
@@ -44,8 +44,9 @@ def ruled_out(group: GroupState, frame: Frame, skeleton: Skeleton) -> bool:
         key = id(frame), kin
         known = group.orders.get(key)
         if known is None or known.open_to(incumbents):
-            every = [own for own in group.orders.values() if not own.open_to(incumbents)]
-            if sum(-1 if own.pruned else 1 for own in every) >= MORE_OPEN_THAN_RULED_OUT:
+            tried = (own for own in group.orders.values() if not own.open_to(incumbents))
+            failed = sum(-1 if own.pruned else MORE_OPEN_THAN_RULED_OUT if own.large else 1 for own in tried)
+            if failed >= MORE_OPEN_THAN_RULED_OUT:
                 return False
             shape = next((own for own in frame.stages[0].skeletons if own.kin == kin), None)
             if shape is None:  # a baseline may lack it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
@@ -19,7 +20,10 @@ from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
 from halley.network.graph.routes import routing_matrix
 from halley.network.time.evaluate import layout
-from halley.network.time.schedules import Schedule, laid_out, side_by_side
+from halley.network.time.schedules import Schedule, is_line, laid_out, side_by_side
+
+LARGE_TABLE = 200_000
+"""Ranks times chunks from which on the messages of a table are counted by pair, not by step and chunk, to need less memory."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Ranks: TypeAlias = tuple[int, ...]
@@ -35,8 +39,16 @@ def link_bytes(team: Group, kind: Kind, schedule: Schedule, size: float) -> Floa
         return found
     if (kind, schedule.algorithm) in _PER_PAIR:  # too many transfers for a table
         return _PER_PAIR[kind, schedule.algorithm] * (all_pairs_loads(graph) * (size / schedule.cut(kind, graph.ranks)))
+    if kind is Pattern.BARRIER:
+        return found
+    if schedule.chunks(kind, graph.ranks) * graph.ranks > LARGE_TABLE:
+        table = schedule.steps(kind, graph.ranks, is_line(team))
+        messages = Counter((t.source, t.target) for step in table for t in step)
+        if not any(t.shared for step in table for t in step):
+            sizes = np.array(list(messages.values())) * (size / schedule.cut(kind, graph.ranks))
+            return routing_matrix(graph, list(messages)).loads(sizes)
     laid = laid_out(team, kind, schedule)
-    if kind is not Pattern.BARRIER and len(laid.row_starts):
+    if len(laid.row_starts):
         np.add.at(found, laid.row_edges, np.add.reduceat(laid.counts, laid.row_starts) * (size / laid.cut))
     return found
 
