@@ -12,8 +12,9 @@ CHIPS = (
     "a100", "b200", "cloud", "edge", "eyeriss-like", "h100", "h20", "h200", "mi300x", "simba-like",
     "sn10", "sn30", "sn40l", "tpu-v4", "tpu-v4i-like", "tpu-v5e",
 )  # fmt: skip
-"""The shipped chips, but for `wse-2`, whose 850,000 members are more than the simulation walks one by one, and the meshes of
-tiles, which `validation.mesh` compares with published times."""
+"""The shipped chips, but for `wse-2`, whose 850,000 members are more than the simulation walks one by one; the meshes of tiles,
+which `validation.mesh` compares with published times; and chips with more levels (`simba`, `h100-clusters`), whose searches
+rarely end within the limit."""
 
 DTYPES = {"simba-like": "int8", "eyeriss-like": "fp16"}
 """Element types of the chips that do not compute in bf16."""
