@@ -59,6 +59,7 @@ def test_winners_hide_collectives_behind_operations(workload: Workload, chip: st
     assert simulate(workload, machine, best.plan).time == pytest.approx(best.estimate.time, rel=0.15)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", [11, 20])
 def test_winners_execute_and_count_as_costed(seed: int) -> None:
     draw = random.Random(seed)
@@ -69,6 +70,7 @@ def test_winners_execute_and_count_as_costed(seed: int) -> None:
     assert Checker(mapped, chip, seed)(best.plan)
 
 
+@pytest.mark.medium
 def test_no_tile_size_of_the_shape_is_better_than_the_winner() -> None:
     """Every size of the two loops over rows of a mapping that the search finds, and the same without overlap."""
     workload, chip = gemm_layernorm(16, 32, 8), load_chip("edge")

@@ -35,6 +35,7 @@ def evaluate_of(search: GroupSearch, choice: GroupMapping) -> Estimate:
     return evaluate(search.costs.workload, search.costs.chip, search.costs.around(choice.tree()))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("value", ["time", "energy"])
 def test_nothing_that_counts_grows(name: str, value: str) -> None:
@@ -95,6 +96,7 @@ def test_unevenness_of_open_sizes() -> None:
     assert unevenness((slot,), more) == pytest.approx(2 * (extent - 1) / extent - 1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["gemm", "fused", "masked"])
 def test_no_single_change_improves_a_descent(name: str) -> None:
     """From sizes that are far from the best; each declared size of each slot is costed by itself."""
