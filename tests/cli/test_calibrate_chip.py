@@ -40,7 +40,7 @@ def test_a_table_becomes_a_fit(table: str, empty_folder: Path) -> None:
     assert "written to fit.yaml\nwritten to fit.svg\n" in made.err
     assert "h100: parameters" in made.out
     assert "h100: mean relative errors" in made.out
-    assert "the rows do not tell" in made.out
+    assert "not determined by the rows" in made.out
     found = load_chip_fit(empty_folder / "fit.yaml")
     assert (found.chip, found.source) == ("h100", "my node")
     assert (found.efficiency.matrix, found.efficiency.memory) == pytest.approx((0.8, 0.75), rel=0.05)

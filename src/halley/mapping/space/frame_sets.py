@@ -90,9 +90,16 @@ class Frame:
         buffers swap in lockstep, as rounds would wait for the barriers inside the stages."""
         if memory.lockstep:
             return
+        stages = tuple(_without_rounds(stage) for stage in self.stages)
         for cut in cuts(len(self.stages) - self.behind):
             if all(any(users <= {*child} for child in cut) for _, users in self.kept):
-                yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", cut=cut)
+                yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", stages=stages, cut=cut)
+
+
+def _without_rounds(stage: GroupStage) -> GroupStage:
+    """A stage without the shapes that do not fit among overlapped stages."""
+    left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.in_rounds)
+    return stage if len(left) == len(stage.skeletons) else replace(stage, skeletons=left)
 
 
 def _text(cut: Cut) -> str:

@@ -132,7 +132,7 @@ def resident_skeletons(
             return node
 
         slots = (coming, tile) if stage.arriving else (tile,)
-        found.append(Skeleton("rows in place, overlapped" + join_text(stage.join), slots, in_rounds, True))
+        found.append(Skeleton("rows in place, overlapped" + join_text(stage.join), slots, in_rounds, True, in_rounds=True))
     return found
 
 

@@ -82,7 +82,8 @@ class Skeleton:
     it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`). ``kin``: the
     same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
     that hold nothing around their inner loops and differ from this one in no more; None for such a shape, and if collectives or
-    overlapping boxes depend on it. ``broadcasts``: members load for others."""
+    overlapping boxes depend on it. ``broadcasts``: members load for others. ``in_rounds``: its parts work on successive rounds in
+    buffers that stages hand over, which cannot have the buffers for rounds of stages as well."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -93,6 +94,7 @@ class Skeleton:
     kin: Hashable = None
     plain: Hashable = None
     broadcasts: bool = False
+    in_rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
