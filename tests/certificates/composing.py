@@ -42,6 +42,7 @@ def mappings(workload: Workload, chip: Chip, ops: Sequence[Op]) -> Iterator[tupl
             if not _overlaps(workload, frame, runs):
                 continue
             found = _without_barriers(chip, buffered(frame, frame.stages, _Composer(workload, frame.stages, runs, Overlap)))
+            found = ((tree, several) for tree, several in found if not _rounds_in_rounds(workload, tree))
             yield from loaded_for_others(workload, chip, ops, frame, found)
             if frame.name.startswith("through ") and "walked" not in frame.name:  # what passes between clusters of their own
                 for together, stages in _on_shares(workload, chip, ops, runs, known, frame.name):
@@ -120,6 +121,36 @@ def _without_barriers(chip: Chip, found: Iterator[tuple[Node, int]]) -> Iterator
         around = [node for _, node in walk(tree) if isinstance(node, Hold) and chip.memory(node.memory).lockstep]
         if not any(_counts(node) > 1 and _works_together(node) for node in around):
             yield tree, several
+
+
+def _rounds_in_rounds(workload: Workload, tree: Node) -> bool:
+    """Whether children of an overlap pass on a tensor that is held around an overlap further out, whose rounds have its
+    buffers."""
+    for _, outer in walk(tree):
+        for child in outer.children if isinstance(outer, Overlap) else ():
+            for path, inner in walk(child):
+                if isinstance(inner, Overlap):
+                    held = {
+                        name
+                        for at, node in walk(child)
+                        if isinstance(node, Hold) and at == path[: len(at)]
+                        for name in node.names
+                    }
+                    users = [_touched(workload, part) for part in inner.children]
+                    if any(sum(name in own for own in users) > 1 for name in set().union(*users) - held):
+                        return True
+    return False
+
+
+def _touched(workload: Workload, tree: Node) -> set[str]:
+    found: set[str] = set()
+    for _, node in walk(tree):
+        if isinstance(node, Compute):
+            op = workload.op(node.op)
+            found.update(op.inputs, op.outputs)
+        elif isinstance(node, Collective):
+            found.update(node.tensors)
+    return found
 
 
 def _counts(node: Hold) -> int:

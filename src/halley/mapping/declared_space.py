@@ -150,7 +150,7 @@ LEFT_OUT = (
     Clause(
         "overlapped vector stages",
         "other cuts than before and after each run of collectives; operations without collectives; more buffers than rounds in "
-        "flight",
+        "flight; where stages that hand over in the memory of results overlap, too",
     ),
     Clause("order of ops", "another one than the workload's within a fused group"),
     Clause("idle members", "in groups of several stages, on more than two axes, or through other tile sizes of a split"),
