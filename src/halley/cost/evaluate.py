@@ -345,13 +345,9 @@ class _Fold:
             if barriers is None:
                 self.prefetched.barriers = early
         # with one buffer, fills further in belong to the work
-        within = (
-            ()
-            if is_single(node)
-            else inner.fetches
-            if type(single) is int
-            else tuple(fetch.scaled(1 - single) for fetch in inner.fetches)
-        )
+        within = () if is_single(node) else inner.fetches
+        if type(single) is not int:
+            within = tuple(fetch.scaled(1 - single) for fetch in within)
         fetches = (*within, *self.visits.fetches(node, fills, several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):

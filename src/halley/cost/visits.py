@@ -89,9 +89,8 @@ class VisitTimes:
                 fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
             inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
             if fetches and coming:
-                beside = (
-                    inside - inner.work if inner.hand_over is None else 0
-                )  # fills further in that the time inside has already
+                # fills further in that the time inside has already
+                beside = inside - inner.work if inner.hand_over is None else 0
                 through = self._through(scope, fetches, node.buffers) - beside
                 together = maximum(self._together(scope, fetches, node.buffers), through)
                 fetching = maximum(fetching, positive(moved[0]) * together)

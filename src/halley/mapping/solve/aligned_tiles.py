@@ -16,7 +16,7 @@ from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.mapping.solve.slack import unevenness
+from halley.mapping.solve.slack import other_sizes, those_that_fit, unevenness
 from halley.mapping.solve.ties import RELATIVE_ROUNDING
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot
@@ -53,11 +53,9 @@ def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], 
             costs = float(known.time), float(known.energy)
         columns = np.array(sizes, dtype=np.float64)
         found = evaluate(workload, chip, around(replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()))
-        equal = np.ones(len(sizes), dtype=bool)
+        equal = those_that_fit(chip, found, len(sizes))
         for value, own in zip((found.time, found.energy), costs, strict=True):
             equal &= np.abs(value - own) <= RELATIVE_ROUNDING * own
-        for memory, used in found.footprint.items():
-            equal &= used <= chip.memory(memory).capacity
         if equal.any():
             choice = replace(choice, tiles={**choice.tiles, slot.name: sizes[int(equal.argmax())]})
     return choice
@@ -69,13 +67,7 @@ def _aligned_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> l
     extent, now = int(slot.limit(choice.tiles)), int(choice.tiles[slot.name])
     if is_aligned(now, extent):
         return []
-    others = [other for other in slots if other.dim == slot.dim and other is not slot]
-
-    def declared(size: int) -> bool:
-        tiles = {**choice.tiles, slot.name: size}
-        if unevenness((slot,), tiles) > max(UNEVEN, unevenness((slot,), choice.tiles)):
-            return False
-        return all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in others)
-
-    found = [size for size in slot.sizes(extent) if is_aligned(size, extent) and declared(size)]
+    most = max(UNEVEN, unevenness((slot,), choice.tiles))
+    aligned = (size for size in other_sizes(slots, slot, choice) if is_aligned(size, extent))
+    found = [size for size in aligned if unevenness((slot,), {**choice.tiles, slot.name: size}) <= most]
     return sorted(found, key=lambda size: (abs(size - now), size))

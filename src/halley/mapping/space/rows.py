@@ -105,34 +105,30 @@ def resident_skeletons(
     coming, leaving = (buffers(f"{prefix}rows that {way}", memory) for way in ("arrive", "leave"))
     # none of the stage reads what leaves, or it would stay
     last = [op for op in stage.ops if not set(op.outputs) & stage.resident]
+    leaves = tuple((name,) for op in last for name in op.outputs)
+    tile = Slot(f"{prefix}{rows}2", rows, sizes(rows), of_dim(ranges, rows))
+
+    def with_arriving(node: Node, tiles: Tiles) -> Node:
+        if not stage.arriving:
+            return node
+        return Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
 
     def build(tiles: Tiles) -> Node:
         nodes = stage.steps([op for op in stage.ops if op not in last])
         if last:
-            flag, names = tiles[leaving.name], (name for op in last for name in op.outputs)
-            held = Hold(stage.hierarchy.vector, tuple((name,) for name in names), one(stage.steps(last)), flag)
-            nodes.append(Temporal(rows, tiles[f"{prefix}{rows}2"], held))
-        node = one(nodes)
-        if stage.arriving:
-            node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
-        return node
+            held = Hold(stage.hierarchy.vector, leaves, one(stage.steps(last)), tiles[leaving.name])
+            nodes.append(Temporal(rows, tiles[tile.name], held))
+        return with_arriving(one(nodes), tiles)
 
-    slots: tuple[Slot, ...] = (coming,) if stage.arriving else ()
-    if last:
-        slots += (Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows]), leaving)
-    found = [Skeleton("rows in place" + join_text(stage.join), slots, build, bool(stage.join))]
+    def in_rounds(tiles: Tiles) -> Node:
+        return with_arriving(Temporal(rows, tiles[tile.name], overlapped(stage, stage.steps(stage.ops), leaves)), tiles)
+
+    arriving = (coming,) if stage.arriving else ()
+    slots = (*arriving, *((tile, leaving) if last else ()))
+    name = join_text(stage.join)
+    found = [Skeleton(f"rows in place{name}", slots, build, bool(stage.join))]
     if stage.join:
-        tile = Slot(f"{prefix}{rows}2", rows, sizes(rows), lambda t: ranges(t)[rows])
-        moved = tuple((name,) for op in last for name in op.outputs)
-
-        def in_rounds(tiles: Tiles) -> Node:
-            node: Node = Temporal(rows, tiles[tile.name], overlapped(stage, stage.steps(stage.ops), moved))
-            if stage.arriving:
-                node = Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
-            return node
-
-        slots = (coming, tile) if stage.arriving else (tile,)
-        found.append(Skeleton("rows in place, overlapped" + join_text(stage.join), slots, in_rounds, True, in_rounds=True))
+        found.append(Skeleton(f"rows in place, overlapped{name}", (*arriving, tile), in_rounds, True, in_rounds=True))
     return found
 
 
@@ -152,6 +148,7 @@ def chunked_skeletons(
     chain = in_place(workload, stage.ops, main)
     others = tuple(name for name in stage.arriving if name != main)
     extra = tuple(name for name in stage.made if name not in chain and name not in stage.statistics())
+    held = groups(chain, *((name,) for name in (*others, *extra)))
     reduces = bool(stage.join)
     split_name = f", clusters split {named(inner_split)}" if inner_split else ""
     split_name += join_text(stage.join)
@@ -170,9 +167,10 @@ def chunked_skeletons(
         return Hold(hierarchy.vector, kept, node, 1) if kept else node
 
     def whole(tiles: Tiles) -> Node:
-        node = statistics(one(stage.steps(stage.ops)))
-        held = groups(chain, *((name,) for name in (*others, *extra)))
-        return wrap(tiles, Hold(hierarchy.vector, held, node, tiles[chunk.name]))
+        return wrap(tiles, Hold(hierarchy.vector, held, statistics(one(stage.steps(stage.ops))), tiles[chunk.name]))
+
+    def in_rounds(tiles: Tiles) -> Node:
+        return wrap(tiles, overlapped(stage, stage.steps(stage.ops), held))
 
     def here(tiles: Tiles) -> Ranges:
         return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
@@ -180,10 +178,6 @@ def chunked_skeletons(
     row_slot, *around_rows = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
     found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), whole, reduces)]
     if reduces:
-
-        def in_rounds(tiles: Tiles) -> Node:
-            return wrap(tiles, overlapped(stage, stage.steps(stage.ops), groups(chain, *((name,) for name in (*others, *extra)))))
-
         found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *around_rows), in_rounds, True))
     tiled = {slot.dim: slot for slot in (row_slot, *around_rows)}
     cut = passes(workload, stage.ops, stage.long)
