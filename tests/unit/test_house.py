@@ -29,7 +29,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("sharding", "pipeline", "spatial"),
     ("memory", "dfmodel"),
-    ("graphs", "training"),
+    ("graphs", "training", "serving"),
     ("verify",),
     ("io",),
     ("report",),

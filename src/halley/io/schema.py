@@ -14,6 +14,7 @@ from halley.io.results.collective import CollectiveFile
 from halley.io.results.dfmodel import DFModelFile
 from halley.io.results.graphs import ShardingFile
 from halley.io.results.models import EstimateFile, MappingFile
+from halley.io.results.serving import ServingFile
 from halley.io.results.training import TrainingFile
 from halley.io.systems.models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
@@ -28,6 +29,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "sharding": ShardingFile,
     "training-plan": TrainingFile,
     "dfmodel-plan": DFModelFile,
+    "serving": ServingFile,
     "network": FabricFile,
     "system": SystemFile,
 }

@@ -1,0 +1,196 @@
+"""Steady states in closed form: static batches, closed loops of users, Poisson arrivals.
+
+An engine is what schedules its own batch: an attention rank of a replica, or, of a pipeline, one of the batches that follow each
+other through the stages. All engines of a deployment are equal and get equal shares of the load.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from halley.serving.memory import ServingMemory
+from halley.serving.step import StepBatch, StepModel
+from halley.serving.tables import Array
+
+POISSON_TAIL = 6.0
+"""Standard deviations of a Poisson number up to which its probabilities are summed."""
+ROUNDS = 60
+"""Rounds of a fixed point or a bisection."""
+SAMPLES = 17
+"""Points of the context at which a long decode is sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Mean lengths [tokens] of requests: ``input``, of which a ``prefix`` is cached, and ``output``."""
+
+    input: float
+    output: float
+    prefix: float = 0.0
+
+    @property
+    def new(self) -> float:
+        """Prompt tokens that are computed."""
+        return max(self.input - self.prefix, 1.0)
+
+    @property
+    def mean_context(self) -> float:
+        """Of a request while it decodes."""
+        return self.input + self.output / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """A steady state of one engine. ``users``: requests in flight, of which ``running`` have a place in the batch; ``ttft``,
+    ``tpot`` [s]; ``rate`` [1/s] of requests; ``decoding`` [1]: mean sequences of a step that decode; ``chunk`` [tokens]: prompt
+    tokens of a mean step; ``step`` [s]: mean step; ``parts`` [s]: its parts; ``limit``: what bounds the rate."""
+
+    users: float
+    running: float
+    ttft: float
+    tpot: float
+    rate: float
+    decoding: float
+    chunk: float
+    step: float
+    parts: dict[str, float]
+    limit: str
+
+
+def static_batch(step: StepModel, batch: float, lengths: Lengths) -> tuple[float, float]:
+    """(time to first token, time of the whole generation) [s] of ``batch`` equal requests that start together on one engine."""
+    first = prompt_time(step, batch, lengths)
+    more = lengths.output - 1
+    if more <= 0:
+        return first, first
+    contexts = np.linspace(lengths.input + 1, lengths.input + more, SAMPLES)
+    times = step.time(StepBatch(batch, contexts))
+    return first, first + more * float(np.trapezoid(times, dx=1.0) / (SAMPLES - 1))
+
+
+def prompt_time(step: StepModel, batch: float, lengths: Lengths) -> float:
+    """Time of the steps that process ``batch`` prompts, in chunks of the budget."""
+    budget, new = step.software.budget, lengths.new
+    per_step = max(math.floor(budget / new), 1) if new <= budget else 1
+    if new <= budget:
+        full, rest = divmod(batch, per_step)
+        counts = np.array([per_step, rest], dtype=np.float64)
+        times = step.time(StepBatch(0, 0, counts * new, lengths.input, np.maximum(counts, 1e-9)))
+        return float(full * times[0] + (times[1] if rest else 0.0))
+    chunks = np.arange(budget, new + budget, budget, dtype=np.float64)
+    sizes = np.minimum(budget, new - (chunks - budget))
+    sizes, ends = sizes[sizes > 0], lengths.prefix + np.minimum(chunks, new)[: len(sizes[sizes > 0])]
+    return float(batch * step.time(StepBatch(0, 0, sizes, ends)).sum())
+
+
+def closed_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
+    """The steady state with ``users`` requests in flight on one engine, each followed by the next at once.
+
+    Requests end at different times, so that prompts arrive like Poisson numbers: with mu prompts a step on average,
+
+    .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, j c)
+
+    Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk. A decoding request never meets its own prompt, so that its
+    steps have mu (n - 1) / n of them.
+    """
+    software = step.software
+    most = min(memory.capacity_pages / max(memory.pages(lengths.input + lengths.output / 2), 1), software.users)
+    running = min(users, most)
+    limit = "users in flight" if running == users else "memory for the cache" if most < software.users else "sequences of a batch"
+    more = max(lengths.output - 1, 0.0)
+    budget, new = float(software.budget), lengths.new
+    decoding = running * more / (more + 1)
+    for _ in range(ROUNDS):
+        free = max(budget - decoding, 1.0)
+        chunks = math.ceil(new / free) if new > free else 1.0
+        before, decoding = decoding, running * more / (more + chunks)
+        if abs(before - decoding) < 1e-9 * running:
+            break
+    chunk = new / chunks
+    prompts = (running - decoding) if more else running
+    fits = max(math.floor((budget - decoding) / chunk), 1)
+    waiting = 0.0
+    if prompts > fits:  # more prompts than the budget of a step has capacity for: they queue
+        limit = "tokens of a step"
+        decoding = min(decoding, fits / chunks * more)
+        waiting = max(running - decoding - fits, 0.0)
+        prompts = float(fits)
+    keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
+    context = lengths.mean_context
+    others = prompts * max(running - 1, 0) / running if running > 1 else 0.0
+    tpot, _ = _mixture(step, decoding, context, others, chunk, keys, fits)
+    own, _ = _mixture(step, decoding, context, others, chunk, keys, fits, own=True)
+    whole, parts = _mixture(step, decoding, context, prompts, chunk, keys, fits)
+    service = chunks * own + more * tpot
+    rate = (running - waiting) / service
+    queued = (users - running + waiting) / rate
+    parts = {name: value for name, value in parts.items() if value > 0}
+    return Steady(users, running, queued + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
+
+
+def _mixture(
+    step: StepModel,
+    users: float,
+    context: float,
+    prompts: float,
+    chunk: float,
+    keys: float,
+    fits: int,
+    own: bool = False,
+) -> tuple[float, dict[str, float]]:
+    """Mean time of a step with a Poisson number of chunks, at most ``fits``, and its parts; ``own``: one of them is certain."""
+    counts, chances = poisson(prompts, fits - 1 if own else fits)
+    numbers = counts + 1 if own else counts
+    if prompts >= fits and not own:
+        numbers, chances = np.array([float(fits)]), np.ones(1)
+    batch = StepBatch(users, context, numbers * chunk, keys, np.maximum(numbers, 1.0))
+    parts = {name: float((np.broadcast_to(item, chances.shape) * chances).sum()) for name, item in step.parts(batch).items()}
+    return sum(parts.values()), parts
+
+
+def poisson(mean: float, most: int) -> tuple[Array, Array]:
+    """Numbers from 0 to ``most`` and their chances, with the mean kept where that is possible.
+
+    >>> [round(float(chance), 3) for chance in poisson(0.5, 2)[1]]
+    [0.599, 0.303, 0.099]
+    """
+    top = int(min(most, math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3)))
+    counts = np.arange(max(top, 0) + 1, dtype=np.float64)
+    logs = counts * math.log(mean) if mean > 0 else np.where(counts == 0, 0.0, -np.inf)
+    logs = logs - np.array([math.lgamma(count + 1) for count in counts])
+    chances = np.exp(logs - logs.max())
+    chances /= chances.sum()
+    short = mean - float((counts * chances).sum())
+    if short > 0 and len(counts) > 1:  # what lies beyond the largest number moves to it, out of all
+        moved = min(short / (counts[-1] - mean) if counts[-1] > mean else 1.0, 1.0)
+        chances = chances * (1 - moved)
+        chances[-1] += moved
+    return counts, chances
+
+
+def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengths) -> Steady | None:
+    """The steady state of one engine with Poisson arrivals of ``rate`` [1/s]; None where it cannot keep up.
+
+    By Little's law the number in flight is rate times latency; an arriving request waits for the end of the step under way,
+
+    .. math:: w = \\frac{E[t^2]}{2 E[t]} \\approx \\frac{t}{2}
+    """
+    low, high = 1e-6, 1.0
+    # an engine with less than one user is idle part of the time
+    while closed_loop(step, memory, high, lengths).rate < rate:
+        low, high = high, high * 2
+        if high > 4 * step.software.users:
+            return None
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2
+        found = closed_loop(step, memory, max(middle, 1.0), lengths)
+        reached = found.rate * min(middle, 1.0)
+        low, high = (middle, high) if reached < rate else (low, middle)
+    state = closed_loop(step, memory, max(high, 1.0), lengths)
+    busy = min(high, 1.0)
+    wait = state.step / 2 * min(busy, 1.0)
+    users = rate * (state.ttft + wait + max(lengths.output - 1, 0) * state.tpot)
+    return replace(state, users=users, ttft=state.ttft + wait, rate=rate, limit="arrivals")
