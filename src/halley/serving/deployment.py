@@ -13,7 +13,7 @@ from halley.ir.hardware import Link
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
-from halley.serving.kernels import KernelTimes, library_kernels, serving_machine
+from halley.serving.kernels import NVFP4_SHARE, KernelTimes, library_kernels, serving_machine
 from halley.serving.layout import ReplicaNetwork, ReplicaLayout
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
@@ -104,8 +104,10 @@ class Deployment:
     def rates(self) -> ReachedRates:
         """Most that kernels reach in this model: the data sheet's figures times the fitted shares."""
         chip, shares, software = serving_machine(self.system), self.efficiency, self.software
-        dtype = self.model.compute
-        return ReachedRates(chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * shares.memory * software.memory)
+        dtype, more = self.model.compute, 1.0
+        if dtype == "nvfp4" and dtype not in chip.macs:
+            dtype, more = "fp8", 1 / NVFP4_SHARE
+        return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * shares.memory * software.memory)
 
     @property
     def port(self) -> float:

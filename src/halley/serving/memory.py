@@ -13,8 +13,8 @@ from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, ServedModel, cac
 from halley.serving.software import Software
 from halley.serving.step import weight_bytes_per_chip
 
-LIVE_ACTIVATIONS = 4
-"""Tensors of the model dim that are alive at a time: residual, normed input, result, and the partial sums of a collective."""
+LIVE_ACTIVATIONS = 3
+"""Tensors of the model dim that are alive at a time: residual, normed input, result."""
 LOGIT_BYTES = 4
 """Logits are fp32."""
 

@@ -53,7 +53,7 @@ class ServedModel:
     @property
     def compute(self) -> str:
         """Dtype in which matrices are multiplied."""
-        return self.weights if self.weights != "nvfp4" else "fp4"
+        return self.weights
 
     @property
     def attention_parameters(self) -> int:

@@ -19,6 +19,8 @@ POISSON_TAIL = 6.0
 """Standard deviations of a Poisson number up to which its probabilities are summed."""
 ROUNDS = 60
 """Rounds of a fixed point or a bisection."""
+QUEUE_LIMIT = 64
+"""Requests in flight, relative to the sequences of a batch, from which arrivals count as too many."""
 SAMPLES = 17
 """Points of the context at which a long decode is sampled."""
 
@@ -155,7 +157,7 @@ def poisson(mean: float, most: int) -> tuple[Array, Array]:
     """Numbers from 0 to ``most`` and their chances, with the mean kept where that is possible.
 
     >>> [round(float(chance), 3) for chance in poisson(0.5, 2)[1]]
-    [0.599, 0.303, 0.099]
+    [0.607, 0.303, 0.09]
     """
     top = int(min(most, math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3)))
     counts = np.arange(max(top, 0) + 1, dtype=np.float64)
@@ -174,23 +176,29 @@ def poisson(mean: float, most: int) -> tuple[Array, Array]:
 def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengths) -> Steady | None:
     """The steady state of one engine with Poisson arrivals of ``rate`` [1/s]; None where it cannot keep up.
 
-    By Little's law the number in flight is rate times latency; an arriving request waits for the end of the step under way,
+    A request meets as many others as there are on average, as an arriving one does: it has the latency T of a closed loop of one
+    user more than are in flight. With Little's law,
 
-    .. math:: w = \\frac{E[t^2]}{2 E[t]} \\approx \\frac{t}{2}
+    .. math:: \\lambda T(n) = n - 1, \\quad w = \\frac{E[t^2]}{2 E[t]} \\approx \\rho \\frac{t}{2}
+
+    Symbols: lambda [1/s] rate, n [1] users of the closed loop, w [s] wait for the end of the step under way, t [s] a mean step,
+    rho [1] share of the time that there is one. Source: the arrival theorem (Sevcik and Mitrani, J. ACM 28, 1981), of which this is
+    the open case.
     """
-    low, high = 1e-6, 1.0
-    # an engine with less than one user is idle part of the time
-    while closed_loop(step, memory, high, lengths).rate < rate:
+
+    def kept_up(users: float) -> float:
+        return closed_loop(step, memory, users, lengths).rate * (users - 1) / users
+
+    low, high = 1.0, 2.0
+    while kept_up(high) < rate:
         low, high = high, high * 2
-        if high > 4 * step.software.users:
+        if high > QUEUE_LIMIT * step.software.users:
             return None
     for _ in range(ROUNDS):
         middle = (low + high) / 2
-        found = closed_loop(step, memory, max(middle, 1.0), lengths)
-        reached = found.rate * min(middle, 1.0)
-        low, high = (middle, high) if reached < rate else (low, middle)
-    state = closed_loop(step, memory, max(high, 1.0), lengths)
-    busy = min(high, 1.0)
-    wait = state.step / 2 * min(busy, 1.0)
-    users = rate * (state.ttft + wait + max(lengths.output - 1, 0) * state.tpot)
-    return replace(state, users=users, ttft=state.ttft + wait, rate=rate, limit="arrivals")
+        low, high = (middle, high) if kept_up(middle) < rate else (low, middle)
+    state = closed_loop(step, memory, high, lengths)
+    busy = 1 - math.exp(-(high - 1))
+    ttft = state.ttft + busy * state.step / 2
+    users = rate * (ttft + max(lengths.output - 1, 0) * state.tpot)
+    return replace(state, users=users, running=min(users, state.running), ttft=ttft, rate=rate, limit="arrivals")

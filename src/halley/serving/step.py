@@ -329,7 +329,7 @@ def busiest_share(mean: Number, groups: int) -> Number:
 
     Symbols: g [1] groups, m [1] mean load of one.
 
-    >>> busiest_share(32.0, 1), round(float(busiest_share(32.0, 8)), 2)
+    >>> float(busiest_share(32.0, 1)), round(float(busiest_share(32.0, 8)), 2)
     (1.0, 1.36)
     """
     return np.minimum(float(groups), 1 + np.sqrt(2 * np.log(groups) / mean))
