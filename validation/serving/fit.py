@@ -17,11 +17,15 @@ from validation.serving.rows import Measured, halves, measured
 NAMES = ("step", "user", "gap", "collective", "memory", "matrix")
 UNITS = np.array([1e-3, 1e-5, 1e-6, 1e-6, 1.0, 1.0])
 START = np.array([0.8, 0.8, 1.5, 6.0, 0.95, 0.85])
-LOW = np.array([0.0, 0.0, 0.2, 0.5, 0.7, 0.3])
+LOW = np.array([0.0, 0.0, 0.2, 0.5, 0.7, 0.55])
 HIGH = np.array([15.0, 20.0, 8.0, 20.0, 1.0, 1.0])
 """Start-ups of collectives of a server's own kernels are a few microseconds; gaps in a graph some two."""
-ROWS = 160
+ROWS = 100
 """Rows that are fitted at most, evenly drawn: more change nothing."""
+
+FRONT = {"vllm": (0.045, 0.0011), "trtllm": (0.11, 0.003), "sglang": (0.216, 0.0079)}
+"""Time of a request in the front end, and more of it for each request in flight [s]: fitted to TTFT less that of the event
+simulation, on the same rows, before all others."""
 
 FITS = {
     "vllm-2024": ("vllm", "static", ("A100", "H100")),
@@ -36,6 +40,8 @@ FITS = {
 def software(name: str, values: NDArray[np.float64]) -> Software:
     """The software with these parameters."""
     given = dict(zip(NAMES, (values * UNITS).tolist(), strict=True))
+    request, request_user = FRONT.get(name, (0.0, 0.0))
+    given |= {"request": request, "request_user": request_user}
     return Software(name=name, budget=8192, users=1024, share=0.95, reserve=1e9, **given)
 
 

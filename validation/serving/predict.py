@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
-
-from validation.serving.rows import Measured, libraries_of
 
 from halley.io.chips.fits import load_chip_fit
 from halley.kernels.machine import Efficiency
 from halley.serving.deployment import Deployment
 from halley.serving.software import Software
-from halley.serving.steady import Steady, closed_loop, static_batch
+from halley.serving.steady import Lengths, Steady, closed_loop, static_batch
+from validation.serving.rows import Measured, libraries_of
 
 LONGEST = 16384
 
@@ -52,9 +52,8 @@ class Predictor:
         return closed_loop(made.step, made.engine_memory, max(row.batch / made.engines, 1.0), closed_lengths(row))
 
 
-def closed_lengths(row: Measured):
-    from dataclasses import replace
-
+def closed_lengths(row: Measured) -> Lengths:
+    """Mean lengths of a closed loop."""
     return replace(row.lengths, input=0.9 * row.lengths.input, output=0.9 * row.lengths.output)
 
 

@@ -125,6 +125,8 @@ def measured(folder: Path, modes: Sequence[str], sources: Sequence[str] = ()) ->
         if row["model"].endswith("Llama-3.1-8B-Instruct"):
             weights = "bf16"
         cache = "fp8" if row["kv_dtype"] == "fp8" else "int8" if row["kv_dtype"] == "int8" else "bf16"
+        if not row["kv_dtype"] and row["mode"] == "agg" and row["framework"] == "trtllm" and weights != "bf16":
+            cache = "fp8"  # TensorRT-LLM's recipes of quantised models
         if shape.experts is None and (ep > 1 or dp > 1):
             continue
         yield Measured(

@@ -32,6 +32,8 @@ class SoftwareFile(Model):
     layer: Latency = Field(description="time to launch one layer without a graph: a layer takes at least that")
     gap: Latency = Field(description="time between two kernels")
     collective: Latency = Field(description="start-up of a collective of the framework's own")
+    request: Latency = Field(description="time of a request in the front end, before its prompt is scheduled")
+    request_user: Latency = Field(description="more of that for each request in flight of a replica")
     graphs: Annotated[int, Field(ge=0, le=10**7)] = Field(description="tokens of the largest step replayed as a graph; 0: none")
     memory: Part = Field(description="share of the kernels' memory bandwidth that is reached in a server")
     matrix: Part = Field(description="share of the kernels' matrix rate that is reached in a server")
@@ -55,7 +57,7 @@ def load_software(path_or_name: str | Path) -> Software:
     file, findings = check(SoftwareFile, document.data)
     if file is None:
         raise BadInput(document.faults(findings))
-    times = {key: getattr(file, key).value for key in ("step", "user", "layer", "gap", "collective")}
+    times = {key: getattr(file, key).value for key in ("step", "user", "layer", "gap", "collective", "request", "request_user")}
     times["reserve"] = file.reserve.value if file.reserve else 0.0
     rest = {key: getattr(file, key) for key in ("graphs", "memory", "matrix", "budget", "users", "page", "share", "name", "source")}
     return Software(**times, **rest)

@@ -55,6 +55,7 @@ def run(
     prefill: Any,
     layers_floor: float,
     host_step: float,
+    front: float,
 ) -> int:
     """Until all requests of the block have ended (0), more requests are wanted (1), or ``results`` is full (2); -1: a request
     needs more pages than there are.
@@ -62,7 +63,8 @@ def run(
     ``slots`` [slots, columns]; ``times`` [slots, 2]: arrival and first token [s]; ``calendar`` [steps]: first slot that ends at
     a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 3]: arrival, first and last token [s];
     ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at ``contexts``; ``prefill`` [chunks,
-    keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step`` [s].
+    keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``, ``front`` [s] of the host in a step,
+    and of a request of a closed loop before its prompt is scheduled.
     """
     budget, most_users, page = settings[BUDGET], settings[USERS], settings[PAGE]
     prefix, limit, more = settings[PREFIX], settings[USERS_LIMIT], settings[MORE]
@@ -76,7 +78,7 @@ def run(
             while integers[RELEASED] < total and integers[RELEASED] - integers[HEAD] + (
                 integers[DECODING] + integers[PREFILLING] + integers[STACKED]
             ) < limit:
-                arrivals[integers[RELEASED]] = now
+                arrivals[integers[RELEASED]] = now + front
                 integers[RELEASED] += 1
             if integers[RELEASED] == total and more:
                 return 1

@@ -17,6 +17,7 @@ from halley.errors import BadInput, Fault, Infeasible
 from halley.optim.switch import CompiledLoops
 from halley.serving import event_loop as loop
 from halley.serving.memory import ServingMemory
+from halley.serving.steady import front_end
 from halley.serving.step import StepModel
 
 Array = NDArray[np.float64]
@@ -219,6 +220,7 @@ def _engine(
     layers, state = shape.layers * software.layer, (integers, floats, settings)
     arrivals, lengths = np.zeros(0), np.zeros((2, 0), dtype=np.int64)
     ahead, status = concurrency + 1, 1
+    front = front_end(step, concurrency) if concurrency else 0.0
     ended = False
     while True:
         if status == 1 and not ended:
@@ -244,10 +246,14 @@ def _engine(
         status = run(
             *state, arrivals, lengths[0], lengths[1], slots, times, prefilling, stack, calendar, remainders, results,
             result_times, tables.by_tokens, tables.by_users, tables.contexts, tables.decode, tables.chunks, tables.keys,
-            tables.prefill, layers, software.step,
+            tables.prefill, layers, software.step, front,
         )  # fmt: skip
         SWITCH.spent += SECONDS_PER_STEP * (int(integers[loop.STEPS]) - before)
         written = int(integers[loop.WRITTEN])
+        if written:
+            # requests that arrive by themselves meet as many others as there are on average
+            mean = float(floats[loop.BUSY] / floats[loop.NOW])
+            result_times[:written, 0] -= front if concurrency else front_end(step, mean)
         _count(found, rows, results[:written], result_times[:written], keep)
         integers[loop.WRITTEN] = 0
         if status == -1:

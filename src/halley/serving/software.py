@@ -14,7 +14,8 @@ class Software:
 
     Times [s]: ``step`` of the host in each step that does not overlap the chip (scheduling, sampling, output); ``user``: of it for
     each sequence of the batch; ``layer``: to launch the kernels of one layer where no graph is replayed: a layer takes at least
-    that; ``gap``: between two kernels; ``collective``: start-up of a collective. ``graphs``: tokens of the largest step that is
+    that; ``gap``: between two kernels; ``collective``: start-up of a collective; ``request``: of a request in the front end, before
+    its prompt is scheduled; ``request_user``: more of it for each request in flight, whose tokens the front end streams. ``graphs``: tokens of the largest step that is
     replayed as one graph (0: none).
 
     ``memory``, ``matrix`` [1]: shares of the kernels' own bandwidth and matrix rate that are reached in a running server.
@@ -30,6 +31,8 @@ class Software:
     layer: float = 0.0
     gap: float = 0.0
     collective: float = 0.0
+    request: float = 0.0
+    request_user: float = 0.0
     graphs: int = 0
     memory: float = 1.0
     matrix: float = 1.0
@@ -42,7 +45,7 @@ class Software:
 
     def __post_init__(self) -> None:
         where, faults = f"software {self.name}", []
-        for name in ("step", "user", "layer", "gap", "collective", "reserve"):
+        for name in ("step", "user", "layer", "gap", "collective", "request", "request_user", "reserve"):
             if not 0 <= getattr(self, name) < math.inf:
                 faults.append(Fault(f"{where}, {name}", "a number from 0", repr(getattr(self, name))))
         for name in ("memory", "matrix", "share"):

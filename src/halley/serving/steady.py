@@ -17,6 +17,8 @@ from halley.serving.tables import Array
 
 POISSON_TAIL = 6.0
 """Standard deviations of a Poisson number up to which its probabilities are summed."""
+FRONT_ROUNDS = 4
+"""Rounds in which the users of an engine and its latency agree."""
 ROUNDS = 60
 """Rounds of a fixed point or a bisection."""
 QUEUE_LIMIT = 64
@@ -88,8 +90,26 @@ def prompt_time(step: StepModel, batch: float, lengths: Lengths) -> float:
     return float(batch * step.time(StepBatch(0, 0, sizes, ends)).sum())
 
 
+def front_end(step: StepModel, users: float) -> float:
+    """Time of a request in the front end of a replica whose engines have ``users`` requests each [s]."""
+    return step.software.request + step.software.request_user * users * step.layout.dp * step.layout.pp
+
+
 def closed_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
-    """The steady state with ``users`` requests in flight on one engine, each followed by the next at once.
+    """The steady state with ``users`` requests in flight on one engine, each followed by the next at once. Those in the front end
+    are not in the engine: of N users with latency T in the engine and F before it, N T / (T + F) are there."""
+    front, inside = front_end(step, users), users
+    state = engine_loop(step, memory, inside, lengths)
+    for _ in range(FRONT_ROUNDS if front else 0):
+        latency = state.users / state.rate
+        inside = (inside + max(users * latency / (latency + front), min(users, 1.0))) / 2
+        state = engine_loop(step, memory, inside, lengths)
+    latency = state.users / state.rate + front
+    return replace(state, users=users, ttft=state.ttft + front, rate=users / latency)
+
+
+def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
+    """The steady state of an engine with ``users`` requests in it.
 
     Requests end at different times, so that prompts arrive like Poisson numbers: with mu prompts a step on average,
 
