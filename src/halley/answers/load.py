@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "training-plan": ("halley.answers.plans", "TrainingAnswer"),
     "dfmodel-plan": ("halley.answers.plans", "DFModelAnswer"),
     "serving": ("halley.answers.serving", "ServingAnswer"),
+    "serving-plan": ("halley.answers.serving", "ServingPlanAnswer"),
 }
 """By kind of a file, the module and the class of its answers."""
 
@@ -32,6 +33,7 @@ VALUES: dict[str, str] = {
     "TrainingResult": "training-plan",
     "DFModelResult": "dfmodel-plan",
     "Served": "serving",
+    "ServingPlan": "serving-plan",
 }
 """By class of a value, the kind of its answer."""
 
@@ -48,7 +50,7 @@ def load(path: str | Path) -> Answer[Any]:
 
 def as_answer(value: object) -> Answer[Any]:
     """The answer of a value that a search returned: `Result`, `OwnMapping`, `CollectiveAnswer`, `GraphPlan`, `TrainingResult`,
-    `DFModelResult` or `Served`. Raises BadInput: another value.
+    `DFModelResult`, `Served` or `ServingPlan`. Raises BadInput: another value.
 
     >>> import halley
     >>> made = halley.optimise(halley.Problem(halley.build("gemm", {"m": 4, "n": 4, "k": 4}), halley.load_chip("edge")))

@@ -15,6 +15,7 @@ from halley.io.results.dfmodel import DFModelFile
 from halley.io.results.graphs import ShardingFile
 from halley.io.results.models import EstimateFile, MappingFile
 from halley.io.results.serving import ServingFile
+from halley.io.results.serving_plan import ServingPlanFile
 from halley.io.results.training import TrainingFile
 from halley.io.systems.models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
@@ -30,6 +31,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "training-plan": TrainingFile,
     "dfmodel-plan": DFModelFile,
     "serving": ServingFile,
+    "serving-plan": ServingPlanFile,
     "network": FabricFile,
     "system": SystemFile,
 }
