@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -53,3 +54,9 @@ def load_of(input_: str | None, output: str | None, prefix: str | None, concurre
     if rate is None:
         raise BadInput(Fault("load", "--concurrency or --rate", "neither"))
     return Load(lengths, rate=options.number("--rate", rate, MOST_RATE))
+
+
+def refuse_load(given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that a trace replaces."""
+    if faults := [Fault(name, "a trace alone", f"{name} with --trace", "leave it out") for name, value in given.items() if value]:
+        raise BadInput(faults)

@@ -22,14 +22,19 @@ from halley.cli.serving.load import (
     SoftwareOption,
     WeightsOption,
     load_of,
+    refuse_load,
 )
 from halley.io.networks.fits import load_libraries
+from halley.io.requests import read_requests
 from halley.io.software import load_software
 from halley.io.transformers import load_model
 from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
-from halley.serving.deployment import Deployment, served
+from halley.report.serving.events import events_document, events_table
+from halley.serving.deployment import Deployment, Load, served
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
+from halley.serving.simulate import Simulated, generated, simulate
+from halley.serving.steady import Lengths
 
 
 def serve(
@@ -40,6 +45,12 @@ def serve(
     prefix: PrefixOption = None,
     concurrency: ConcurrencyOption = None,
     rate: RateOption = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", help="Replay a CSV file with arrival, input, output of requests.", metavar="FILE")
+    ] = None,
+    events: Annotated[
+        str | None, typer.Option("--events", help="Also simulate so many drawn requests, event by event.", metavar="NUMBER")
+    ] = None,
     tp: Annotated[str | None, typer.Option("--tp", help="Tensor-parallel ranks; by default all chips.", metavar="NUMBER")] = None,
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages; 1 by default.", metavar="NUMBER")] = None,
     ep: Annotated[str | None, typer.Option("--ep", help="Groups of experts; 1 by default.", metavar="NUMBER")] = None,
@@ -60,7 +71,9 @@ def serve(
     """
     found = system_of(system)
     shape = load_model(model)
-    load = load_of(input_, output, prefix, concurrency, rate)
+    if trace is not None:
+        refuse_load({"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out})
+    load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
         refuse_existing(out, force)
     numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
@@ -74,6 +87,28 @@ def serve(
         efficiency_of(found, efficiency),
         load_libraries(found),
     )
+    if load is None:
+        found_by_events = replayed(deployment, str(trace), options.whole_number("--prefix", prefix, 0) if prefix else 0)
+        line = f"{shape.name} ({weights}, cache {cache}) on {found.chips:,} x {found.chip.name}, {layout.text}: {trace}"
+        give((line,), [events_table(found_by_events, found.chips)], events_document(found_by_events), json, None, force)
+        return
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
-    give(lines, serving_tables(value), serving_answer_document(value), json, out, force)
+    tables = serving_tables(value)
+    if events is not None:
+        tables.insert(1, events_table(drawn(deployment, load, options.whole_number("--events", events, most=10**8)), found.chips))
+    give(lines, tables, serving_answer_document(value), json, out, force)
+
+
+def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:
+    """The requests of a file, event by event."""
+    deployment.check(Lengths(1, 1))
+    return simulate(deployment.step, deployment.engine_memory, read_requests(trace), deployment.engines, prefix=prefix)
+
+
+def drawn(deployment: Deployment, load: Load, count: int) -> Simulated:
+    """So many requests of the load, with lengths uniform within a fifth around their means, event by event."""
+    bounds = [(0.9 * mean, 1.1 * mean) for mean in (load.lengths.input, load.lengths.output)]
+    users = 0 if load.concurrency is None else int(load.concurrency)
+    blocks = generated(count, load.rate or 0.0, bounds[0], bounds[1])
+    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix))
