@@ -177,7 +177,7 @@ def poisson(mean: float, most: int) -> tuple[Array, Array]:
     """Numbers from 0 to ``most`` and their chances, with the mean kept where that is possible.
 
     >>> [round(float(chance), 3) for chance in poisson(0.5, 2)[1]]
-    [0.607, 0.303, 0.09]
+    [0.6, 0.3, 0.101]
     """
     top = int(min(most, math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3)))
     counts = np.arange(max(top, 0) + 1, dtype=np.float64)
