@@ -82,8 +82,8 @@ def run(
                 integers[RELEASED] += 1
             if integers[RELEASED] == total and more:
                 return 1
-        elif more and integers[HEAD] == total:
-            return 1
+        elif more and (integers[HEAD] == total or arrivals[total - 1] <= now):
+            return 1  # a request of the next block may have arrived
         head = integers[HEAD]
         available = integers[RELEASED] if limit > 0 else total
         waiting = head < available and arrivals[head] <= now

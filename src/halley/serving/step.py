@@ -135,7 +135,10 @@ class StepModel:
         """By part, what depends on the tokens of a step alone, of all layers and stages."""
         tokens, shape = self.tokens, self.model.shape
         dense, sparse = self.model.dense_layers, self.model.expert_layers
-        found = {"matrices": shape.layers * self._projections(tokens), "elementwise": shape.layers * self._elementwise(tokens)}
+        found = {"matrices": shape.layers * self._projections(tokens)}
+        # kernels side by side on a spatial chip hand tensors on without memory: elementwise ones take no time of their own
+        streamed = bool(self.network.system.chip.streams)
+        found["elementwise"] = 0.0 * tokens if streamed else shape.layers * self._elementwise(tokens)
         found["matrices"] = found["matrices"] + dense * self._feed_forward(tokens, shape.hidden)
         if sparse:
             found["matrices"] = found["matrices"] + sparse * self._shared(tokens)
