@@ -15,6 +15,7 @@ from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
+from validation.serving.compare import compare as serving
 from validation.timeloop.compare import compare as timeloop_case
 from validation.timeloop.convert import HERE as TIMELOOP
 from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
@@ -73,4 +74,5 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "collectives": collectives,
     "operators": operators,
     "megatron": lambda data: megatron(),
+    "serving": serving,
 }

@@ -22,7 +22,11 @@ def test_one_deployment(tmp_path: Path) -> None:
     outcome = halley(*SERVE, "--concurrency", "32", "-o", str(file), width=140)
     assert outcome.code == 0, outcome.err
     text = flat(outcome.out)
-    for words in ("llama3-8b (bf16, cache bf16) on 1 x h100, 32 users", "weights 14.96 GiB", "no schedule of requests serves more"):
+    for words in (
+        "llama3-8b (bf16, cache bf16) on 1 x h100, 32 users",
+        "weights 14.96 GiB",
+        "no schedule of requests serves more",
+    ):
         assert words in text, words
     answer = json.loads(file.read_text())["answer"]
     assert answer["output_tokens_per_s"] == pytest.approx(256 * answer["requests_per_s"])
@@ -79,7 +83,11 @@ def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
         ((*SERVE, "--concurrency", "4", "--software", "vlm"), 1, "did you mean 'vllm'"),
         ((*SERVE, "--rate", "1000"), 2, "limited by"),
         (("serve", "llama3-70b", *SERVE[2:], "--concurrency", "4"), 2, "weights 131.4"),
-        (("serve", "llama3-8b", "--system", "1 x h100", "--input", "9000000", "--output", "2", "--concurrency", "1"), 2, "cache of one"),
+        (
+            ("serve", "llama3-8b", "--system", "1 x h100", "--input", "9000000", "--output", "2", "--concurrency", "1"),
+            2,
+            "cache of one",
+        ),
         ((*PLAN, "--slo", "ttft 1 s, tpot 1 us"), 2, "at the nearest"),
         ((*PLAN, "--slo", "tpt 1 s"), 1, "limits such as"),
     ],

@@ -96,5 +96,3 @@ def test_percentiles_of_histograms(times: list[float], share: float) -> None:
     made.add(np.array(times))
     exact = sorted(times)[max(int(np.ceil(share * len(times) - 1e-9)) - 1, 0)]
     assert exact / 1.03 <= made.percentile(share) <= exact * 1.03
-
-

@@ -30,7 +30,8 @@ def main(folder: Path) -> None:
             mine = [row for row in rows if row.framework == framework]
             ours = medians((made.static(row), row.latency or 0.0) for row in mine)
             flat = medians((roofline(row, base[framework]), row.latency or 0.0) for row in mine)
-            print(f"static {framework} {half}: {ours[2]} rows, median {ours[0]:.1%}, mean {ours[1]:.1%}; roofline {flat[0]:.1%}, {flat[1]:.1%}")
+            words = f"median {ours[0]:.1%}, mean {ours[1]:.1%}; roofline {flat[0]:.1%}, {flat[1]:.1%}"
+            print(f"static {framework} {half}: {ours[2]} rows, {words}")
         times = [made.static(row) for row in rows]
         got = rank_and_regret(
             rows,
@@ -50,12 +51,16 @@ def main(folder: Path) -> None:
             flat = medians((roofline(loop.row, base[loop.row.framework]), loop.row.tpot or 0.0) for loop in mine)
             first = medians((loop.simulated.ttft.mean, loop.row.ttft) for loop in mine if loop.row.ttft)
             print(
-                f"closed {kind} {half}: {ours[2]} rows, TPOT median {ours[0]:.1%}, mean {ours[1]:.1%}, by events {events[0]:.1%}; "
+                f"closed {kind} {half}: {ours[2]} rows, TPOT median {ours[0]:.1%}, mean {ours[1]:.1%}, "
+                f"by events {events[0]:.1%}; "
                 f"roofline {flat[0]:.1%}, {flat[1]:.1%}; TTFT by events {first[0]:.1%}, {first[1]:.1%}"
             )
             for pair in sorted({loop.row.pair for loop in mine}):
                 part = [loop for loop in mine if loop.row.pair == pair]
-                p, t = medians((x.tpot, x.row.tpot or 0.0) for x in part), medians((x.simulated.ttft.mean, x.row.ttft) for x in part if x.row.ttft)
+                p, t = (
+                    medians((x.tpot, x.row.tpot or 0.0) for x in part),
+                    medians((x.simulated.ttft.mean, x.row.ttft) for x in part if x.row.ttft),
+                )
                 print(f"    {pair}: {p[2]} rows, TPOT {p[0]:.1%}, TTFT {t[0]:.1%}")
         got = rank_and_regret(
             rows,

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
+from validation.serving.rows import Measured
 
 from halley.serving.kernels import NVFP4_SHARE, serving_machine
 from halley.serving.model import CACHE_BYTES, WEIGHT_BYTES
 from halley.serving.step import distinct_experts
-from validation.serving.rows import Measured
 
 Array = NDArray[np.float64]
 

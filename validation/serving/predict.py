@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+from validation.serving.rows import Measured, libraries_of
+
 from halley.io.chips.fits import load_chip_fit
 from halley.kernels.machine import Efficiency
 from halley.serving.deployment import Deployment
 from halley.serving.software import Software
 from halley.serving.steady import Lengths, Steady, closed_loop, static_batch
-from validation.serving.rows import Measured, libraries_of
 
 LONGEST = 16384
 

@@ -80,7 +80,9 @@ class ServingAnswer(Answer[Served]):
         value = self.value
         for item in bounds_of(value):
             holds = value.requests <= item.rate * (1 + 1e-9)
-            yield Finding("deployment", f"bound: {item.name}", holds, f"{value.requests:.4g} of at most {item.rate:.4g} requests/s")
+            yield Finding(
+                "deployment", f"bound: {item.name}", holds, f"{value.requests:.4g} of at most {item.rate:.4g} requests/s"
+            )
         memory = value.deployment.memory
         used = memory.weights + memory.activations + memory.reserve + value.used
         fits = used <= memory.usable * (1 + 1e-9)

@@ -21,15 +21,14 @@ FAULTS = 10
 
 
 def read_requests(path: str | Path) -> Iterator[Requests]:
-    """The requests of a trace, in blocks. Raises BadInput: no such file, missing columns, rows that are no requests (the first few
-    of a block, with their lines), arrivals out of order."""
+    """The requests of a trace, in blocks.
+
+    Raises BadInput: no such file, missing columns, rows that are no requests (the first few of a block, with their lines), arrivals
+    out of order.
+    """
     name, last = str(path), 0.0
     try:
-        file = Path(path).open(encoding="utf-8", newline="")
-    except OSError as error:
-        raise BadInput(Fault(name, "a trace of requests", error.strerror or type(error).__name__, "check the path")) from None
-    with file:
-        try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             places = _places(next(reader, []), name)
             number = 2
@@ -37,15 +36,19 @@ def read_requests(path: str | Path) -> Iterator[Requests]:
                 block, last = _block(rows, places, name, number, last)
                 number += len(rows)
                 yield block
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise BadInput(Fault(name, "a CSV file", str(error))) from None
+    except OSError as error:
+        raise BadInput(Fault(name, "a trace of requests", error.strerror or type(error).__name__, "check the path")) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(Fault(name, "a CSV file", str(error))) from None
 
 
 def _places(head: list[str], name: str) -> tuple[int, ...]:
     names = [item.strip().lower() for item in head]
     missing = [column for column in COLUMNS if column not in names]
     if missing:
-        hints = [Fault(f"{name}:1", f"a column {column}", ", ".join(names)[:80], did_you_mean(column, names)) for column in missing]
+        hints = [
+            Fault(f"{name}:1", f"a column {column}", ", ".join(names)[:80], did_you_mean(column, names)) for column in missing
+        ]
         raise BadInput(hints)
     return tuple(names.index(column) for column in COLUMNS)
 
@@ -66,7 +69,9 @@ def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int
                 faults.append(Fault(f"{where}, {what}", expected, repr(text)))
             elif what == "arrival":
                 if value < last:
-                    faults.append(Fault(f"{where}, arrival", f"at least {last:g} s, that of the row before", text, "sort the trace"))
+                    faults.append(
+                        Fault(f"{where}, arrival", f"at least {last:g} s, that of the row before", text, "sort the trace")
+                    )
                 last = max(last, value)
             table[offset, column] = value
         if len(faults) >= FAULTS:

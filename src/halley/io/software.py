@@ -59,5 +59,7 @@ def load_software(path_or_name: str | Path) -> Software:
         raise BadInput(document.faults(findings))
     times = {key: getattr(file, key).value for key in ("step", "user", "layer", "gap", "collective", "request", "request_user")}
     times["reserve"] = file.reserve.value if file.reserve else 0.0
-    rest = {key: getattr(file, key) for key in ("graphs", "memory", "matrix", "budget", "users", "page", "share", "name", "source")}
+    rest = {
+        key: getattr(file, key) for key in ("graphs", "memory", "matrix", "budget", "users", "page", "share", "name", "source")
+    }
     return Software(**times, **rest)

@@ -41,10 +41,12 @@ class StepBytes:
 def throughput_bounds(
     deployment: Deployment, lengths: Lengths, users: float = math.inf, tpot: float = math.inf
 ) -> tuple[ThroughputBound, ...]:
-    """Bounds of requests per second, the least first. ``users``: most requests in flight; ``tpot`` [s]: most that the mean time of
-    an output token may be.
+    """Bounds of requests per second, the least first. ``users``: most requests in flight; ``tpot`` [s]: most that the mean time
+    of an output token may be.
 
-    .. math:: X \\le \\frac{m R}{F}, \\quad X \\le \\frac{r}{O - 1} \\frac{n B}{A + n K}, \\quad n \\le \\frac{\\tau B - A}{K}, \\quad
+    .. math::
+
+        X \\le \\frac{m R}{F}, \\quad X \\le \\frac{r}{O - 1} \\frac{n B}{A + n K}, \\quad n \\le \\frac{\\tau B - A}{K}, \\quad
         X \\le \\frac{m b}{N}
 
     Symbols: m [1] chips, r [1] replicas, R [op/s] and b [B/s] rates of one chip for products and of its port, B [B/s] of the
@@ -55,7 +57,7 @@ def throughput_bounds(
     tau, so sum n_s (A + n_s K) <= tau B sum n_s; as sum n_s^2 >= (sum n_s)^2 / S over S steps, the mean of n_s is at most
     (tau B - A) / K, and the throughput sum n_s / sum t_s grows with that mean.
     """
-    model, layout, shape = deployment.model, deployment.layout, deployment.model.shape
+    layout, shape = deployment.layout, deployment.model.shape
     rates, chips, replicas = deployment.rates, deployment.chips, deployment.replicas
     steps = max(lengths.output - 1, 0.0)
     tokens = lengths.new + steps
@@ -74,7 +76,9 @@ def throughput_bounds(
         else:
             each = read.of(most) / most
             rate = replicas * bandwidth / each / steps
-            text = f"{each:.3g} B a token with {most:,.0f} sequences a step of a replica, {read.of(most) / bandwidth * 1e3:.3g} ms"
+            text = (
+                f"{each:.3g} B a token with {most:,.0f} sequences a step of a replica, {read.of(most) / bandwidth * 1e3:.3g} ms"
+            )
             found.append(ThroughputBound(why, rate, text))
     if layout.tp > 1:
         # what a chip has to send for the sums of two products of each layer, whoever adds them up

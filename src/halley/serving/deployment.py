@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-
 from halley.errors import BadInput, Fault, Infeasible
 from halley.ir.hardware import Link
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.serving.kernels import NVFP4_SHARE, KernelTimes, library_kernels, serving_machine
-from halley.serving.layout import ReplicaNetwork, ReplicaLayout
+from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import Software
@@ -87,7 +86,9 @@ class Deployment:
     def step(self) -> StepModel:
         """The time of a step."""
         kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software)
-        return StepModel(self.model, self.layout, ReplicaNetwork(self.system, self.libraries), kernels, self.software, self.longest)
+        return StepModel(
+            self.model, self.layout, ReplicaNetwork(self.system, self.libraries), kernels, self.software, self.longest
+        )
 
     @cached_property
     def memory(self) -> ServingMemory:
@@ -107,7 +108,9 @@ class Deployment:
         dtype, more = self.model.compute, 1.0
         if dtype == "nvfp4" and dtype not in chip.macs:
             dtype, more = "fp8", 1 / NVFP4_SHARE
-        return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * shares.memory * software.memory)
+        return ReachedRates(
+            more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * shares.memory * software.memory
+        )
 
     @property
     def port(self) -> float:
@@ -149,8 +152,8 @@ class Deployment:
 @dataclass(frozen=True, slots=True)
 class Served:
     """What a deployment does under a load. Times [s]; ``requests``, ``output``, ``total`` [1/s]: requests, output tokens, all
-    tokens of all chips; ``user``, ``chip`` [1/s]: output tokens per user and per chip; ``users``: in flight; ``used`` [B]: cache of
-    a chip; ``power`` [W], ``price`` [USD] of all chips, None where no source states them."""
+    tokens of all chips; ``user``, ``chip`` [1/s]: output tokens per user and per chip; ``users``: in flight; ``used`` [B]: cache
+    of a chip; ``power`` [W], ``price`` [USD] of all chips, None where no source states them."""
 
     deployment: Deployment
     load: Load
@@ -218,6 +221,3 @@ def transfer_time(deployment: Deployment, tokens: float, link: Link, lanes: int)
     model = deployment.model
     size = tokens * model.shape.layers * model.cache_width * CACHE_BYTES[model.cache]
     return link.latency + size / (link.bandwidth * max(lanes, 1))
-
-
-

@@ -16,7 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 # integers of the state
-(STEP, DECODING, PREFILLING, FREE, HEAD, RELEASED, FINISHED, WRITTEN, STACKED, NEWEST, SPARE, PREEMPTED, STEPS, PEAK, BASE) = range(15)
+(STEP, DECODING, PREFILLING, FREE, HEAD, RELEASED, FINISHED, WRITTEN, STACKED, NEWEST, SPARE, PREEMPTED, STEPS, PEAK, BASE) = (
+    range(15)
+)
 INTEGERS = 15
 # floats of the state: time, tokens cached by decoding sequences, integrals over time of decoding sequences and pages
 NOW, CACHED, BUSY, PAGES_TIME = range(4)
@@ -62,7 +64,8 @@ def run(
 
     ``slots`` [slots, columns]; ``times`` [slots, 2]: arrival and first token [s]; ``calendar`` [steps]: first slot that ends at
     a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 3]: arrival, first and last token [s];
-    ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at ``contexts``; ``prefill`` [chunks,
+    ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at ``contexts``; ``prefill``
+    [chunks,
     keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``, ``front`` [s] of the host in a step,
     and of a request of a closed loop before its prompt is scheduled.
     """
@@ -75,9 +78,10 @@ def run(
         now = floats[NOW]
         # a closed loop sends the next request when one ends
         if limit > 0:
-            while integers[RELEASED] < total and integers[RELEASED] - integers[HEAD] + (
-                integers[DECODING] + integers[PREFILLING] + integers[STACKED]
-            ) < limit:
+            while (
+                integers[RELEASED] < total
+                and integers[RELEASED] - integers[HEAD] + (integers[DECODING] + integers[PREFILLING] + integers[STACKED]) < limit
+            ):
                 arrivals[integers[RELEASED]] = now + front
                 integers[RELEASED] += 1
             if integers[RELEASED] == total and more:
@@ -230,7 +234,7 @@ def run(
         if tokens > settings[GRAPHS]:
             first = max(first, layers_floor)
         first += host_step
-        if jump > 1 and limit == 0 and integers[HEAD] < available:
+        if jump > 1 and integers[HEAD] < available:
             # an arrival ends the jump
             jump = max(1, min(jump, int((arrivals[integers[HEAD]] - now) / first)))
         for place in range(1, jump):

@@ -137,6 +137,8 @@ def check_layout(layout: ReplicaLayout, heads: int, experts: int, layers: int, w
             got = f"ep {layout.ep}, dp {layout.dp}"
             faults.append(Fault(where, "ep 1 and dp 1 of a model without experts", got, "use more replicas instead"))
         elif experts and (layout.stage % layout.ep or layout.ep > experts):
-            faults.append(Fault(f"{where}, ep", f"a divisor of tp x dp ({layout.stage}), at most {experts} experts", str(layout.ep)))
+            faults.append(
+                Fault(f"{where}, ep", f"a divisor of tp x dp ({layout.stage}), at most {experts} experts", str(layout.ep))
+            )
     if faults:
         raise BadInput(faults)

@@ -1,8 +1,8 @@
 """The search for the best deployment under limits of latency: every layout, precision, size of chunks and batch, and pools.
 
-A candidate is a layout with a precision and a budget of tokens a step. Its bound (`halley.serving.bounds`) holds for any schedule;
-candidates are costed in the order of their bounds, until no bound is better than what was found. So every candidate is costed
-or proven worse.
+A candidate is a layout with a precision and a budget of tokens a step. Its bound (`halley.serving.bounds`) holds for any
+schedule; candidates are costed in the order of their bounds, until no bound is better than what was found. So every candidate is
+costed or proven worse.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     closest = math.inf
     for model in problem.models:
         for layout in layouts(problem, model):
-            for budget in problem.budgets:
+            largest: Deployment | None = None
+            for budget in sorted(problem.budgets, reverse=True):
                 software = replace(problem.software, budget=budget)
                 memory = serving_memory(model, layout, problem.system, software)
                 memory = replace(memory, page=memory.page * layout.pp)
@@ -161,6 +162,10 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
                     closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
                     continue
                 made = Deployment(model, problem.system, layout, software, problem.efficiency, problem.libraries)
+                if largest is None:
+                    largest = made
+                else:
+                    made.__dict__["step"] = largest.step.with_budget(budget)
                 try:
                     made.step.network.dimensions(layout.tp, 1, False)
                     made.step.network.dimensions(layout.stage, 1, False)
@@ -179,7 +184,7 @@ def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iter
     """The candidate with every batch."""
     lengths = problem.lengths
     most = deployment.capacity_users(lengths)
-    steps = int(math.floor(math.log2(max(most, 1)) * PER_OCTAVE))
+    steps = math.floor(math.log2(max(most, 1)) * PER_OCTAVE)
     for users in sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)}):
         state = closed_loop(deployment.step, deployment.engine_memory, float(users), lengths)
         requests = state.rate * deployment.engines
@@ -206,7 +211,9 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
             # chips that decode alone send no sums of prompts, and their layout does not decide how long a prompt takes
             alone = next(item for item in found if item.name != "network")
             apart = max(apart, (alone.rate, f"{alone.name}: {alone.why}"))
-        bounds.append((0.0, f"a prompt alone takes {slow:.3g} s") if slow > limits.ttft else (least.rate, f"{least.name}: {least.why}"))
+        bounds.append(
+            (0.0, f"a prompt alone takes {slow:.3g} s") if slow > limits.ttft else (least.rate, f"{least.name}: {least.why}")
+        )
     order = sorted(range(len(made)), key=lambda place: -bounds[place][0])
     best: Point | None = None
     every: list[Point] = []

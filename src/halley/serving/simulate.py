@@ -159,8 +159,8 @@ def simulate(
     cached: bool = False,
 ) -> Simulated:
     """Requests on ``engines`` equal engines. ``concurrency``: users of a closed loop in all, who ask for the next request as
-    soon as one ends, whatever its arrival; 0: requests arrive when they say. ``prefix``: tokens of every prompt that the cache has
-    already. ``cached``: prompts are in the cache already (a pool that decodes). ``keep``: all results, not histograms alone.
+    soon as one ends, whatever its arrival; 0: requests arrive when they say. ``prefix``: tokens of every prompt that the cache
+    has already. ``cached``: prompts are in the cache already (a pool that decodes). ``keep``: all results, not histograms alone.
 
     Raises Infeasible: a request that needs more of the cache than there is.
     """
@@ -313,5 +313,3 @@ def generated(
         now = float(arrivals[-1])
         lengths = [np.maximum(np.rint(random.uniform(*bounds, size)), 1).astype(np.int64) for bounds in (inputs, outputs)]
         yield Requests(arrivals, *lengths)
-
-

@@ -12,11 +12,11 @@ from halley.errors import BadInput, Fault
 class Software:
     """A serving framework.
 
-    Times [s]: ``step`` of the host in each step that does not overlap the chip (scheduling, sampling, output); ``user``: of it for
-    each sequence of the batch; ``layer``: to launch the kernels of one layer where no graph is replayed: a layer takes at least
-    that; ``gap``: between two kernels; ``collective``: start-up of a collective; ``request``: of a request in the front end, before
-    its prompt is scheduled; ``request_user``: more of it for each request in flight, whose tokens the front end streams. ``graphs``: tokens of the largest step that is
-    replayed as one graph (0: none).
+    Times [s]: ``step`` of the host in each step that does not overlap the chip (scheduling, sampling, output); ``user``: of it
+    for each sequence of the batch; ``layer``: to launch the kernels of one layer where no graph is replayed: a layer takes at
+    least that; ``gap``: between two kernels; ``collective``: start-up of a collective; ``request``: of a request in the front
+    end, before its prompt is scheduled; ``request_user``: more of it for each request in flight, whose tokens the front end
+    streams. ``graphs``: tokens of the largest step that is replayed as one graph (0: none).
 
     ``memory``, ``matrix`` [1]: shares of the kernels' own bandwidth and matrix rate that are reached in a running server.
     ``budget``: tokens of a step at most (chunked prefill); ``users``: sequences of a step at most; ``page``: tokens of a page of

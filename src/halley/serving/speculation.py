@@ -84,8 +84,8 @@ def _check(window: int) -> None:
 
 
 def verification_time(target: StepModel, users: Number, context: Number, proposed: int) -> Array:
-    """Time of the step in which ``users`` sequences have ``proposed`` tokens and one more verified each [s]: matrices and experts see
-    all these tokens, the cache of a sequence is read once for all of its own."""
+    """Time of the step in which ``users`` sequences have ``proposed`` tokens and one more verified each [s]: matrices and
+    experts see all these tokens, the cache of a sequence is read once for all of its own."""
     tokens = np.asarray(users, dtype=np.float64) * (proposed + 1)
     chip = sum((line(tokens) for line in target.lines.values()), np.zeros(()))
     chip = chip + target.head(tokens) + target.decode(users, context)
@@ -98,8 +98,8 @@ def verification_time(target: StepModel, users: Number, context: Number, propose
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round of speculation: ``tokens`` [1] expected of it for each sequence, ``drafting`` and ``verifying`` [s], ``speedup`` over
-    decoding without it at the same batch."""
+    """A round of speculation: ``tokens`` [1] expected of it for each sequence, ``drafting`` and ``verifying`` [s], ``speedup``
+    over decoding without it at the same batch."""
 
     window: int
     tokens: float

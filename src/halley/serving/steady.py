@@ -143,9 +143,8 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
     context = lengths.mean_context
     others = prompts * max(running - 1, 0) / running if running > 1 else 0.0
-    tpot, _ = _mixture(step, decoding, context, others, chunk, keys, fits)
-    own, _ = _mixture(step, decoding, context, others, chunk, keys, fits, own=True)
-    whole, parts = _mixture(step, decoding, context, prompts, chunk, keys, fits)
+    mixed = _mixture(others, fits), _mixture(others, fits, own=True), _mixture(prompts, fits)
+    (tpot, own, whole), parts = _mean_steps(step, decoding, context, chunk, keys, mixed)
     service = chunks * own + more * tpot
     rate = (running - waiting) / service
     queued = (users - running + waiting) / rate
@@ -153,24 +152,25 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     return Steady(users, running, queued + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
 
 
-def _mixture(
-    step: StepModel,
-    users: float,
-    context: float,
-    prompts: float,
-    chunk: float,
-    keys: float,
-    fits: int,
-    own: bool = False,
-) -> tuple[float, dict[str, float]]:
-    """Mean time of a step with a Poisson number of chunks, at most ``fits``, and its parts; ``own``: one of them is certain."""
-    counts, chances = poisson(prompts, fits - 1 if own else fits)
-    numbers = counts + 1 if own else counts
+def _mixture(prompts: float, fits: int, own: bool = False) -> tuple[Array, Array]:
+    """Chunks of a step and their chances: a Poisson number, at most ``fits``; ``own``: one of them is certain."""
     if prompts >= fits and not own:
-        numbers, chances = np.array([float(fits)]), np.ones(1)
-    batch = StepBatch(users, context, numbers * chunk, keys, np.maximum(numbers, 1.0))
-    parts = {name: float((np.broadcast_to(item, chances.shape) * chances).sum()) for name, item in step.parts(batch).items()}
-    return sum(parts.values()), parts
+        return np.array([float(fits)]), np.ones(1)
+    counts, chances = poisson(prompts, fits - 1 if own else fits)
+    return (counts + 1 if own else counts), chances
+
+
+def _mean_steps(
+    step: StepModel, users: float, context: float, chunk: float, keys: float, mixed: tuple[tuple[Array, Array], ...]
+) -> tuple[list[float], dict[str, float]]:
+    """The mean step of each mixture of chunks, and the parts of the last."""
+    counts = np.concatenate([item[0] for item in mixed])
+    parts = step.parts(StepBatch(users, context, counts * chunk, keys, np.maximum(counts, 1.0)))
+    total = sum(parts.values(), np.zeros(len(counts)))
+    ends = np.cumsum([len(item[0]) for item in mixed])
+    means = [float((total[end - len(item[1]) : end] * item[1]).sum()) for item, end in zip(mixed, ends, strict=True)]
+    chances = mixed[-1][1]
+    return means, {name: float((value[-len(chances) :] * chances).sum()) for name, value in parts.items()}
 
 
 def poisson(mean: float, most: int) -> tuple[Array, Array]:
@@ -202,8 +202,8 @@ def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengt
     .. math:: \\lambda T(n) = n - 1, \\quad w = \\frac{E[t^2]}{2 E[t]} \\approx \\rho \\frac{t}{2}
 
     Symbols: lambda [1/s] rate, n [1] users of the closed loop, w [s] wait for the end of the step under way, t [s] a mean step,
-    rho [1] share of the time that there is one. Source: the arrival theorem (Sevcik and Mitrani, J. ACM 28, 1981), of which this is
-    the open case.
+    rho [1] share of the time that there is one. Source: the arrival theorem (Sevcik and Mitrani, J. ACM 28, 1981), of which this
+    is the open case.
     """
 
     def kept_up(users: float) -> float:

@@ -14,7 +14,7 @@ gaps; D, P: attention; H: the head.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.times import Attention
 from halley.serving.kernels import KernelTimes
-from halley.serving.layout import ReplicaNetwork, ReplicaLayout, check_layout
+from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel
 from halley.serving.software import Software
 from halley.serving.tables import Array, Line, Surface, grid
@@ -51,8 +51,8 @@ FP8_DISPATCH = ("fp8", "nvfp4")
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """The batch of one step on one attention rank; numbers or arrays that broadcast. ``users`` decode at a mean ``context`` (their
-    own token included); ``prompt`` tokens of ``prompts`` prompts, which end at ``keys`` keys each."""
+    """The batch of one step on one attention rank; numbers or arrays that broadcast. ``users`` decode at a mean ``context``
+    (their own token included); ``prompt`` tokens of ``prompts`` prompts, which end at ``keys`` keys each."""
 
     users: Number = 0
     context: Number = 0
@@ -70,7 +70,8 @@ class StepModel:
     >>> from halley.serving.kernels import peak_kernels
     >>> from halley.serving.software import IDEAL
     >>> system = load_system("1 x h100")
-    >>> model = StepModel(ServedModel(load_model("llama3-8b")), ReplicaLayout(), ReplicaNetwork(system), peak_kernels(system), IDEAL)
+    >>> served, network = ServedModel(load_model("llama3-8b")), ReplicaNetwork(system)
+    >>> model = StepModel(served, ReplicaLayout(), network, peak_kernels(system), IDEAL)
     >>> f"{float(model.time(StepBatch(users=1, context=1024))) * 1e3:.1f} ms"  # 15 GB of weights at 3.35 TB/s
     '4.5 ms'
     """
@@ -81,12 +82,18 @@ class StepModel:
     kernels: KernelTimes
     software: Software
     longest: int = 32768
-    _cache: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = self.model.shape
         experts = shape.experts.experts if shape.experts else 0
         check_layout(self.layout, shape.heads, experts, shape.layers, f"serving of {shape.name}")
+
+    def with_budget(self, budget: int) -> StepModel:
+        """The same tables with a smaller budget of tokens a step."""
+        made = replace(self, software=replace(self.software, budget=budget))
+        names = _TABLES if self.model.shape.latent is not None else _TABLES[:-2]
+        made.__dict__.update({name: getattr(self, name) for name in names})
+        return made
 
     # --- what a step takes -----------------------------------------------------------------------------------------------
 
@@ -111,7 +118,9 @@ class StepModel:
         each = prompt / np.maximum(prompts, 1.0)
         found["attention"] = self.decode(users, batch.context) + prompts * self.prefill(each, batch.keys)
         if self.model.shape.latent is not None:
-            found["matrices"] = found["matrices"] + self.absorbed(users) + prompts * self.expanded(np.where(prompt > 0, batch.keys, 0))
+            found["matrices"] = (
+                found["matrices"] + self.absorbed(users) + prompts * self.expanded(np.where(prompt > 0, batch.keys, 0))
+            )
         return found
 
     def _host(self, batch: StepBatch) -> Array:
@@ -238,7 +247,9 @@ class StepModel:
         shape, tp = self.model.shape, self.layout.tp
         if shape.latent is None:
             width = (shape.heads / tp + 2 * self._kv_heads) * shape.head_dim
-            return self._product(tokens, width, shape.model) + self._product(tokens, shape.model, shape.heads / tp * shape.head_dim)
+            return self._product(tokens, width, shape.model) + self._product(
+                tokens, shape.model, shape.heads / tp * shape.head_dim
+            )
         latent = shape.latent
         down = self._product(tokens, latent.queries + latent.keys + latent.rope_dim, shape.model)
         up = self._product(tokens, shape.heads / tp * (shape.head_dim + latent.rope_dim), latent.queries)
@@ -309,6 +320,10 @@ class StepModel:
         sent = hidden / layout.tp * copies * layout.stage / layout.ep
         there = self._collective(CollectiveKind.ALL_TO_ALL, ranks, 1, sent * word)
         return np.minimum(gathered, there + self._collective(CollectiveKind.ALL_TO_ALL, ranks, 1, sent * ACTIVATION_BYTES))
+
+
+_TABLES = ("tokens", "lines", "head", "decode", "prefill", "absorbed", "expanded")
+"""Cached properties that hold the tables."""
 
 
 def distinct_experts(tokens: Number, experts: int, chosen: int) -> Number:

@@ -72,7 +72,9 @@ def serve(
     found = system_of(system)
     shape = load_model(model)
     if trace is not None:
-        refuse_load({"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out})
+        refuse_load(
+            {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
+        )
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
         refuse_existing(out, force)

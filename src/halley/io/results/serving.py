@@ -43,7 +43,9 @@ class LoadModel(Model):
     output: Length = Field(description="mean tokens of an answer")
     prefix: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="of a prompt, tokens that are cached")
     concurrency: Length | None = Field(description="users of a closed loop; null: arrivals")
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="requests per second; null: a closed loop")
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        description="requests per second; null: a closed loop"
+    )
 
 
 class ServingQuestionModel(Model):

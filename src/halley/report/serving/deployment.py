@@ -47,7 +47,8 @@ def bound_words(value: Served) -> str:
     """How far the throughput is from the least bound."""
     least = bounds_of(value)[0]
     share = value.requests / least.rate
-    return f"no schedule of requests serves more than {least.rate * value.load.lengths.output:,.0f} tokens/s here ({least.name}); this is {share:.0%}"
+    most = least.rate * value.load.lengths.output
+    return f"no schedule of requests serves more than {most:,.0f} tokens/s here ({least.name}); this is {share:.0%}"
 
 
 def serving_tables(value: Served) -> list[Table]:
@@ -69,7 +70,10 @@ def _figures(value: Served) -> Table:
         ("time per output token (TPOT)", f"{format_time(state.tpot)}; {value.user:,.1f} tokens/s for each user"),
         ("end to end", format_time(value.end_to_end)),
         ("per chip", f"{value.chip:,.1f} tokens/s on each of {chips:,}"),
-        ("batch", f"{state.decoding:,.1f} sequences and {state.chunk:,.0f} prompt tokens a step; {value.users:,.1f} users in flight"),
+        (
+            "batch",
+            f"{state.decoding:,.1f} sequences and {state.chunk:,.0f} prompt tokens a step; {value.users:,.1f} users in flight",
+        ),
     ]
     rows += list(_costs(value))
     return Table("The deployment", ("", ""), tuple(rows), strong=frozenset({0}))
@@ -93,7 +97,14 @@ def serving_memory_table(value: Served) -> Table:
     largest = max(held.values())
     rows = [(name, format_bytes(size), percent(size, memory.capacity), bar(size, largest)) for name, size in held.items()]
     fits = value.deployment.engine_memory.users(math.ceil(lengths.input + lengths.output)) * value.deployment.engines
-    rows.append(("cache capacity", format_bytes(max(memory.cache, 0)), percent(max(memory.cache, 0), memory.capacity), f"{fits:,} whole requests"))
+    rows.append(
+        (
+            "cache capacity",
+            format_bytes(max(memory.cache, 0)),
+            percent(max(memory.cache, 0), memory.capacity),
+            f"{fits:,} whole requests",
+        )
+    )
     usable = f"of {format_bytes(memory.capacity)}"
     rows.append(("usable", format_bytes(memory.usable), percent(memory.usable, memory.capacity), usable))
     return Table("Memory of a chip", ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(rows) - 1}))

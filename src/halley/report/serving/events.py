@@ -33,7 +33,8 @@ def events_document(found: Simulated) -> dict[str, object]:
     """The same as plain data, in SI units."""
     times = {"ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency}
     shown = {
-        name: {"mean": item.mean} | {f"p{100 * share:g}": item.percentile(share) for share in SHARES} for name, item in times.items()
+        name: {"mean": item.mean} | {f"p{100 * share:g}": item.percentile(share) for share in SHARES}
+        for name, item in times.items()
     }
     counts = {"requests": found.requests, "output_tokens": found.tokens, "time_s": found.time, "preempted": found.preempted}
     return shown | counts | {"output_tokens_per_s": found.output}

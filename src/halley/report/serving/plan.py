@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 from halley.answer import Certificate
@@ -33,13 +34,14 @@ def serving_plan_words(plan: ServingPlan) -> str:
     value, lengths = plan.served, plan.problem.lengths
     if plan.pools is not None:
         pools = plan.pools
-        return (
-            f"apart: {pools.prompt_replicas} x ({pools.prompts.text}) for prompts, {pools.decode_replicas} x ({pools.decoding.text}) "
-            f"for decoding; {pools.rate * lengths.output:,.0f} tokens/s, TTFT {format_time(pools.ttft)}, TPOT {format_time(pools.tpot)}"
-        )
+        prompts = f"{pools.prompt_replicas} x ({pools.prompts.text}) for prompts"
+        decoding = f"{pools.decode_replicas} x ({pools.decoding.text}) for decoding"
+        times = f"TTFT {format_time(pools.ttft)}, TPOT {format_time(pools.tpot)}"
+        return f"apart: {prompts}, {decoding}; {pools.rate * lengths.output:,.0f} tokens/s, {times}"
     deployment = value.deployment
     found = (
-        f"{deployment.replicas} x ({deployment.layout.text}), weights {deployment.model.weights}, cache {deployment.model.cache}, "
+        f"{deployment.replicas} x ({deployment.layout.text}), weights {deployment.model.weights}, "
+        f"cache {deployment.model.cache}, "
         f"{deployment.software.budget:,} tokens a step, {plan.best.users:,.0f} users an engine: {value.output:,.0f} tokens/s"
     )
     if plan.problem.objective is ServingObjective.CHIPS:
@@ -51,7 +53,9 @@ def serving_plan_verdict(plan: ServingPlan) -> str:
     """What is proven."""
     gap = gap_text(plan.certificate.gap)
     most = plan.bound * plan.problem.lengths.output
-    return f"best of {plan.candidates:,} deployments; no schedule on any of them serves more than {most:,.0f} tokens/s (gap {gap})"
+    return (
+        f"best of {plan.candidates:,} deployments; no schedule on any of them serves more than {most:,.0f} tokens/s (gap {gap})"
+    )
 
 
 def serving_plan_tables(plan: ServingPlan, details: bool = False) -> list[Table]:
@@ -122,7 +126,7 @@ def front_figure(front: Sequence[tuple[Point, Deployment]], width: float = 760.0
         for point, _ in front
     ]
     drawn = [line(left, height - bottom, width - 20, height - bottom), line(left, top, left, height - bottom)]
-    drawn += [line(*a, *b, stroke="#2f6fb0") for a, b in zip(places, places[1:], strict=False)]
+    drawn += [line(*a, *b, stroke="#2f6fb0") for a, b in pairwise(places)]
     for (x, y), (point, deployment) in zip(places, front, strict=True):
         tip = f"{deployment.layout.text}: {point.user:,.1f} tokens/s a user, {point.chip:,.1f} a chip"
         drawn.append(box(x - 3, y - 3, 6, 6, "#2f6fb0", tip))
