@@ -104,7 +104,7 @@ def test_imports_point_one_way() -> None:
 ORACLES = ("execute", "simulate")
 """Packages that answers are verified by."""
 
-SEARCHES = ("cost", "search", "kernels", "sharding", "pipeline", "spatial", "memory", "dfmodel", "graphs", "training")
+SEARCHES = ("cost", "search", "kernels", "sharding", "pipeline", "spatial", "memory", "dfmodel", "graphs", "training", "serving")
 """Packages that make answers."""
 
 

@@ -127,6 +127,9 @@ def measured(folder: Path, modes: Sequence[str], sources: Sequence[str] = ()) ->
         cache = "fp8" if row["kv_dtype"] == "fp8" else "int8" if row["kv_dtype"] == "int8" else "bf16"
         if not row["kv_dtype"] and row["mode"] == "agg" and row["framework"] == "trtllm" and weights != "bf16":
             cache = "fp8"  # TensorRT-LLM's recipes of quantised models
+        matrix = system_of(row["gpu"], gpus, row["source"]).chip.matrix
+        if matrix is None or (cache == "fp8" and "fp8" not in matrix.rate):
+            continue  # a dtype that the chip does not have is converted in software
         if shape.experts is None and (ep > 1 or dp > 1):
             continue
         yield Measured(

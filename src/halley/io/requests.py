@@ -23,8 +23,8 @@ FAULTS = 10
 def read_requests(path: str | Path) -> Iterator[Requests]:
     """The requests of a trace, in blocks.
 
-    Raises BadInput: no such file, missing columns, rows that are no requests (the first few of a block, with their lines), arrivals
-    out of order.
+    Raises BadInput: no such file, missing columns, rows that are no requests (the first few of a block, with their lines),
+    arrivals out of order.
     """
     name, last = str(path), 0.0
     try:

@@ -114,8 +114,8 @@ def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepByt
     word, context = WEIGHT_BYTES[model.weights], lengths.mean_context
     kept = ((shape.layers - model.windowed) * context + model.windowed * min(context, model.window)) * model.cache_width
     each = kept * CACHE_BYTES[model.cache]
-    layers = shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters
-    fixed = shape.vocabulary * shape.model * ACTIVATION_BYTES
+    layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
+    fixed = float(shape.vocabulary * shape.model * ACTIVATION_BYTES)
     if shape.experts is not None:
         layers += model.expert_layers * model.shared_parameters
         # concave in the number of sequences: never below the chord between its ends

@@ -12,7 +12,7 @@ from halley.ir.hardware import Link
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
-from halley.serving.kernels import NVFP4_SHARE, KernelTimes, library_kernels, serving_machine
+from halley.serving.kernels import NVFP4_SHARE, StepKernels, library_kernels, serving_machine
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
@@ -58,7 +58,7 @@ class Deployment:
     software: Software
     efficiency: Efficiency
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
-    kernels: KernelTimes | None = None
+    kernels: StepKernels | None = None
     longest: int = 32768
 
     def __post_init__(self) -> None:

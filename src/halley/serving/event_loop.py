@@ -345,4 +345,4 @@ def surface(rows: Any, columns: Any, table: Any, x: float, y: float) -> float:
             high = middle
     part = max((x - rows[low]) / (rows[low + 1] - rows[low]), 0.0)
     upper = line(columns, table, low, y)
-    return upper * (1 - part) + line(columns, table, low + 1, y) * part
+    return float(upper * (1 - part) + line(columns, table, low + 1, y) * part)

@@ -16,7 +16,7 @@ NVFP4_SHARE = 9 / 16
 """Bytes of an nvfp4 weight, its scale included, relative to one of fp8."""
 
 
-class KernelTimes(Protocol):
+class StepKernels(Protocol):
     """Times [s] of kernels that follow each other on one chip, without launches; extents are numbers or arrays."""
 
     def product(self, rows: Number, columns: Number, depth: Number, batch: Number = 1, dtype: str = "bf16") -> Array:

@@ -81,7 +81,7 @@ class ServingProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class OperatingPoint:
     """A candidate with a batch: output tokens per second and user and chip, times [s], ``users`` per engine."""
 
     candidate: int
@@ -117,10 +117,10 @@ class ServingPlan:
     any candidate serves, ``bound_why``. ``chips``: needed for the rate, with that objective."""
 
     problem: ServingProblem
-    best: Point
+    best: OperatingPoint
     served: Served
     pools: Pools | None
-    front: tuple[tuple[Point, Deployment], ...]
+    front: tuple[tuple[OperatingPoint, Deployment], ...]
     bound: float
     bound_why: str
     certificate: Certificate
@@ -180,7 +180,7 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     return found
 
 
-def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iterator[Point]:
+def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iterator[OperatingPoint]:
     """The candidate with every batch."""
     lengths = problem.lengths
     most = deployment.capacity_users(lengths)
@@ -189,7 +189,9 @@ def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iter
         state = closed_loop(deployment.step, deployment.engine_memory, float(users), lengths)
         requests = state.rate * deployment.engines
         chip = requests * lengths.output / deployment.chips
-        yield Point(number, users, state.ttft, state.tpot, requests, 1 / state.tpot if state.tpot > 0 else math.inf, chip)
+        yield OperatingPoint(
+            number, users, state.ttft, state.tpot, requests, 1 / state.tpot if state.tpot > 0 else math.inf, chip
+        )
         if state.tpot > problem.limits.tpot and state.ttft > problem.limits.ttft:
             return
 
@@ -215,9 +217,9 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
             (0.0, f"a prompt alone takes {slow:.3g} s") if slow > limits.ttft else (least.rate, f"{least.name}: {least.why}")
         )
     order = sorted(range(len(made)), key=lambda place: -bounds[place][0])
-    best: Point | None = None
-    every: list[Point] = []
-    nearest: tuple[float, Point] | None = None
+    best: OperatingPoint | None = None
+    every: list[OperatingPoint] = []
+    nearest: tuple[float, OperatingPoint] | None = None
     costed = 0
     for done, place in enumerate(order):
         if best is not None and bounds[place][0] <= best.rate and not problem.front:
@@ -259,7 +261,7 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     return ServingPlan(problem, best, value, pools, front, bound, why, certificate, chips, len(made))
 
 
-def _chips(problem: ServingProblem, deployment: Deployment, best: Point) -> int:
+def _chips(problem: ServingProblem, deployment: Deployment, best: OperatingPoint) -> int:
     """Chips that serve the rate asked for, in whole replicas; all chips where none was asked for."""
     if problem.objective is not ServingObjective.CHIPS:
         return deployment.chips
@@ -267,7 +269,7 @@ def _chips(problem: ServingProblem, deployment: Deployment, best: Point) -> int:
     return math.ceil(problem.rate / replica - UNREACHED) * deployment.layout.chips
 
 
-def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, Point] | None) -> HalleyError:
+def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> HalleyError:
     where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
     limits = problem.limits
     if nearest is None:
@@ -285,14 +287,14 @@ def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tup
     return Infeasible(Fault(where, " and ".join(broken) or "the limits", got, "relax that limit, or use faster or more chips"))
 
 
-def pareto(every: Sequence[Point]) -> list[Point]:
+def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     """Points that no other one exceeds in both tokens per second and user and per chip, the fastest for a user first.
 
-    >>> made = [Point(0, 1, 0, 0, 0, user, chip) for user, chip in ((3, 1), (2, 2), (1, 1), (2, 1))]
+    >>> made = [OperatingPoint(0, 1, 0, 0, 0, user, chip) for user, chip in ((3, 1), (2, 2), (1, 1), (2, 1))]
     >>> [(point.user, point.chip) for point in pareto(made)]
     [(3, 1), (2, 2)]
     """
-    found: list[Point] = []
+    found: list[OperatingPoint] = []
     for point in sorted(every, key=lambda item: (-item.user, -item.chip)):
         if not found or point.chip > found[-1].chip:
             found.append(point)

@@ -22,7 +22,7 @@ import numpy as np
 from halley.formulas.numbers import Number
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.times import Attention
-from halley.serving.kernels import KernelTimes
+from halley.serving.kernels import StepKernels
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel
 from halley.serving.software import Software
@@ -79,7 +79,7 @@ class StepModel:
     model: ServedModel
     layout: ReplicaLayout
     network: ReplicaNetwork
-    kernels: KernelTimes
+    kernels: StepKernels
     software: Software
     longest: int = 32768
 
@@ -350,7 +350,8 @@ def busiest_share(mean: Number, groups: int) -> Number:
     >>> float(busiest_share(32.0, 1)), round(float(busiest_share(32.0, 8)), 2)
     (1.0, 1.36)
     """
-    return np.minimum(float(groups), 1 + np.sqrt(2 * np.log(groups) / mean))
+    found: Number = np.minimum(float(groups), 1 + np.sqrt(2 * np.log(groups) / mean))
+    return found
 
 
 def _cache_dtype(model: ServedModel) -> str:

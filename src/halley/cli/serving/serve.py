@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -24,17 +26,23 @@ from halley.cli.serving.load import (
     load_of,
     refuse_load,
 )
+from halley.errors import BadInput, Fault
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
 from halley.io.software import load_software
 from halley.io.transformers import load_model
 from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
-from halley.serving.deployment import Deployment, Load, served
+from halley.report.serving.speculation import speculation_table
+from halley.serving.deployment import Deployment, Load, Served, served
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.simulate import Simulated, generated, simulate
+from halley.serving.speculation import Acceptance, Round, speculation_round
 from halley.serving.steady import Lengths
+
+WINDOWS = range(1, 9)
+"""Tokens that a draft proposes in a round."""
 
 
 def serve(
@@ -55,6 +63,15 @@ def serve(
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages; 1 by default.", metavar="NUMBER")] = None,
     ep: Annotated[str | None, typer.Option("--ep", help="Groups of experts; 1 by default.", metavar="NUMBER")] = None,
     dp: Annotated[str | None, typer.Option("--dp", help="Attention ranks of a replica; 1 by default.", metavar="NUMBER")] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", help="Speculative decoding with this model on the same chips.", metavar="MODEL")
+    ] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option(
+            "--acceptance", help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95.", metavar="A,D"
+        ),
+    ] = None,
     weights: WeightsOption = "bf16",
     cache: CacheOption = "bf16",
     software: SoftwareOption = "vllm",
@@ -97,9 +114,29 @@ def serve(
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
     tables = serving_tables(value)
+    if draft is not None or acceptance is not None:
+        tables.insert(1, speculation_table(rounds_of(deployment, value, draft, acceptance)))
     if events is not None:
         tables.insert(1, events_table(drawn(deployment, load, options.whole_number("--events", events, most=10**8)), found.chips))
     give(lines, tables, serving_answer_document(value), json, out, force)
+
+
+def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptance: str | None) -> list[Round]:
+    """Rounds of speculation at the batch of the steady state, for windows of 1 to 8. Raises BadInput: one option without the
+    other, numbers that are no chances."""
+    if draft is None or acceptance is None:
+        raise BadInput(
+            Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
+        )
+    parts = [options.number("--acceptance", part.strip(), 1.0) for part in acceptance.split(",")]
+    if len(parts) > 2:
+        raise BadInput(Fault("--acceptance", "one or two numbers", repr(acceptance)))
+    chances = Acceptance(*parts)
+    model = ServedModel(load_model(draft), deployment.model.weights, deployment.model.cache)
+    tp = math.gcd(deployment.layout.tp, model.shape.heads)
+    small = replace(deployment, model=model, layout=ReplicaLayout(tp))
+    users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context
+    return [speculation_round(deployment.step, small.step, chances, window, users, context) for window in WINDOWS]
 
 
 def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:

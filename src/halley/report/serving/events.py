@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from halley.report.table import Table
 from halley.serving.simulate import Simulated, TimeHistogram
 from halley.units import format_time
@@ -29,7 +31,7 @@ def events_table(found: Simulated, chips: int) -> Table:
     return Table(title, head, rows, frozenset(range(1, len(head))))
 
 
-def events_document(found: Simulated) -> dict[str, object]:
+def events_document(found: Simulated) -> dict[str, Any]:
     """The same as plain data, in SI units."""
     times = {"ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency}
     shown = {

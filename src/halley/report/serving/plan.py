@@ -12,7 +12,7 @@ from halley.report.draw import box, canvas, line, words
 from halley.report.serving.deployment import serving_tables
 from halley.report.table import Table, gap_text
 from halley.serving.deployment import Deployment
-from halley.serving.search import Point, ServingObjective, ServingPlan, ServingProblem
+from halley.serving.search import OperatingPoint, ServingObjective, ServingPlan, ServingProblem
 from halley.units import format_time
 
 FRONT_ROWS = 12
@@ -81,7 +81,7 @@ def _pools(plan: ServingPlan) -> Table:
     return Table("Prompts and decoding apart; together (below) they serve less", ("", ""), rows, strong=frozenset({2}))
 
 
-def front_table(front: Sequence[tuple[Point, Deployment]], most: int) -> Table:
+def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -> Table:
     """Tokens per second for a user against those of a chip."""
     shown = front if len(front) <= most else [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]
     rows = tuple(
@@ -116,7 +116,7 @@ def serving_certificate(certificate: Certificate, plan: ServingPlan) -> Table:
     return Table("Certificate", ("", ""), rows)
 
 
-def front_figure(front: Sequence[tuple[Point, Deployment]], width: float = 760.0, height: float = 360.0) -> Element:
+def front_figure(front: Sequence[tuple[OperatingPoint, Deployment]], width: float = 760.0, height: float = 360.0) -> Element:
     """The curve of tokens per second and user against those of a chip."""
     left, bottom, top = 70.0, 50.0, 20.0
     most_user = max(point.user for point, _ in front) * 1.05
