@@ -125,8 +125,9 @@ def measured(folder: Path, modes: Sequence[str], sources: Sequence[str] = ()) ->
         if row["model"].endswith("Llama-3.1-8B-Instruct"):
             weights = "bf16"
         cache = "fp8" if row["kv_dtype"] == "fp8" else "int8" if row["kv_dtype"] == "int8" else "bf16"
-        if not row["kv_dtype"] and row["mode"] == "agg" and row["framework"] == "trtllm" and weights != "bf16":
-            cache = "fp8"  # TensorRT-LLM's recipes of quantised models
+        quantised = weights == "nvfp4" or (weights == "fp8" and row["framework"] == "trtllm")
+        if not row["kv_dtype"] and row["mode"] == "agg" and quantised:
+            cache = "fp8"  # as nvfp4 checkpoints state, and TensorRT-LLM's recipes of quantised models
         matrix = system_of(row["gpu"], gpus, row["source"]).chip.matrix
         if matrix is None or (cache == "fp8" and "fp8" not in matrix.rate):
             continue  # a dtype that the chip does not have is converted in software
