@@ -15,7 +15,7 @@ from halley.version import halley_version
 COMMANDS: dict[str, str] = {
     "optimise": "mappings.optimise",
     "plan": "plans.plan",
-    "serve": "serving.serve",
+    "serve": "plans.serve",
     "shard": "plans.shard",
     "collective": "networks.collective",
     "estimate": "mappings.estimate",

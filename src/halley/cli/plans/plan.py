@@ -16,9 +16,9 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.fixed import parse_fixed
+from halley.cli.plans.serving_load import CacheOption, InputOption, PrefixOption, SoftwareOption
+from halley.cli.plans.serving_plan import plan_serving
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
-from halley.cli.serving.load import CacheOption, InputOption, PrefixOption, SoftwareOption
-from halley.cli.serving.plan import plan_serving
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean

@@ -13,8 +13,7 @@ from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import give
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
-from halley.cli.serving.load import (
+from halley.cli.plans.serving_load import (
     CacheOption,
     ConcurrencyOption,
     InputOption,
@@ -26,6 +25,7 @@ from halley.cli.serving.load import (
     load_of,
     refuse_load,
 )
+from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.errors import BadInput, Fault
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests

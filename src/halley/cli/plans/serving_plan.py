@@ -8,8 +8,8 @@ import re
 from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.output import give
+from halley.cli.plans.serving_load import MOST_RATE, lengths_of
 from halley.cli.plans.systems import efficiency_of, system_of
-from halley.cli.serving.load import MOST_RATE, lengths_of
 from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
 from halley.io.networks.fits import load_libraries
