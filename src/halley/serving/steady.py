@@ -177,7 +177,7 @@ def poisson(mean: float, most: int) -> tuple[Array, Array]:
     """Numbers from 0 to ``most`` and their chances, with the mean kept where that is possible.
 
     >>> [round(float(chance), 3) for chance in poisson(0.5, 2)[1]]
-    [0.6, 0.3, 0.101]
+    [0.6, 0.3, 0.1]
     """
     top = int(min(most, math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3)))
     counts = np.arange(max(top, 0) + 1, dtype=np.float64)
@@ -187,7 +187,7 @@ def poisson(mean: float, most: int) -> tuple[Array, Array]:
     chances /= chances.sum()
     short = mean - float((counts * chances).sum())
     if short > 0 and len(counts) > 1:  # what lies beyond the largest number moves to it, out of all
-        moved = min(short / (counts[-1] - mean) if counts[-1] > mean else 1.0, 1.0)
+        moved = min(short / (short + float(counts[-1]) - mean), 1.0)
         chances = chances * (1 - moved)
         chances[-1] += moved
     return counts, chances
