@@ -90,6 +90,8 @@ def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
         ),
         ((*PLAN, "--slo", "ttft 1 s, tpot 1 us"), 2, "at the nearest"),
         ((*PLAN, "--slo", "tpt 1 s"), 1, "limits such as"),
+        ((*PLAN, "--batch", "8", "--whole"), 1, "--batch: expected no option of training"),
+        (("plan", "llama3-8b", "--system", "2 x h100, nvlink 2", "--batch", "8", "--slo", "ttft 1 s"), 1, "add --serve"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], code: int, message: str) -> None:

@@ -27,7 +27,7 @@ from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
 from halley.serving.software import Software
 from halley.serving.steady import Lengths, closed_loop, prompt_time
-from halley.serving.step import StepBatch
+from halley.serving.step import StepBatch, StepModel
 
 BUDGETS = (512, 2048, 8192)
 """Tokens of a step that are tried."""
@@ -38,6 +38,8 @@ LEFT_OUT = (
     "batches between those tried (four to an octave)",
     "placement of ranks other than tensor-parallel innermost",
 )
+BEYOND = 1.1
+"""How far a batch may exceed a limit before larger ones are left out: times grow with the batch but for steps of tiles."""
 UNREACHED = 1e-12
 
 
@@ -152,8 +154,7 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     closest = math.inf
     for model in problem.models:
         for layout in layouts(problem, model):
-            largest: Deployment | None = None
-            for budget in sorted(problem.budgets, reverse=True):
+            for budget in problem.budgets:
                 software = replace(problem.software, budget=budget)
                 memory = serving_memory(model, layout, problem.system, software)
                 memory = replace(memory, page=memory.page * layout.pp)
@@ -162,10 +163,6 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
                     closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
                     continue
                 made = Deployment(model, problem.system, layout, software, problem.efficiency, problem.libraries)
-                if largest is None:
-                    largest = made
-                else:
-                    made.__dict__["step"] = largest.step.with_budget(budget)
                 try:
                     made.step.network.dimensions(layout.tp, 1, False)
                     made.step.network.dimensions(layout.stage, 1, False)
@@ -180,6 +177,16 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     return found
 
 
+def _share_tables(made: Sequence[Deployment], place: int, problem: ServingProblem, known: dict[object, StepModel]) -> None:
+    """Gives a candidate the tables of the one with the largest budget, which serve all budgets."""
+    deployment = made[place]
+    key = deployment.model, deployment.layout
+    largest = max(problem.budgets)
+    if key not in known:
+        known[key] = replace(deployment, software=replace(deployment.software, budget=largest)).step
+    deployment.__dict__["step"] = known[key].with_budget(deployment.software.budget)
+
+
 def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iterator[OperatingPoint]:
     """The candidate with every batch."""
     lengths = problem.lengths
@@ -192,8 +199,8 @@ def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iter
         yield OperatingPoint(
             number, users, state.ttft, state.tpot, requests, 1 / state.tpot if state.tpot > 0 else math.inf, chip
         )
-        if state.tpot > problem.limits.tpot and state.ttft > problem.limits.ttft:
-            return
+        if state.tpot > BEYOND * problem.limits.tpot or state.ttft > BEYOND * problem.limits.ttft:
+            return  # larger batches are no faster
 
 
 def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = None) -> ServingPlan:
@@ -220,13 +227,14 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     best: OperatingPoint | None = None
     every: list[OperatingPoint] = []
     nearest: tuple[float, OperatingPoint] | None = None
-    costed = 0
+    costed, tables = 0, dict[object, StepModel]()
     for done, place in enumerate(order):
         if best is not None and bounds[place][0] <= best.rate and not problem.front:
             break
         if tick is not None:
             tick("deployments", done / len(order))
         costed += 1
+        _share_tables(made, place, problem, tables)
         for point in points(made[place], place, problem):
             excess = max(point.ttft / limits.ttft, point.tpot / limits.tpot)
             if excess <= 1:

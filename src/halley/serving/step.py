@@ -26,7 +26,7 @@ from halley.serving.kernels import StepKernels
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel
 from halley.serving.software import Software
-from halley.serving.tables import Array, Line, Surface, grid
+from halley.serving.tables import Array, Line, StackedLines, Surface, grid
 
 PARTS = {
     "attention": "attention over the cache",
@@ -113,7 +113,7 @@ class StepModel:
         users, prompts = np.asarray(batch.users, dtype=np.float64), np.asarray(batch.prompts, dtype=np.float64)
         prompt = np.asarray(batch.prompt, dtype=np.float64)
         tokens = users + prompt
-        found = {name: line(tokens) for name, line in self.lines.items()}
+        found = dict(zip(self.lines, self.stacked(tokens), strict=True))
         found["head"] = self.head(users + np.where(prompt > 0, prompts, 0.0))
         each = prompt / np.maximum(prompts, 1.0)
         found["attention"] = self.decode(users, batch.context) + prompts * self.prefill(each, batch.keys)
@@ -163,6 +163,11 @@ class StepModel:
         kernels += LATENT_KERNELS * shape.layers if shape.latent else 0
         found["host"] = np.full_like(tokens, kernels * self.software.gap)
         return {name: Line(tokens, np.asarray(values, dtype=np.float64)) for name, values in found.items()}
+
+    @cached_property
+    def stacked(self) -> StackedLines:
+        """All of `lines`, looked up together."""
+        return StackedLines(self.tokens, np.stack([line.values for line in self.lines.values()]))
 
     @cached_property
     def head(self) -> Line:
@@ -322,7 +327,7 @@ class StepModel:
         return np.minimum(gathered, there + self._collective(CollectiveKind.ALL_TO_ALL, ranks, 1, sent * ACTIVATION_BYTES))
 
 
-_TABLES = ("tokens", "lines", "head", "decode", "prefill", "absorbed", "expanded")
+_TABLES = ("tokens", "lines", "stacked", "head", "decode", "prefill", "absorbed", "expanded")
 """Cached properties that hold the tables."""
 
 

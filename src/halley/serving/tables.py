@@ -41,6 +41,21 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class StackedLines:
+    """Several functions of one number: ``values`` [functions, points] at ``at`` [points], as `Line`."""
+
+    at: Array
+    values: Array
+
+    def __call__(self, x: Number) -> Array:
+        """[functions, ...] at numbers or arrays; 0 at 0 and below."""
+        where = np.asarray(x, dtype=np.float64)
+        low, part = _place(self.at, where)
+        found = self.values[:, low] * (1 - part) + self.values[:, low + 1] * part
+        return np.where(where > 0, found, 0.0)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Surface:
     """A function of two numbers: ``values`` [rows, columns] at ``rows`` and ``columns``, both ascending; bilinear."""
 
@@ -60,7 +75,7 @@ class Surface:
 
 def _place(at: Array, x: Array) -> tuple[NDArray[np.int64], Array]:
     """The interval of each number, and how far it is along it."""
-    low = np.clip(np.searchsorted(at, x, "right") - 1, 0, len(at) - 2)
+    low = np.minimum(np.maximum(np.searchsorted(at, x, "right") - 1, 0), len(at) - 2)
     # below the first point the value is that of the first point: half a token does not exist
     part = np.maximum((x - at[low]) / (at[low + 1] - at[low]), 0.0)
     return low, part

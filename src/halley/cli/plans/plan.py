@@ -17,7 +17,7 @@ from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.fixed import parse_fixed
 from halley.cli.plans.serving_load import CacheOption, InputOption, PrefixOption, SoftwareOption
-from halley.cli.plans.serving_plan import plan_serving
+from halley.cli.plans.serving_plan import plan_serving, refuse_foreign
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
@@ -114,25 +114,14 @@ def plan(
 
     Exit codes: 0 proven, 1 bad input, 2 nothing fits, 3 limit before the proof, 130 interrupted before any answer.
     """
+    training = {"--batch": batch, "--sequence": sequence, "--fix": fix, "--whole": whole, "--streaming": streaming, "--ops": ops}
+    training |= {"--optimizer": optimizer, "--time-limit": time_limit, "--page": page}
+    training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY}
+    serving = {"--input": input_, "--prefix": prefix, "--slo": slo, "--rate": rate, "--front": front, "--together": together}
+    refuse_foreign(serve, training if serve else serving)
     if serve:
-        plan_serving(
-            model,
-            system,
-            input_,
-            output,
-            prefix,
-            slo,
-            rate,
-            weights,
-            cache,
-            software,
-            efficiency,
-            front,
-            together,
-            out,
-            json,
-            force,
-        )
+        load = input_, output, prefix, slo, rate
+        plan_serving(model, system, *load, weights, cache, software, efficiency, front, together, out, json, force)
         return
     out = out or output
     limit = options.seconds(time_limit)

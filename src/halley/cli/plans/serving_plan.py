@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from halley.cli import options
 from halley.cli.files import refuse_existing
@@ -67,8 +68,8 @@ def plan_serving(
         not together,
         front,
     )
-    with searching(options.remarks(), f"{shape.name} on {found.name}", "deployment"):
-        result = search(problem)
+    with searching(options.remarks(), f"{shape.name} on {found.name}", "deployment") as bar:
+        result = search(problem, bar)
     lines = serving_plan_headline(problem), serving_plan_words(result), serving_plan_verdict(result)
     give(lines, serving_plan_tables(result, front), serving_plan_document(result), json, out, force)
 
@@ -88,3 +89,11 @@ def limits_of(text: str | None) -> Limits:
             raise BadInput(Fault("--slo", "limits such as 'ttft 1 s, tpot 30 ms'", repr(text)))
         given[found[1]] = parse(found[2], SECONDS, where=f"--slo, {found[1]}")
     return Limits(given.get("ttft", math.inf), given.get("tpot", math.inf))
+
+
+def refuse_foreign(serve: bool, given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that are of the other kind of plan."""
+    expected, got = ("no option of training", "--serve") if serve else ("--serve", "a plan of training")
+    remedy = "leave it out" if serve else "add --serve, or leave it out"
+    if faults := [Fault(name, expected, got, remedy) for name, value in given.items() if value]:
+        raise BadInput(faults)
