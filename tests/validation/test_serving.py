@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from validation.serving.compare import SKIPPED, compare, medians, rank_and_regret
+from validation.serving.compare import SKIPPED, compare, medians, rank_and_regret, sn40l
+from validation.serving.predict import efficiency
 from validation.serving.rows import END_TO_END, Measured, halves, measured
 from validation.serving.speculation import curve_cases, rounds
+
+from halley.io.software import load_software
+from halley.io.systems.system import load_system
+from halley.io.transformers import load_model
+from halley.serving.deployment import Deployment
+from halley.serving.layout import ReplicaLayout
+from halley.serving.model import ServedModel
+from halley.serving.step import StepBatch
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HALLEY_DATA", ROOT.parent / "shared" / "data"))
@@ -23,6 +33,29 @@ def test_without_data_nothing_is_said() -> None:
 def test_errors_and_ranks() -> None:
     assert medians([(1.1, 1.0), (1.0, 2.0), (3.0, 3.0)]) == (pytest.approx(0.1), pytest.approx(0.2), 3)
     assert np.isnan(rank_and_regret([], [], [])[0])
+
+
+def test_observations_of_dfmodel_on_sn40l() -> None:
+    """Figure 20 of DFModel (arXiv 2412.16432, VIII-A), over all pairs of TP and PP on 16 SN40L: more TP is faster for a user and
+    serves fewer; prefill is compute and network transfers, decode is memory and network latency."""
+    software, system, model = load_software("ideal"), load_system("sn40l-torus"), ServedModel(load_model("llama3-8b"))
+    times, rates, firsts, prompts = [], [], [], []
+    for tp in (1, 2, 4, 8, 16):
+        made = Deployment(model, system, ReplicaLayout(tp, 16 // tp), software, efficiency())
+        decode, prefill = StepBatch(1, 1024), StepBatch(0, 0, 2048, 2048)
+        times.append(float(made.step.time(decode)))
+        firsts.append(float(made.step.time(prefill)))
+        rates.append(made.engines / times[-1])
+        prompts.append(made.engines * 2048 / firsts[-1])
+        if tp > 1:
+            parts = {name: float(value) for name, value in made.step.parts(prefill).items()}
+            assert parts["matrices"] + parts["attention"] + parts["collectives"] > 0.95 * sum(parts.values())
+    for first, second in itertools.pairwise(zip(times, rates, firsts, prompts, strict=True)):
+        assert first[0] > second[0]
+        assert first[1] > second[1]
+        assert first[2] > second[2]
+        assert first[3] > second[3]
+    assert sn40l().error < 0.1
 
 
 @present
