@@ -50,6 +50,7 @@ def enumerated(asked: ServingProblem) -> float:
     return best
 
 
+@pytest.mark.medium
 @settings(max_examples=5, deadline=None)
 @given(
     st.sampled_from(["1 x h100", "2 x h100, nvlink 2", "4 x a100, nvlink 4"]),
@@ -72,6 +73,7 @@ def test_search_finds_what_enumeration_finds(system: str, long: int, answer: int
     assert found.best.rate <= found.bound
 
 
+@pytest.mark.medium
 def test_bounds_leave_candidates_out_and_change_nothing() -> None:
     asked = problem("4 x h100, nvlink 4", Lengths(1000, 200), Limits(1.0, 0.02))
     short, whole = search(asked), search(replace(asked, front=True))
@@ -82,12 +84,14 @@ def test_bounds_leave_candidates_out_and_change_nothing() -> None:
         assert a.chip < b.chip
 
 
+@pytest.mark.medium
 def test_least_chips_for_a_rate() -> None:
     asked = problem("8 x h100, nvlink 8", Lengths(1000, 200), Limits(1.0, 0.02))
     asked = replace(asked, objective=ServingObjective.CHIPS, rate=search(asked).best.rate / 3)
     assert search(asked).chips == 3
 
 
+@pytest.mark.medium
 def test_pools_serve_no_more_than_the_bound() -> None:
     asked = replace(problem("8 x h100, nvlink 8", Lengths(3000, 300), Limits(1.0, 0.01)), pools=True)
     found = search(asked)

@@ -16,6 +16,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.medium
 def test_one_deployment(tmp_path: Path) -> None:
     """Weights of 15 GiB, a file that shows, checks and reports."""
     file = tmp_path / "served.json"
@@ -37,6 +38,7 @@ def test_one_deployment(tmp_path: Path) -> None:
     assert halley("report", str(file), "-o", str(tmp_path / "page.html")).code == 0
 
 
+@pytest.mark.medium
 def test_arrivals_and_events() -> None:
     outcome = halley(*SERVE, "--rate", "2", "--software", "ideal", "--events", "50", "--json")
     assert outcome.code == 0, outcome.err

@@ -21,6 +21,7 @@ def requests(rows: list[tuple[float, int, int]]) -> Requests:
     return Requests(np.cumsum(table[:, 0]), table[:, 1].astype(np.int64), table[:, 2].astype(np.int64))
 
 
+@pytest.mark.medium
 @settings(max_examples=40, deadline=None)
 @given(lengths, st.sampled_from([64, 75, 130, 4000]))
 def test_times_are_those_of_the_plain_simulation(rows: list[tuple[float, int, int]], pages: int) -> None:

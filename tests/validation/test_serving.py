@@ -19,6 +19,7 @@ from halley.io.transformers import load_model
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
+from halley.serving.speculation import Acceptance, speculation_round
 from halley.serving.step import StepBatch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,7 @@ def test_errors_and_ranks() -> None:
     assert np.isnan(rank_and_regret([], [], [])[0])
 
 
+@pytest.mark.medium
 def test_observations_of_dfmodel_on_sn40l() -> None:
     """Figure 20 of DFModel (arXiv 2412.16432, VIII-A), over all pairs of TP and PP on 16 SN40L: more TP is faster for a user and
     serves fewer; prefill is compute and network transfers, decode is memory and network latency."""
@@ -56,6 +58,36 @@ def test_observations_of_dfmodel_on_sn40l() -> None:
         assert first[2] > second[2]
         assert first[3] > second[3]
     assert sn40l().error < 0.1
+
+
+@pytest.mark.medium
+def test_observations_of_dfmodel_on_speculation() -> None:
+    """Figure 21 of DFModel, Llama 405B on 16 SN40L with drafts of 68M, 8B and 70B, acceptance 0.5 to 0.95, windows 1 to 8:
+    trees need the smallest draft and a short window; sequences want the small or the medium draft, the large one is too slow;
+    sequences gain with window and acceptance."""
+    software, system = load_software("ideal"), load_system("sn40l-torus")
+    target, *drafts = (
+        Deployment(ServedModel(load_model(name)), system, ReplicaLayout(tp), software, efficiency()).step
+        for name, tp in (("llama3-405b", 16), ("llama-68m", 4), ("llama3-8b", 16), ("llama3-70b", 16))
+    )
+
+    def gains(draft: int, acceptance: float, width: int) -> list[float]:
+        chances = Acceptance(acceptance)
+        rounds_ = [speculation_round(target, drafts[draft], chances, window, 1, 1024, width) for window in range(1, 9)]
+        return [item.speedup for item in rounds_]
+
+    for acceptance in (0.5, 0.65, 0.8, 0.95):
+        for width in (1, 2):
+            best = [max(gains(draft, acceptance, width)) for draft in range(3)]
+            assert best[0] > best[1] > best[2]
+            assert best[1] - best[2] > best[0] - best[1]  # 68M and 8B are close, 70B is not
+        tree = gains(0, acceptance, 2)
+        assert tree.index(max(tree)) < 5
+        assert tree[-1] < max(tree) / 2
+    for draft in (0, 1):
+        assert all(a < b for a, b in itertools.pairwise(gains(draft, 0.95, 1)))
+        for low, high in itertools.pairwise((0.5, 0.65, 0.8, 0.95)):
+            assert all(a < b for a, b in zip(gains(draft, low, 1), gains(draft, high, 1), strict=True))
 
 
 @present
