@@ -168,7 +168,7 @@ def model(name: str) -> TrainingModel:
 
 
 WITHOUT_BIASES = {name for name in MODELS.names() if name.startswith(("gpt", "megatron"))}
-EXACT = {"llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b"}
+EXACT = {"llama-68m", "llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b"}
 
 
 @pytest.mark.parametrize("name", MODELS.names())
