@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from halley.errors import Fault
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, children, walk
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Temporal,
+    children,
+    walk,
+)
 from halley.ir.workload import Workload
 
 Path = tuple[int, ...]

@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from halley.errors import Fault
-from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, children, walk
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Temporal,
+    children,
+    walk,
+)
 from halley.ir.workload import Workload
 from halley.rewrite.scopes import Path
 
