@@ -83,7 +83,7 @@ class MappingAnswer(Answer[Result]):
         return asked, plan_text(best), verdict(best.certificate)
 
     def tables(self, details: bool = False) -> list[Table]:
-        return list(result_tables(self.value))
+        return list(result_tables(self.value, details))
 
     def explained(self, part: str) -> list[Table]:
         best, chip = self.value.best, self.value.problem.chip

@@ -41,6 +41,7 @@ def optimise(
     force: ForceOption = False,
     save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
     trace: TraceOption = None,
+    details: Annotated[bool, typer.Option("--details", help="Print the energy, the certificate and its space too.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Find the best mapping of a workload on a chip, and prove it.
@@ -82,7 +83,7 @@ def optimise(
 
             options.print_json(result_document(result))
         else:
-            report(options.output(), result)
+            report(options.output(), result, details)
         if trace is not None:
             save_trace(result, trace, force)
     if not enough(result, good):
@@ -115,13 +116,13 @@ def _from_file(
     return problem, file.gap
 
 
-def report(console: Console, result: Result) -> None:
-    """The whole result."""
+def report(console: Console, result: Result, details: bool) -> None:
+    """The result as tables."""
     problem = result.problem
     console.print(Text(problem_text(problem.workload, problem.chip, problem.objective), style="bold"))
     console.print(Text(plan_text(result.best)))
     console.print(Text(verdict(result.best.certificate)))
-    show(console, result_tables(result))
+    show(console, result_tables(result, details))
 
 
 def _save(result: Result, out: str | None, force: bool) -> str:
@@ -132,4 +133,4 @@ def _save(result: Result, out: str | None, force: bool) -> str:
     from halley.io.results.result import save_result
 
     save_result(result, path, force)
-    return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"
+    return f"written to {path}; 'halley show {path} --details' prints the certificate, 'halley check {path}' verifies it"
