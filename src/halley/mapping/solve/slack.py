@@ -43,8 +43,8 @@ def with_slack(
     choice: GroupMapping,
     value: Callable[[float, float], float],
 ) -> GroupMapping:
-    """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time, the
-    time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order of importance;
+    """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time,
+    the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
     then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around``
     wraps the group's tree."""
     every = choice.slots
