@@ -21,7 +21,7 @@ from halley.workloads.mamba import MAMBA, MAMBA_2
 from halley.workloads.mla import MLA
 from halley.workloads.mlp import GATED_MLP, GEMM_GELU_GEMM
 from halley.workloads.moe import MOE
-from halley.workloads.parameters import WorkloadKind, check, faults
+from halley.workloads.parameters import WorkloadKind, check, completed, faults
 from halley.workloads.user import GRAPH
 
 WORKLOADS: dict[str, WorkloadKind] = {
@@ -66,7 +66,7 @@ def build(kind: str, parameters: Mapping[str, object]) -> Workload:
     if kind not in WORKLOADS:
         raise BadInput(Fault("workload", "a known kind", repr(kind), did_you_mean(str(kind), WORKLOADS)))
     check(WORKLOADS[kind], parameters)
-    return WORKLOADS[kind].builder(**parameters)
+    return WORKLOADS[kind].builder(**completed(WORKLOADS[kind], parameters))
 
 
 def variants(workload: Workload) -> tuple[Workload, ...]:
