@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("graphs", "training"),
     ("verify",),
     ("io",),
+    ("importers",),
     ("report",),
     ("answers",),
     ("cli",),

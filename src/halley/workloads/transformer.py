@@ -30,7 +30,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Latent attention: dims of the latents of queries and keys, of the rotary part, of a head's values."""
+    """Latent attention: dims of the latents of queries (0: they have none) and keys, of the rotary part, of a head's values."""
 
     queries: int
     keys: int
@@ -86,7 +86,9 @@ def _faults(shape: Transformer) -> Iterator[Fault]:
     if not 0 <= shape.dropout < 1:
         yield Fault(f"{where}, dropout", "a share from 0 to below 1", repr(shape.dropout))
     if shape.latent is not None:
-        yield from _size_faults(f"{where}, latent", {item.name: getattr(shape.latent, item.name) for item in fields(Latent)})
+        latent = {item.name: getattr(shape.latent, item.name) for item in fields(Latent)}
+        yield from _size_faults(f"{where}, latent", {"queries": latent.pop("queries")}, 0)
+        yield from _size_faults(f"{where}, latent", latent)
         if shape.kv_heads != shape.heads:
             yield Fault(f"{where}, kv_heads", f"heads ({shape.heads}) with latent attention", str(shape.kv_heads))
     experts = shape.experts

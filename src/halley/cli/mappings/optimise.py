@@ -16,7 +16,7 @@ from halley.cli.errors import LIMIT
 from halley.cli.files import refuse_existing, save_trace
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.output import saved_first
-from halley.cli.parameters import refuse_beside, workload_from
+from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.solve import enough, solve
 from halley.io.chips.load import load_chip, load_problem
 from halley.mapping.problem import Objective, Problem
@@ -29,7 +29,7 @@ DEFAULT_FILE = "result.json"
 
 def optimise(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, a problem file (.yaml), or a model.")],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
     front: Annotated[bool, typer.Option("--front", help="Also find the Pareto front of time and energy.")] = False,
@@ -49,12 +49,14 @@ def optimise(
 
     The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD selects one algorithm.
 
+    A layer of a model: halley optimise ./config.json --layer attention --tokens 512 --chip edge ('halley import' lists them).
+
     Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
     """
     remarks = options.remarks()
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
-    if Path(workload).suffix in (".yaml", ".yml"):
+    if Path(workload).suffix in (".yaml", ".yml") and not has_layer(context.args):
         problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
         good = options.gap(gap, good)
         problem = replace(problem, gap=good)

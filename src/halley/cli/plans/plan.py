@@ -20,11 +20,11 @@ from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.cache import user_store
 from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
-from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
@@ -47,7 +47,9 @@ RECIPE = "mixed-adam-fp32-gradients"
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a shipped model, or a path to a model file.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A shipped model, or a path to a model file or a config.json of Hugging Face.")
+    ],
     system: SystemOption = None,
     batch: Annotated[str | None, typer.Option("--batch", help="Sequences of an iteration.", metavar="NUMBER")] = None,
     sequence: Annotated[
@@ -102,7 +104,8 @@ def plan(
     foreign |= {"--kernels": searched}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
-    shape = load_model(model)
+    imported = find_model(model)
+    shape = planned(imported)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
     fixed = parse_fixed(fix, [axis.name for axis in found.axes])
@@ -121,6 +124,8 @@ def plan(
         whole,
     )
     remarks = options.remarks()
+    for remark in plan_remarks(imported):
+        remarks.print(Text(f"{shape.name}: {remark}"))
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
         words = f"{found.chip.name} runs kernels concurrently: the search ends after {limit:.0f} s, with the gap of its plan"

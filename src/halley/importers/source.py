@@ -1,0 +1,89 @@
+"""What a user names as a model: a shipped name, a model file, or a configuration as a file, a folder or pasted text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from halley.errors import BadInput, Fault
+from halley.importers.config import import_config
+from halley.importers.layers import shape_groups, shape_layers
+from halley.importers.model import ImportedModel
+from halley.io.files.shelf import is_path
+from halley.io.files.text import read_text_bounded
+from halley.io.transformers import load_model
+from halley.library import MODELS
+from halley.workloads.transformer import Transformer
+
+CONFIG = "config.json"
+PASTED = "the pasted text"
+
+
+def find_model(reference: str) -> ImportedModel:
+    """The model that a name, a path or a text leads to.
+
+    >>> find_model("llama3-8b").parameters
+    8030261248
+
+    Raises BadInput: none of a shipped name, a file that can be read, and a configuration; every fault of the file.
+    """
+    if reference.lstrip().startswith("{"):
+        return import_config(reference, PASTED)
+    if reference in MODELS.names():
+        return of_transformer(load_model(reference), f"{reference}.yaml")
+    if not is_model(reference):
+        raise BadInput(MODELS.unknown(reference))
+    path = Path(reference)
+    folder = _is_folder(path)
+    if folder:
+        path = path / CONFIG
+        if not path.exists():
+            raise BadInput(Fault(reference, f"a folder with {CONFIG}", "none in it", "name the folder of a model"))
+    text = read_text_bounded(path)
+    if path.suffix in (".yaml", ".yml"):
+        return of_transformer(load_model(path), str(path))
+    folder_name = path.absolute().parent.name if folder or path.parent.name else ""
+    return import_config(text, str(path), folder_name if path.name == CONFIG else path.stem)
+
+
+def is_model(reference: str) -> bool:
+    """Whether it is written as a model rather than as the kind of a workload: a shipped name, a path, or pasted text.
+
+    >>> is_model("./config.json"), is_model("llama3-8b"), is_model("gemm"), is_model('{"model_type": "gpt2"}')
+    (True, True, False, True)
+    """
+    text = reference.strip()
+    if text.startswith("{") or text in MODELS.names() or is_path(text) or text.endswith(".json"):
+        return True
+    return _is_folder(Path(text)) and (text.startswith(".") or (Path(text) / CONFIG).exists())
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or has a null byte
+        return False
+
+
+def of_transformer(shape: Transformer, source: str) -> ImportedModel:
+    """A model that a plan trains as a whole."""
+    return ImportedModel(shape.name, "transformer", source, tuple(shape_groups(shape)), shape, shape_layers(shape))
+
+
+def planned(model: ImportedModel) -> Transformer:
+    """The transformer that a plan trains. Raises BadInput: the model is none."""
+    if model.shape is None:
+        remedy = f"'halley import' counts it; its layers are workloads: --layer {', '.join(model.layers)}"
+        raise BadInput(Fault(f"model {model.name}", "a decoder transformer", model.missing, remedy))
+    return model.shape
+
+
+def plan_remarks(model: ImportedModel) -> list[str]:
+    """What a plan leaves out of the model, with its share, and how the file was read."""
+    found = list(model.remarks)
+    left = model.left_out
+    if left and model.shape is not None:
+        count = sum(group.parameters for group in left)
+        words = ", ".join(group.what for group in left)
+        share = f"{count:,} of {model.parameters:,} parameters ({100 * count / model.parameters:.2g} %)"
+        found.append(f"a plan leaves out {words}: {share}")
+    return found
