@@ -32,7 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("graphs", "training"),
     ("verify",),
     ("io",),
-    ("importers",),
+    ("importers", "launch"),
     ("report",),
     ("answers",),
     ("cli",),
