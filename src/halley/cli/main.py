@@ -42,7 +42,7 @@ COMMANDS: dict[str, str] = {
 """In the order of the help, with the module of each: a command is the function of its name there (with an underscore where Python
 has the name for itself), or the group ``app``."""
 
-FREE_FORM = ("optimise", "shard", "estimate", "compare")
+FREE_FORM = ("optimise", "shard", "estimate", "compare", "import")
 """Those that take the parameters of a workload, which differ from kind to kind."""
 
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.files import is_onnx
 from halley.importers.model import ImportedModel, LayerWorkload
 from halley.importers.source import find_model, is_model
 from halley.ir.workload import Workload
@@ -31,6 +33,11 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
 
     Raises BadInput: an unknown kind, and every unknown, repeated, missing and wrong parameter at once.
     """
+    if is_onnx(kind):
+        from halley.cli.mappings.network import layer_of_network  # here: only networks need it
+
+        name, rest = _layer_name(words)
+        return layer_of_network(kind, name, rest).workload
     if kind not in WORKLOADS and is_model(kind):
         return _layer_of(find_model(kind), words, tuple(options))
     known = known_kind(kind)
@@ -57,7 +64,7 @@ def _layer_of(model: ImportedModel, words: Sequence[str], options: tuple[str, ..
     layer = model.layers[name]
     native = known_kind(layer.kind)
     own = tuple(
-        replace(item, default=layer.parameters.get(item.name, 1 if item.name in _counted(layer) else item.default))
+        replace(item, default=cast(Any, layer.parameters.get(item.name, 1 if item.name in _counted(layer) else item.default)))
         for item in native.parameters
     )
     if native.parameter("tokens") is None:

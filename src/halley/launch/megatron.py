@@ -9,7 +9,7 @@ from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 
 CORE_VERSION = "Megatron-Core d98e8a64ddf3"
-BRIDGE_VERSION = "Megatron-Bridge, recipes of 2026, over Megatron-Core d98e8a64ddf3"
+BRIDGE_VERSION = "Megatron-Bridge 10d8ea24f971 over Megatron-Core d98e8a64ddf3"
 
 STRATEGIES = {Sharded.GRADIENTS: "optim_grads", Sharded.PARAMETERS: "optim_grads_params"}
 """Values of --data-parallel-sharding-strategy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,8 @@ from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOpti
 from halley.cli.output import saved_first
 from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.solve import enough, solve
+from halley.errors import BadInput, Fault
+from halley.importers.files import is_onnx
 from halley.io.chips.load import load_chip, load_problem
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
@@ -29,7 +31,9 @@ DEFAULT_FILE = "result.json"
 
 def optimise(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, a problem file (.yaml), or a model.")],
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, problem file (.yaml), model, or network (.onnx).")
+    ],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
     front: Annotated[bool, typer.Option("--front", help="Also find the Pareto front of time and energy.")] = False,
@@ -56,6 +60,15 @@ def optimise(
     remarks = options.remarks()
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
+    if is_onnx(workload) and not has_layer(context.args):
+        from halley.cli.mappings.network import network_of, optimise_network  # here: only networks need them
+
+        network, machine = network_of(workload, context.args), load_chip(options.needed_chip(chip))
+        _refuse_for_networks({"--front": front, "--baseline": baseline, "--trace": trace})
+        if out:
+            refuse_existing(out, force)
+        optimise_network(network, machine, options.objective(objective), options.gap(gap), asked, out, force, json)
+        return
     if Path(workload).suffix in (".yaml", ".yml") and not has_layer(context.args):
         problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
         good = options.gap(gap, good)
@@ -90,6 +103,14 @@ def optimise(
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate)}"))
         raise typer.Exit(LIMIT)
+
+
+def _refuse_for_networks(given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that a whole network does not take."""
+    if faults := [
+        Fault(option, "no such option with a whole network", "it", "leave it out") for option, it in given.items() if it
+    ]:
+        raise BadInput(faults)
 
 
 def _from_file(
