@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from tests.importers.executing import run_network  # noqa: E402
 
+from halley.importers.lowering import LOWERINGS, VIEWS  # noqa: E402
 from halley.importers.onnx import import_onnx  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -454,14 +458,33 @@ def test_import_prints_layers_and_what_is_none(small: str) -> None:
     assert halley("import", "net.onnx", "-o", "x.yaml").code == 1
 
 
+@pytest.mark.medium
+def test_the_commands_of_the_page_run(small: str) -> None:
+    """`docs/how-to/import-onnx.md`, with a small network."""
+    page = (Path(__file__).parents[2] / "docs/how-to/import-onnx.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 4
+    for line in lines:
+        sign, program, *words = shlex.split(line)
+        assert (sign, program) == ("$", "halley")
+        found = halley(*words)
+        assert found.code in (0, 3), f"{line}\n{found.err}"  # 3: a limit of time on a busy machine
+
+
+def test_the_page_lists_the_operators() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/import-onnx.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE)
+    assert {word for row in rows for word in re.findall(r"`([A-Z][A-Za-z]+)`", row)} == {*LOWERINGS, *VIEWS}
+
+
+@pytest.mark.medium
 def test_a_whole_network_on_one_chip(small: str) -> None:
-    found = halley(
-        "optimise", "net.onnx", "--dtype", "bf16", "--chip", "edge", "--time-limit", "20s", "-o", "net.json", width=200
-    )
+    words = ("--dtype", "bf16", "--chip", "edge", "--time-limit", "4s")
+    found = halley("optimise", "net.onnx", *words, "-o", "net.json", width=200)
     assert found.code in (0, 3), found.err
     for said in ("conv-1", "relu-1", "of the layers", "not searched: Erf"):
         assert said in found.out
-    document = halley("optimise", "net.onnx", "--dtype", "bf16", "--chip", "edge", "--time-limit", "20s", "--json").json
+    document = json.loads(Path("net.json").read_text())
     times = [layer["count"] * layer["time_s"] for layer in document["layers"]]
     assert document["time_s"] == pytest.approx(sum(times))
     assert 0 < document["bound_s"] <= document["time_s"] * (1 + 1e-9)
@@ -471,5 +494,7 @@ def test_one_layer_of_a_network(small: str) -> None:
     words = ("--chip", "edge", "--no-baselines", "--no-save", "--time-limit", "10s", "--json")
     found = halley("optimise", "net.onnx", "--layer", "relu-1", *words)
     assert found.code == 0, found.err
+    fp32 = halley("optimise", "net.onnx", "--chip", "edge")
+    assert "expected an engine for products in fp32; got " in fp32.err
     wrong = halley("optimise", "net.onnx", "--layer", "relu-2", *words)
     assert "did you mean 'relu-1'?" in wrong.err

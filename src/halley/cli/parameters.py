@@ -6,16 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.importers.files import is_onnx
-from halley.importers.model import ImportedModel, LayerWorkload
-from halley.importers.source import find_model, is_model
+from halley.importers.files import is_model, is_onnx
 from halley.ir.workload import Workload
 from halley.workloads import WORKLOADS, ParameterType, WorkloadKind, build
 from halley.workloads.parameters import faults as value_faults
 from halley.workloads.parameters import size
+
+if TYPE_CHECKING:
+    from halley.importers.model import ImportedModel, LayerWorkload
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 LAYER = "--layer"
@@ -39,6 +40,8 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
         name, rest = _layer_name(words)
         return layer_of_network(kind, name, rest).workload
     if kind not in WORKLOADS and is_model(kind):
+        from halley.importers.source import find_model  # here: it loads what reads files
+
         return _layer_of(find_model(kind), words, tuple(options))
     known = known_kind(kind)
     given: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Decoders of Hugging Face: from the fields of a configuration to the extents of a transformer.
+"""Decoders of Hugging Face, and BERT: from the fields of a configuration to the extents of a transformer.
 
 Each function reads the fields of one architecture, whose parameters its modelling code creates; what a plan does not include is
 listed with its parameters.
@@ -17,7 +17,7 @@ from halley.workloads.transformer import Experts, Latent, Transformer
 
 @dataclass(slots=True)
 class Draft:
-    """A decoder while its fields are read. ``extra``: parameters that no plan includes; ``windowed``: layers with a window;
+    """A transformer while its fields are read. ``extra``: parameters that no plan includes; ``windowed``: layers with a window;
     ``activation``: of the architecture, where the file names none."""
 
     layers: int
@@ -38,6 +38,7 @@ class Draft:
     window: int = 0
     windowed: int = 0
     activation: str = ""
+    causal: bool = True
     extra: list[WeightGroup] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -60,7 +61,7 @@ class Draft:
         """Raises BadInput: the extents contradict each other."""
         shape = Transformer(
             name, self.layers, self.model, self.heads, self.kv_heads, self.head_dim, self.hidden, self.vocabulary, self.sequence,
-            self.gated, self.rms, self.positions, self.tied, self.dropout, self.experts, self.latent,
+            self.gated, self.rms, self.positions, self.tied, self.dropout, self.experts, self.latent, self.causal,
         )  # fmt: skip
         groups = (*shape_groups(shape), *self.extra)
         total = sum(group.parameters for group in groups)
@@ -422,6 +423,42 @@ def _opt(fields: Fields) -> Draft:
     return draft
 
 
+def _bert(fields: Fields) -> Draft:
+    """The encoder; a plan trains it to predict tokens."""
+    model = fields.whole("hidden_size")
+    heads = fields.whole("num_attention_heads")
+    fields.divides("num_attention_heads", heads, "hidden_size", model)
+    draft = Draft(
+        layers=fields.layer_count("num_hidden_layers"),
+        model=model,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=max(model // heads, 1),
+        hidden=fields.whole("intermediate_size"),
+        vocabulary=fields.whole("vocab_size"),
+        sequence=fields.whole("max_position_embeddings"),
+        gated=False,
+        rms=False,
+        positions=True,
+        tied=True,
+        dropout=fields.share("hidden_dropout_prob", 0.1),
+        causal=False,
+    )
+    _all_biases(draft)
+    draft.leave_out("table of types", fields.whole("type_vocab_size", default=2) * model, 1)
+    parts = fields.words("architectures")
+    pretrained = any("PreTraining" in item for item in parts)
+    if pretrained or any("MaskedLM" in item for item in parts):
+        draft.leave_out("product, norm and biases of the head", model * model + 3 * model + draft.vocabulary, 1, model * model)
+    if not any("MaskedLM" in item for item in parts):
+        draft.leave_out("pooler", model * model + model, 1)
+    if pretrained:
+        draft.leave_out("head of the next sentence", 2 * model + 2, 1)
+    draft.remarks.append("a plan trains it to predict all tokens of a sequence, with a head that shares the table of tokens")
+    draft.remarks.append("its norms are behind the blocks, those of a plan before them")
+    return draft
+
+
 DECODERS: dict[str, Callable[[Fields], Draft]] = {
     "llama": _llama,
     "mistral": _mistral,
@@ -445,5 +482,6 @@ DECODERS: dict[str, Callable[[Fields], Draft]] = {
     "llama4_text": _llama4,
     "phi3": _phi3,
     "opt": _opt,
+    "bert": _bert,
 }
 """By model type, what reads its fields."""

@@ -42,7 +42,7 @@ def mixture(model: int, experts: Experts) -> LayerWorkload:
 
 
 def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) -> dict[str, LayerWorkload]:
-    """The layers of a decoder, by name. ``window``: keys that a query sees in some layers, in all of them if ``windowed``.
+    """The layers of a transformer, by name. ``window``: keys that a query sees in some layers, in all of them if ``windowed``.
 
     >>> small = Transformer("small", layers=2, model=8, heads=2, kv_heads=1, head_dim=4, hidden=16, vocabulary=32, sequence=6)
     >>> list(shape_layers(small))
@@ -55,12 +55,12 @@ def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) ->
     if latent is not None:
         values = latent.value_dim
         given: dict[str, object] = {"heads": heads, "latent": latent.keys, "head_dim": width, "rope_dim": latent.rope_dim}
-        given |= {"value_dim": values, "causal": True}
+        given |= {"value_dim": values, "causal": shape.causal}
         made["attention"] = LayerWorkload(f"latent attention, {heads} heads", "mla", given, ("queries",), ("keys",))
     elif windowed and window:
-        made["attention"] = attention_layer(heads, kv_heads, width, True, window)
+        made["attention"] = attention_layer(heads, kv_heads, width, shape.causal, window)
     else:
-        made["attention"] = attention_layer(heads, kv_heads, width, True)
+        made["attention"] = attention_layer(heads, kv_heads, width, shape.causal)
         if window:
             made["attention-window"] = attention_layer(heads, kv_heads, width, True, window)
     plain = experts is None or experts.dense_layers > 0
@@ -71,7 +71,7 @@ def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) ->
         if experts.shared:
             made["shared-experts"] = dense(model, experts.shared, True)
     elif latent is None:
-        made["layer"] = block(heads, kv_heads, width, model, shape.hidden, shape.gated, shape.rms, True)
+        made["layer"] = block(heads, kv_heads, width, model, shape.hidden, shape.gated, shape.rms, shape.causal)
     if latent is None:
         made["queries"] = product("projection to queries", heads * width, model)
         made["keys"] = product("projection to keys, and to values", kv_heads * width, model)

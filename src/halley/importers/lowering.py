@@ -609,7 +609,20 @@ LOWERINGS: dict[str, Callable[[NodeView], LoweredNode]] = {
 """By operator, its lowering."""
 
 VIEWS = frozenset(
-    "Cast Concat Dropout Expand Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()  # noqa: SIM905
+    {
+        "Cast",
+        "Concat",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Identity",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
 )
 """Operators that select, reorder, repeat or rename elements. They cost nothing here: the layers on both sides read and write the
 elements in any order."""

@@ -39,8 +39,31 @@ DTYPES = {
 }
 """Element types of ONNX by their numbers."""
 FOLDED = frozenset(
-    "Add Cast Concat Constant ConstantOfShape Div Equal Expand Gather Identity Mul Neg Range ReduceProd Reshape Shape Size Slice "  # noqa: SIM905
-    "Squeeze Sub Transpose Unsqueeze Where".split()
+    {
+        "Add",
+        "Cast",
+        "Concat",
+        "Constant",
+        "ConstantOfShape",
+        "Div",
+        "Equal",
+        "Expand",
+        "Gather",
+        "Identity",
+        "Mul",
+        "Neg",
+        "Range",
+        "ReduceProd",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Slice",
+        "Squeeze",
+        "Sub",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
 )
 """Operators whose value is computed while reading, where all inputs are known and small: they compute shapes."""
 

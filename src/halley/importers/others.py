@@ -54,27 +54,6 @@ def _heads(fields: Fields, key: str, model: int, of: str) -> int:
     return heads
 
 
-def _bert(fields: Fields) -> Counted:
-    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
-    heads, hidden = _heads(fields, "num_attention_heads", model, "hidden_size"), fields.whole("intermediate_size")
-    vocabulary = fields.whole("vocab_size")
-    tables = vocabulary + fields.whole("max_position_embeddings") + fields.whole("type_vocab_size", default=2)
-    groups = [
-        _group("tables of tokens, positions and types", tables * model),
-        _matrices("attention", (4 * model * model,), layers, 4 * model),
-        _matrices("feed-forward blocks", (2 * model * hidden,), layers, hidden + model),
-        _group("norms", 2 * model, 2 * layers + 1),
-    ]
-    heads_of = fields.words("architectures")
-    if any("MaskedLM" in item or "PreTraining" in item for item in heads_of):
-        groups.append(_matrices("head of masked tokens", (model * model,), 1, 3 * model + vocabulary))
-    if not any("MaskedLM" in item for item in heads_of):
-        groups.append(_group("pooler", model * model + model))
-    if any("PreTraining" in item for item in heads_of):
-        groups.append(_group("head of the next sentence", 2 * model + 2))
-    return Counted(tuple(groups), _encoder_layers(heads, model, hidden), "an encoder; a plan trains decoders")
-
-
 def _vit(fields: Fields) -> Counted:
     model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
     heads, hidden = _heads(fields, "num_attention_heads", model, "hidden_size"), fields.whole("intermediate_size")
@@ -249,7 +228,6 @@ def _qwen3_next(fields: Fields) -> Counted:
 
 
 OTHERS: dict[str, Callable[[Fields], Counted]] = {
-    "bert": _bert,
     "vit": _vit,
     "whisper": _whisper,
     "mamba2": _mamba_2,

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from halley.errors import BadInput, Fault
 from halley.importers.config import import_config
+from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model
 from halley.importers.layers import shape_groups, shape_layers
 from halley.importers.model import ImportedModel
-from halley.io.files.shelf import is_path
 from halley.io.files.text import read_text_bounded
 from halley.io.transformers import load_model
 from halley.library import MODELS
 from halley.workloads.transformer import Transformer
 
-CONFIG = "config.json"
 PASTED = "the pasted text"
 
 
@@ -32,8 +31,11 @@ def find_model(reference: str) -> ImportedModel:
         return of_transformer(load_model(reference), f"{reference}.yaml")
     if not is_model(reference):
         raise BadInput(MODELS.unknown(reference))
+    if reference.lower().endswith(OTHER_FILES):
+        got = f"a {Path(reference).suffix[:12]} file"
+        raise BadInput(Fault(reference[:60], f"a {CONFIG} or an ONNX file", f"{got}, which is not read yet", "export to ONNX"))
     path = Path(reference)
-    folder = _is_folder(path)
+    folder = is_folder(path)
     if folder:
         path = path / CONFIG
         if not path.exists():
@@ -43,25 +45,6 @@ def find_model(reference: str) -> ImportedModel:
         return of_transformer(load_model(path), str(path))
     folder_name = path.absolute().parent.name if folder or path.parent.name else ""
     return import_config(text, str(path), folder_name if path.name == CONFIG else path.stem)
-
-
-def is_model(reference: str) -> bool:
-    """Whether it is written as a model rather than as the kind of a workload: a shipped name, a path, or pasted text.
-
-    >>> is_model("./config.json"), is_model("llama3-8b"), is_model("gemm"), is_model('{"model_type": "gpt2"}')
-    (True, True, False, True)
-    """
-    text = reference.strip()
-    if text.startswith("{") or text in MODELS.names() or is_path(text) or text.endswith(".json"):
-        return True
-    return _is_folder(Path(text)) and (text.startswith(".") or (Path(text) / CONFIG).exists())
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # a name that is too long, or has a null byte
-        return False
 
 
 def of_transformer(shape: Transformer, source: str) -> ImportedModel:

@@ -65,6 +65,7 @@ class TransformerFile(Model):
     positions: bool = Field(description="true: a learned table of positions")
     tied: bool = Field(description="true: the head multiplies by the table of the embedding")
     dropout: Share = Field(description="share dropped from attention weights and branches")
+    causal: bool = Field(True, description="true: no token attends to later ones; false: an encoder")
     experts: ExpertsFile | None = Field(None, description="a mixture of experts")
     latent: LatentFile | None = Field(None, description="latent attention")
     published: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="parameters as the source states them")

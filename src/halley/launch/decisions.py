@@ -18,12 +18,12 @@ PURE = frozenset(frozenset(names) for names in ((), ("TP",), ("TP", "SP"), ("CP"
 
 @dataclass(frozen=True, slots=True)
 class LaunchDecisions:
-    """What a framework is told. Degrees [ranks]: ``data``, ``pipeline``, ``tensor``, ``context``; ``expert``: over which experts
+    """What flags say. Degrees [ranks]: ``data``, ``pipeline``, ``tensor``, ``context``; ``expert``: over which experts
     are distributed, ranks that the other degrees count too. ``inner``: of the data-parallel ranks, those among the chips that
     share the ops of a stage in the plan. ``gathered``: weights are sharded over them and gathered for their use.
     ``sequence_parallel``: tensor-parallel ranks split the tokens between the matrices. ``microbatch`` [sequences] of a
     data-parallel rank, ``microbatches`` of an iteration. ``layers``: of each chunk, in the order of the model.
-    ``remarks``: what no framework is told.
+    ``remarks``: what no framework has a setting for.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Launch flags read again: the degrees that a framework was told."""
+"""Launch flags read again: the degrees that they set."""
 
 from __future__ import annotations
 

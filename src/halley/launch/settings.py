@@ -16,7 +16,7 @@ TEXT_LIMIT = 2**16
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """A plan as settings of a ``framework`` with its ``version``: the settings by name in order (a value of True is a flag
-    alone), the ``text`` to be used, and ``remarks`` on what the framework cannot be told, each a sentence."""
+    alone), the ``text`` to be used, and ``remarks`` on what it has no setting for, each a sentence."""
 
     framework: str
     version: str

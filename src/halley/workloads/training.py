@@ -226,7 +226,7 @@ def _multi_head(shape: Transformer, tokens: int) -> _Block:
 
 def _core(shape: Transformer, scores: str, rows: str, tokens: int, width: int) -> _Block:
     """From the scores to O: scale and mask, softmax, dropout, weighted sum."""
-    scale = scale_scores(scores, f"{rows} n", 1.0 / math.sqrt(width), True, tokens, tokens)
+    scale = scale_scores(scores, f"{rows} n", 1.0 / math.sqrt(width), shape.causal, tokens, tokens)
     steps = softmax_and_values("plain", scale, rows, "n", "e", values="V")
     if not shape.dropout:
         return _Block(steps.ops, steps.kernels, {}, steps.made, steps.statistics, {})

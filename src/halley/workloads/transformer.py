@@ -45,8 +45,9 @@ class Transformer:
     ``model``: model dim; ``head_dim``: of queries and keys (of their content part in latent attention); ``hidden``: of the
     feed-forward block; ``sequence``: length of the sequences in training. ``gated``: three feed-forward matrices (SwiGLU) rather
     than two with GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: embedding
-    and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``published``:
-    number of parameters that the source states, 0 if it states none. Left out: biases of matrices, rotary embeddings.
+    and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``causal``: no
+    token attends to later ones. ``published``: number of parameters that the source states, 0 if it states none. Left out: biases
+    of matrices, rotary embeddings.
 
     Raises BadInput with every fault.
     """
@@ -67,6 +68,7 @@ class Transformer:
     dropout: float = 0.0
     experts: Experts | None = None
     latent: Latent | None = None
+    causal: bool = True
     published: float = 0.0
     source: str = ""
 
