@@ -16,7 +16,7 @@ from halley.cli.parameters import workload_from
 from halley.errors import BadInput, Fault
 from halley.importers.config import import_config
 from halley.importers.model import ImportedModel
-from halley.importers.source import find_model
+from halley.importers.source import find_model, plan_remarks
 from halley.io.files.json_text import read_json
 from halley.io.files.text import DEPTH_LIMIT, KeyPath
 from halley.io.transformers import model_text, parse_model
@@ -85,7 +85,7 @@ def test_model_files_are_read_again(repository: str) -> None:
 def test_what_a_plan_leaves_out_is_said() -> None:
     remarks = halley("import", json.dumps(CONFIGS["Qwen/Qwen2.5-7B"]), width=200).out
     assert "leaves out biases of queries, keys and values: 129,024 of 7,615,616,512 parameters (0.0017 %)" in remarks
-    text = "\n".join(imported("google/gemma-3-4b-pt").remarks)
+    text = "\n".join(plan_remarks(imported("google/gemma-3-4b-pt")))
     assert "the text model of gemma3 alone" in text
     assert "num_attention_heads = 8, num_key_value_heads = 4, vocab_size = 262208" in text
     assert "29 of 34 layers see 1024 keys" in text
@@ -98,9 +98,8 @@ def test_windows_that_are_longer_than_the_sequence_cost_nothing() -> None:
     scores = 32 * 4 * 4096 * 32768  # both products of a token with 32768 keys, in 32 layers
     products = 2 * (7_241_732_096 - 32000 * 4096 - 65 * 4096)  # all parameters but the embedding and the norms
     share = scores * (1 - 4096 / 32768) / (scores + products)
-    assert f"32 of 32 layers see 4096 keys; a plan attends to all keys: {share:.1%} of its forward" in within.remarks[0]
-    config = CONFIGS["mistralai/Mistral-7B-v0.1"] | {"max_position_embeddings": 4096}
-    assert "all of them in sequences of 4096 tokens" in import_config(json.dumps(config), "config.json").remarks[0]
+    assert f"32 of 32 layers see 4096 keys; a plan attends to all keys: {share:.1%} of its forward" in plan_remarks(within)[0]
+    assert "all of them in sequences of 4096 tokens" in plan_remarks(within, 4096)[0]
 
 
 # --- the command line -------------------------------------------------------------------------------------------------------

@@ -66,22 +66,17 @@ class Draft:
         groups = (*shape_groups(shape), *self.extra)
         total = sum(group.parameters for group in groups)
         shape = replace(shape, published=float(total), source=f"{source} ({architecture})")
-        if self.windowed:
-            self.remarks.append(self._window_words(sum(group.work for group in groups)))
         layers = shape_layers(shape, self.window if self.windowed else 0, self.windowed == self.layers)
-        return ImportedModel(name, architecture, source, groups, shape, layers, remarks=tuple(self.remarks))
-
-    def _window_words(self, matrices: int) -> str:
-        """What a plan computes beyond the windows, as a share of its forward pass at the sequence length."""
-        places = f"{self.windowed} of {self.layers} layers see {self.window} keys"
-        if self.window >= self.sequence:
-            return f"{places}: all of them in sequences of {self.sequence} tokens, the default here"
-        scores = 4 * self.heads * self.head_dim * self.sequence
-        beyond = self.windowed * scores * (1 - self.window / self.sequence)
-        share = beyond / (matrices + self.layers * scores)
-        return (
-            f"{places}; a plan attends to all keys: {share:.1%} of its forward operations at {self.sequence} tokens are"
-            f" beyond the windows"
+        return ImportedModel(
+            name,
+            architecture,
+            source,
+            groups,
+            shape,
+            layers,
+            remarks=tuple(self.remarks),
+            window=self.window if self.windowed else 0,
+            windowed=self.windowed,
         )
 
 

@@ -48,7 +48,7 @@ class ImportedModel:
 
     ``name``; ``architecture``: the model type; ``source``: the file. ``groups``: all parameters. ``shape``: the transformer that
     a plan trains, None if it is none, and then ``missing`` says why. ``layers``: workloads by name. ``remarks``: what differs
-    from the file.
+    from the file. ``windowed``: layers in which a token attends to ``window`` keys at most.
     """
 
     name: str
@@ -59,6 +59,8 @@ class ImportedModel:
     layers: Mapping[str, LayerWorkload]
     missing: str = ""
     remarks: tuple[str, ...] = ()
+    window: int = 0
+    windowed: int = 0
 
     @property
     def parameters(self) -> int:

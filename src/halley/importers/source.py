@@ -60,9 +60,12 @@ def planned(model: ImportedModel) -> Transformer:
     return model.shape
 
 
-def plan_remarks(model: ImportedModel) -> list[str]:
-    """What a plan leaves out of the model, with its share, and how the file was read."""
+def plan_remarks(model: ImportedModel, sequence: int | None = None) -> list[str]:
+    """What a plan leaves out of the model, with its share, and how the file was read; ``sequence``: tokens of a sequence, by
+    default as in the training."""
     found = list(model.remarks)
+    if model.windowed and model.shape is not None:
+        found.append(_window_words(model, model.shape, sequence or model.shape.sequence))
     left = model.left_out
     if left and model.shape is not None:
         count = sum(group.parameters for group in left)
@@ -70,3 +73,16 @@ def plan_remarks(model: ImportedModel) -> list[str]:
         share = f"{count:,} of {model.parameters:,} parameters ({100 * count / model.parameters:.2g} %)"
         found.append(f"a plan leaves out {words}: {share}")
     return found
+
+
+def _window_words(model: ImportedModel, shape: Transformer, sequence: int) -> str:
+    """What a plan computes beyond the windows, as a share of its forward pass."""
+    places = f"{model.windowed} of {shape.layers} layers see {model.window} keys"
+    if model.window >= sequence:
+        return f"{places}: all of them in sequences of {sequence} tokens"
+    scores = 4 * shape.heads * shape.head_dim * sequence
+    beyond = model.windowed * scores * (1 - model.window / sequence)
+    share = beyond / (model.work + shape.layers * scores)
+    return (
+        f"{places}; a plan attends to all keys: {share:.1%} of its forward operations at {sequence} tokens are beyond the windows"
+    )

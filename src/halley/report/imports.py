@@ -35,17 +35,20 @@ def import_tables(model: ImportedModel) -> tuple[Table, ...]:
             continue
         planned = "yes" if group.planned else "no"
         shares = percent(group.parameters, total), percent(group.work, work)
-        rows.append((group.what, f"{group.count:,}", f"{group.parameters:,}", *shares, planned))
-    rows.append(("all", "", f"{total:,}", percent(total, total), percent(work, work), ""))
-    head = ("parameters", "groups", "number", "share", "of a token's operations", "in a plan")
-    table = Table("Parameters", head, tuple(rows), frozenset({1, 2, 3, 4}), frozenset({len(rows) - 1}))
+        rows.append((group.what, f"{group.parameters:,}", *shares, planned, f"{group.count:,}"))
+    rows.append(("all", f"{total:,}", percent(total, total), percent(work, work), "", ""))
+    head = ("kind", "parameters", "share", "of the work", "in a plan", "groups")
+    title = "Parameters by kind, and their share of the work: a token's operations in products with them"
+    table = Table(title, head, tuple(rows), frozenset({1, 2, 3, 5}), frozenset({len(rows) - 1}), frozenset({5}))
     return table, layer_table(model.layers)
 
 
 def layer_table(layers: Mapping[str, LayerWorkload]) -> Table:
     """The layers, which commands that take a workload name by --layer."""
     rows = tuple((name, layer.meaning, layer.kind, _given(layer)) for name, layer in layers.items())
-    return Table("Layers: --layer NAME --tokens NUMBER", ("layer", "meaning", "workload", "parameters"), rows)
+    return Table(
+        "Layers: --layer NAME --tokens NUMBER", ("layer", "meaning", "workload", "parameters"), rows, spare=frozenset({3})
+    )
 
 
 def _given(layer: LayerWorkload) -> str:

@@ -146,7 +146,7 @@ def plan(
         whole,
     )
     remarks = options.remarks()
-    for remark in plan_remarks(imported):
+    for remark in plan_remarks(imported, problem.sequence):
         remarks.print(Text(f"{shape.name}: {remark}"))
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
