@@ -145,7 +145,11 @@ def _set_dims(model: Any, dims: Mapping[str, int], constants: set[str], where: s
         Fault(f"{where}, input {name[:60]!r}", f"an extent of the dim {dim[:60]}", "nothing", f"add --dim {dim[:60]}=NUMBER")
         for dim, name in missing.items()
     ]
-    faults += [Fault("--dim", "dims of the file", repr(name), did_you_mean(name, missing)) for name in dims if name not in used]
+    faults += [
+        Fault("--dim", "dims of the file", repr(name), did_you_mean(name, missing) if missing else "remove it")
+        for name in dims
+        if name not in used
+    ]
     if faults:
         raise BadInput(faults)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halley.errors import BadInput, Fault
 from halley.importers.config import import_config
-from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model
+from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model, is_onnx
 from halley.importers.layers import shape_groups, shape_layers
 from halley.importers.model import ImportedModel
 from halley.io.files.text import read_text_bounded
@@ -31,6 +31,9 @@ def find_model(reference: str) -> ImportedModel:
         return of_transformer(load_model(reference), f"{reference}.yaml")
     if not is_model(reference):
         raise BadInput(MODELS.unknown(reference))
+    if is_onnx(reference):
+        remedy = "'halley import' lists its layers, 'halley optimise' maps them"
+        raise BadInput(Fault(reference[:60], "a transformer", "an ONNX network", remedy))
     if reference.lower().endswith(OTHER_FILES):
         got = f"a {Path(reference).suffix[:12]} file"
         raise BadInput(Fault(reference[:60], f"a {CONFIG} or an ONNX file", f"{got}, which is not read yet", "export to ONNX"))

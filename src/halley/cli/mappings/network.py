@@ -13,7 +13,7 @@ from halley.answer import Status
 from halley.cli import options
 from halley.cli.errors import LIMIT, Cancelled, LimitReached
 from halley.cli.output import give
-from halley.cli.solve import solve
+from halley.cli.solve import solve_noted
 from halley.errors import BadInput, Fault, Infeasible, did_you_mean
 from halley.importers.network import ImportedNetwork, NetworkLayer
 from halley.importers.onnx import import_onnx
@@ -109,7 +109,8 @@ def _searched(
         share = max((end - time.monotonic()) / (len(order) - place), LEAST)
         problem = Problem(layer.workload, chip, objective, gap=gap, time_limit=share, baselines=False)
         try:
-            results[layer.name] = LayerResult(layer, solve(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})"))
+            result, interrupted = solve_noted(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})")
+            results[layer.name] = LayerResult(layer, result)
         except (BadInput, Infeasible, LimitReached) as error:
             results[layer.name] = LayerResult(layer, None, _reason(error.faults))
         except (Cancelled, KeyboardInterrupt):

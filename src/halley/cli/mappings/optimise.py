@@ -108,7 +108,7 @@ def optimise(
 def _refuse_for_networks(given: Mapping[str, object]) -> None:
     """Raises BadInput: options that a whole network does not take."""
     if faults := [
-        Fault(option, "no such option with a whole network", "it", "leave it out") for option, it in given.items() if it
+        Fault(option, "one layer: --layer NAME", "a whole network", "leave it out") for option, it in given.items() if it
     ]:
         raise BadInput(faults)
 
