@@ -254,16 +254,58 @@ def test_batch_norms_of_old_models(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, g * (x - m) / np.sqrt(v + 0.01) + b, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
+        ("bhid,bhjd->bhij", [(2, 2, 3, 4), (2, 2, 5, 4)]),
+        ("ij,jk->ki", [(3, 4), (4, 5)]),
+        ("ij,j->i", [(3, 4), (4,)]),
+        ("ij,k->jk", [(3, 4), (5,)]),
+        ("ij,ij->ij", [(3, 4), (3, 4)]),
+        ("ijk->kj", [(3, 4, 5)]),
+        ("ij->ji", [(3, 4)]),
+    ],
+)
+def test_einsums(tmp_path: Path, equation: str, shapes: list[tuple[int, ...]]) -> None:
+    names = ["x", "w"][: len(shapes)]
+    node = helper.make_node("Einsum", names, ["y"], equation=equation)
+    model = network_of([node], dict(zip(names, shapes, strict=True)), {}, ["y"], 13)
+    agree(tmp_path, model, {name: random(*shape) for name, shape in zip(names, shapes, strict=True)}, 1)
+
+
+@pytest.mark.parametrize("equation", ["ii->i", "...ij->...ji", "ij->", "ij,jk,kl->il", "ij", "ij->iq"])
+def test_einsums_that_are_not_imported(tmp_path: Path, equation: str) -> None:
+    count = equation.count(",") + 1
+    names = ["x", "w", "v"][:count]
+    node = helper.make_node("Einsum", names, ["y"], equation=equation)
+    model = network_of([node], dict.fromkeys(names, (3, 3)), {}, ["y"], 13)
+    try:
+        network = import_onnx(saved(tmp_path, model))
+    except BadInput:
+        return
+    assert network.layers == ()
+    assert [item.operator for item in network.left_out] == ["Einsum"]
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 3, 4), (1, 4, 5)])
+def test_norms_of_channels(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    node = helper.make_node("InstanceNormalization", ["x", "g", "b"], ["y"], epsilon=1e-3)
+    constants = {"g": random(shape[1]), "b": random(shape[1])}
+    agree(tmp_path, network_of([node], {"x": shape}, constants, ["y"], 22), {"x": random(*shape)}, 1)
+
+
 def test_norms(tmp_path: Path) -> None:
     constants = {"g": random(6), "b": random(6)}
     nodes = [
         helper.make_node("LayerNormalization", ["x", "g", "b"], ["a"], axis=-1, epsilon=1e-3),
         helper.make_node("RMSNormalization", ["a", "g"], ["c"], epsilon=1e-3),
         helper.make_node("Gelu", ["c"], ["y"], approximate="tanh"),
-        helper.make_node("ReduceMean", ["y", "axes"], ["z"], keepdims=0),
+        helper.make_node("Swish", ["y"], ["s"]),
+        helper.make_node("ReduceMean", ["s", "axes"], ["z"], keepdims=0),
     ]
-    model = network_of(nodes, {"x": (2, 3, 6)}, constants | {"axes": np.array([0, 2])}, ["z"], 23)
-    agree(tmp_path, model, {"x": random(2, 3, 6)}, 4)
+    model = network_of(nodes, {"x": (2, 3, 6)}, constants | {"axes": np.array([0, 2])}, ["z"], 24)
+    agree(tmp_path, model, {"x": random(2, 3, 6)}, 5)
 
 
 def test_a_transformer_block(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ node that has no equal graph raises `NotLowered` with the reason.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -263,6 +264,38 @@ def _matmul(node: NodeView) -> LoweredNode:
 
 def _two(node: NodeView) -> dict[str, str]:
     return {"X": node.inputs[0], "W": node.inputs[1]}
+
+
+_EQUATION = re.compile(r"([a-zA-Z]+)(?:,([a-zA-Z]+))?->([a-zA-Z]*)")
+
+
+def _einsum(node: NodeView) -> LoweredNode:
+    """Einsums of one or two operands, each letter once in an operand."""
+    found = _EQUATION.fullmatch(str(node.get("equation", "")).replace(" ", ""))
+    if not found or len(node.inputs) != (2 if found[2] else 1):
+        raise NotLowered("an equation with other than one or two operands and a result")
+    operands, result = [word for word in found.groups()[:2] if word], found[3]
+    extents: dict[str, int] = {}
+    for word, name in zip(operands, node.inputs, strict=True):
+        shape = node.shape(name)
+        if len(shape) != len(word) or len(set(word)) != len(word):
+            raise NotLowered("an equation with a letter twice in one operand")
+        for letter, extent in zip(word, shape, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                raise NotLowered("an equation that broadcasts")
+    if not result or len(set(result)) != len(result) or set(result) - set(extents):
+        raise NotLowered("an equation whose result has no dims of its own")
+    letters = ("X", "W")[: len(operands)]
+    terms = [_at(letter, word) for letter, word in zip(letters, operands, strict=True)]
+    summed = set(extents) - set(result)
+    if len(operands) == 1:
+        value = f"sum({terms[0]})" if summed else terms[0]
+    elif all(summed <= set(word) for word in operands):
+        value = " * ".join(terms)
+    else:
+        value = f"sum(mul({', '.join(terms)}))"
+    inputs = dict(zip(letters, node.inputs, strict=True))
+    return LoweredNode((f"{_at('Y', result)} = {value}",), extents, inputs, {"Y": node.outputs[0]})
 
 
 # --- windows ------------------------------------------------------------------------------------------------------------------
@@ -529,6 +562,29 @@ def _layernorm(node: NodeView) -> LoweredNode:
     return LoweredNode(lines, extents, inputs, {"Y": node.outputs[0]})
 
 
+def _instancenorm(node: NodeView) -> LoweredNode:
+    """A norm of each channel of each image."""
+    shape = node.shape(node.inputs[0])
+    count = math.prod(shape[2:])
+    if len(shape) < 3 or count == 1:
+        raise NotLowered("channels of one element")
+    epsilon = _real(node.get("epsilon", 1e-5))
+    lines = (
+        "m[i,c] = mean(X[i,c,j])",
+        "v[i,c] = sum(square_difference(X[i,c,j], m[i,c]))",
+        f"r[i,c] = rsqrt_mean(v[i,c], count={count}, epsilon={epsilon!r})",
+        "Y[i,c,j] = normalise_affine(X[i,c,j], m[i,c], r[i,c], G[c], B[c])",
+    )
+    inputs = {"X": node.inputs[0], "G": node.inputs[1], "B": node.inputs[2]}
+    return LoweredNode(lines, {"i": shape[0], "c": shape[1], "j": count}, inputs, {"Y": node.outputs[0]})
+
+
+def _swish(node: NodeView) -> LoweredNode:
+    if _real(node.get("alpha", 1.0)) != 1.0:
+        raise NotLowered("a swish with a factor")
+    return _map(node, "silu")
+
+
 def _batchnorm(node: NodeView) -> LoweredNode:
     if len([name for name in node.outputs if name]) > 1 and node.opset >= 14:
         raise NotLowered("statistics of a batch in training")
@@ -577,11 +633,13 @@ LOWERINGS: dict[str, Callable[[NodeView], LoweredNode]] = {
     "Clip": _clip,
     "Conv": _conv,
     "Div": _function("divide"),
+    "Einsum": _einsum,
     "Exp": _function("exp"),
     "Gelu": _gelu,
     "Gemm": _gemm,
     "GlobalAveragePool": _global("mean"),
     "GlobalMaxPool": _global("max"),
+    "InstanceNormalization": _instancenorm,
     "LRN": _local_response,
     "LayerNormalization": _layernorm,
     "LeakyRelu": _leaky_relu,
@@ -604,6 +662,7 @@ LOWERINGS: dict[str, Callable[[NodeView], LoweredNode]] = {
     "Sqrt": _function("sqrt"),
     "Sub": _function("subtract"),
     "Sum": _folded("add"),
+    "Swish": _swish,
     "Tanh": _function("tanh"),
 }
 """By operator, its lowering."""

@@ -29,11 +29,11 @@ def find_model(reference: str) -> ImportedModel:
         return import_config(reference, PASTED)
     if reference in MODELS.names():
         return of_transformer(load_model(reference), f"{reference}.yaml")
-    if not is_model(reference):
-        raise BadInput(MODELS.unknown(reference))
     if is_onnx(reference):
         remedy = "'halley import' lists its layers, 'halley optimise' maps them"
         raise BadInput(Fault(reference[:60], "a transformer", "an ONNX network", remedy))
+    if not is_model(reference):
+        raise BadInput(MODELS.unknown(reference))
     if reference.lower().endswith(OTHER_FILES):
         got = f"a {Path(reference).suffix[:12]} file"
         raise BadInput(Fault(reference[:60], f"a {CONFIG} or an ONNX file", f"{got}, which is not read yet", "export to ONNX"))
