@@ -18,6 +18,8 @@ import numpy as np
 from halley.importers.network import LoweredNode
 
 Shape = tuple[int, ...]
+PLACES_LIMIT = 10**7
+"""Most places of an average pooling, and elements read along an axis: the sizes of its windows are counted one by one."""
 
 
 class NotLowered(Exception):
@@ -442,6 +444,11 @@ def _pool(node: NodeView) -> LoweredNode:
     inputs, outputs = {"X": node.inputs[0]}, {"Y": node.outputs[0]}
     if node.operator == "MaxPool":
         return LoweredNode((*lines, f"{_at('Y', at)} = max({source})"), extents, inputs, outputs)
+    if (
+        math.prod(windows.result) > PLACES_LIMIT
+        or max(out * tap for out, tap in zip(windows.result, taps, strict=True)) > PLACES_LIMIT
+    ):
+        raise NotLowered(f"more than {PLACES_LIMIT:,} places with windows of several sizes")
     shares = _shares(windows, bool(node.get("count_include_pad", 0)))
     if (shares == shares.flat[0]).all() and math.isclose(1 / shares.flat[0], math.prod(windows.taps)):
         return LoweredNode((*lines, f"{_at('Y', at)} = mean({source})"), extents, inputs, outputs)

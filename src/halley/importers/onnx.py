@@ -18,8 +18,8 @@ from halley.importers.network import ImportedNetwork, LeftOut, LoweredNode, Netw
 from halley.ir.workload import DTYPE_BYTES
 from halley.workloads.user import graph
 
-BYTES_LIMIT = 2**31 - 1
-"""Largest file that is read [B]; the format has no larger ones but for weights in files of their own, which are not read."""
+BYTES_LIMIT = 2**29
+"""Largest file that is read [B]. Weights, which make files larger, are not needed."""
 NODES_LIMIT = 100_000
 KNOWN_LIMIT = 4096
 """Most elements of a value that is computed while reading, such as the shape of a reshape."""
@@ -107,8 +107,11 @@ def _package() -> Any:
 def _read(onnx: Any, path: str, where: str) -> Any:
     try:
         status = Path(path).stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > BYTES_LIMIT:
-            raise BadInput(Fault(where, f"a file of at most {BYTES_LIMIT:,} bytes", "another one"))
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput(Fault(where, "a file", "a folder or a device"))
+        if status.st_size > BYTES_LIMIT:
+            remedy = "export with the weights in a file of their own, which is not read"
+            raise BadInput(Fault(where, f"a file of at most {BYTES_LIMIT:,} bytes", f"{status.st_size:,} bytes", remedy))
         content = Path(path).read_bytes()
     except FileNotFoundError:
         raise BadInput(Fault(where, "a file", "no such file", "check the path")) from None
@@ -164,6 +167,7 @@ class _Network:
         self.types: dict[str, int] = {}
         self.known: dict[str, Any] = {}
         self.constant: set[str] = set()
+        self.valid: set[tuple[object, ...]] = set()
         self._values()
         self.dtype = dtype or self._dtype()
 
@@ -239,7 +243,10 @@ class _Network:
     def _lowered(self, proto: Any, name: str, operator: str) -> NetworkNode:
         try:
             made = lower(self._view(proto, operator))
-            graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+            key = made.lines, tuple(made.dims.items())
+            if key not in self.valid:
+                graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+                self.valid.add(key)
         except NotLowered as error:
             return NetworkNode(name, operator, None, str(error))
         except BadInput as error:
