@@ -96,7 +96,9 @@ def test_flags_read_again_give_the_same_plan(framework: str, plan: LaunchDecisio
         assert found.offload == plan.offload
     else:
         assert said(made, "optimizer's state") or not plan.offload
-    if plan.data > 1 and found.zero is not plan.zero:
+    if plan.gathered and plan.zero < Sharded.GRADIENTS and plan.data > plan.inner and framework.startswith("megatron"):
+        assert found.zero is None  # sharded over a part of the data-parallel ranks
+    elif plan.data > 1 and found.zero is not plan.zero:
         assert said(made, "ZeRO") or said(made, "shards parameters") or plan.gathered
 
 

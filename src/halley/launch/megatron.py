@@ -42,21 +42,36 @@ def megatron_settings(plan: LaunchDecisions) -> tuple[dict[str, Setting], list[s
         remarks.append("it has no GPipe schedule: it runs 1F1B, which has the same bubble and holds fewer activations")
     flags |= {"--micro-batch-size": plan.microbatch, "--global-batch-size": plan.batch}
     flags |= _recomputed(plan.recompute)
-    zero = plan.zero
-    if plan.gathered and zero is not Sharded.PARAMETERS:
-        remarks.append(f"it shards parameters over all {plan.data} data-parallel ranks; the plan does over {plan.inner} of them")
-        zero = Sharded.PARAMETERS
-    if zero is Sharded.OPTIMIZER:
-        flags["--use-distributed-optimizer"] = True
-    elif zero in STRATEGIES:
-        flags |= {"--use-megatron-fsdp": True, "--data-parallel-sharding-strategy": STRATEGIES[zero]}
+    flags |= _sharded(plan, remarks)
     if plan.data > 1:
         flags["--overlap-grad-reduce"] = True
-        if zero is not Sharded.NOTHING:
+        if "--use-distributed-optimizer" in flags:
             flags["--overlap-param-gather"] = True
     if plan.offload:
         flags["--optimizer-cpu-offload"] = True
     return flags, remarks
+
+
+def _sharded(plan: LaunchDecisions, remarks: list[str]) -> dict[str, Setting]:
+    """What is sharded over the data-parallel ranks, or over the inner ones of them."""
+    zero = plan.zero
+    flags: dict[str, Setting] = {}
+    if plan.gathered and zero is not Sharded.PARAMETERS and plan.data > plan.inner:
+        if zero is Sharded.GRADIENTS:
+            remarks.append(
+                f"it shards parameters over all {plan.data} data-parallel ranks; the plan does over {plan.inner} of them"
+            )
+        else:
+            flags["--num-distributed-optimizer-instances"] = plan.data // plan.inner
+            flags["--outer-dp-sharding-strategy"] = "optim" if zero is Sharded.OPTIMIZER else "no_shard"
+    if plan.gathered:
+        zero = Sharded.PARAMETERS
+    if zero is not Sharded.NOTHING:
+        flags["--use-distributed-optimizer"] = True
+    if zero in STRATEGIES:
+        flags |= {"--use-megatron-fsdp": True, "--data-parallel-sharding-strategy": STRATEGIES[zero]}
+        remarks.append("its FSDP also needs --no-gradient-accumulation-fusion and --ckpt-format fsdp_dtensor")
+    return flags
 
 
 def _recomputed(choice: Recompute) -> dict[str, Setting]:
@@ -81,6 +96,8 @@ PLACES = {
     "global_batch_size": "train",
     "use_distributed_optimizer": "ddp",
     "use_megatron_fsdp": "ddp",
+    "num_distributed_optimizer_instances": "ddp",
+    "outer_dp_sharding_strategy": "ddp",
     "data_parallel_sharding_strategy": "ddp",
     "overlap_grad_reduce": "ddp",
     "overlap_param_gather": "ddp",

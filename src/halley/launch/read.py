@@ -21,7 +21,8 @@ LARGEST = 10**9
 @dataclass(frozen=True, slots=True)
 class FlagDegrees:
     """Degrees [ranks] that flags set. ``data``: as they say, or what the other degrees leave of the chips. ``batch`` and
-    ``microbatch`` [sequences]. None: the flags do not say."""
+    ``microbatch`` [sequences]. ``zero`` is None where parameters are sharded over a part of the data-parallel ranks. None: the
+    flags do not say."""
 
     framework: str
     data: int
@@ -32,7 +33,7 @@ class FlagDegrees:
     chunks: int
     batch: int | None
     microbatch: int | None
-    zero: Sharded
+    zero: Sharded | None
     recompute: Recompute | None
     offload: bool
     layers: tuple[int, ...] = ()
@@ -139,9 +140,11 @@ def _megatron(settings: _Settings, chips: int) -> FlagDegrees:
     tensor, pipeline = settings.degree("--tensor-model-parallel-size"), settings.degree("--pipeline-model-parallel-size")
     context = settings.degree("--context-parallel-size")
     strategies = {word: zero for zero, word in STRATEGIES.items()}
-    zero = Sharded.OPTIMIZER if settings.on("--use-distributed-optimizer") else Sharded.NOTHING
+    zero: Sharded | None = Sharded.OPTIMIZER if settings.on("--use-distributed-optimizer") else Sharded.NOTHING
     if settings.on("--use-megatron-fsdp"):
         zero = strategies.get(settings.word("--data-parallel-sharding-strategy"), zero)
+    if settings.degree("--num-distributed-optimizer-instances") > 1:
+        zero = None
     layers = _layers(settings.word("--pipeline-model-parallel-layout"))
     chunks = len(layers) // pipeline if layers else settings.degree("--num-virtual-stages-per-pipeline-rank")
     recomputed = {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}
@@ -198,6 +201,7 @@ def _torchtitan(settings: _Settings, chips: int) -> FlagDegrees:
     shard = rest if all_the_rest else settings.degree(f"{at}data_parallel_shard_degree")
     never = settings.word(f"{at}fsdp_reshard_after_forward") == "never"
     zero = Sharded.NOTHING if shard == 1 else Sharded.GRADIENTS if never else Sharded.PARAMETERS
+    hybrid = replicate > 1 and shard > 1
     tokens = settings.whole("--training.max_context_length", None) or 1
     batch = settings.whole("--training.num_tokens_per_train_step", None)
     micro = settings.whole("--training.num_tokens_per_microbatch_per_dp_rank", None)
@@ -211,7 +215,7 @@ def _torchtitan(settings: _Settings, chips: int) -> FlagDegrees:
         1,
         batch // tokens if batch else None,
         micro // tokens if micro else None,
-        zero,
+        None if hybrid else zero,
         None,
         offload=False,
     )
@@ -259,7 +263,7 @@ def _maxtext(settings: _Settings, chips: int) -> FlagDegrees:
         settings.degree("num_pipeline_repeats"),
         batch,
         micro,
-        Sharded.PARAMETERS if fsdp > 1 else zero,
+        None if fsdp > 1 and data > 1 else Sharded.PARAMETERS if fsdp > 1 else zero,
         None,
         offload=False,
     )
