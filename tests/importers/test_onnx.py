@@ -288,6 +288,24 @@ def test_einsums_that_are_not_imported(tmp_path: Path, equation: str) -> None:
     assert [item.operator for item in network.left_out] == ["Einsum"]
 
 
+ATTENTION: list[tuple[list[tuple[int, ...]], dict[str, Any], int]] = [
+    ([(2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)], {}, 2 * 2 * 5 * 5 * (4 + 4)),
+    ([(2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)], {"is_causal": 1, "scale": 0.3}, 2 * 2 * 5 * 5 * (4 + 4)),
+    ([(1, 4, 3, 4), (1, 2, 6, 4), (1, 2, 6, 5)], {}, 4 * 3 * 6 * (4 + 5)),
+    ([(2, 5, 12), (2, 5, 6), (2, 5, 6)], {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1}, 2 * 4 * 5 * 5 * (3 + 3)),
+    ([(1, 1, 4), (1, 7, 4), (1, 7, 4)], {"q_num_heads": 1, "kv_num_heads": 1}, 7 * (4 + 4)),
+]
+"""Shapes of queries, keys and values, attributes, and multiply-accumulates."""
+
+
+@pytest.mark.parametrize(("shapes", "attributes", "macs"), ATTENTION)
+def test_attention(tmp_path: Path, shapes: list[tuple[int, ...]], attributes: dict[str, Any], macs: int) -> None:
+    inputs = dict(zip(("q", "k", "v"), shapes, strict=True))
+    model = network_of([helper.make_node("Attention", list(inputs), ["y"], **attributes)], inputs, {}, ["y"], 23)
+    network = agree(tmp_path, model, {name: random(*shape) for name, shape in inputs.items()}, 1)
+    assert network.macs == macs
+
+
 @pytest.mark.parametrize("shape", [(2, 6, 3, 4), (1, 4, 5)])
 def test_norms_of_channels(tmp_path: Path, shape: tuple[int, ...]) -> None:
     node = helper.make_node("InstanceNormalization", ["x", "g", "b"], ["y"], epsilon=1e-3)

@@ -300,6 +300,47 @@ def _einsum(node: NodeView) -> LoweredNode:
     return LoweredNode((f"{_at('Y', result)} = {value}",), extents, inputs, {"Y": node.outputs[0]})
 
 
+def _attention(node: NodeView) -> LoweredNode:
+    """softmax(scale Q K^T + causal mask) V for all heads, from operands with an axis of heads or with heads side by side."""
+    if any(node.has(place) for place in range(3, len(node.inputs))) or any(node.outputs[1:]):
+        raise NotLowered("attention with a mask, a cache or more results")
+    if _real(node.get("softcap", 0.0)) or node.get("softmax_precision", None):
+        raise NotLowered("attention with a soft cap, or a softmax of its own element type")
+    queries, keys, values = (node.shape(name) for name in node.inputs[:3])
+    if len(queries) == 4:
+        heads, kv_heads, split = queries[1], keys[1], queries[3]
+        rows, columns, made = queries[2], keys[2], values[3]
+        order = "bhgmd", "bhnd", "bhne", "bhgme"
+    else:
+        heads, kv_heads = int(node.get("q_num_heads", 0)), int(node.get("kv_num_heads", 0))
+        if len(queries) != 3 or heads < 1 or kv_heads < 1 or queries[2] % heads or values[2] % kv_heads:
+            raise NotLowered("heads that do not divide the operands")
+        rows, columns, split, made = queries[1], keys[1], queries[2] // heads, values[2] // kv_heads
+        order = "bmhgd", "bnhd", "bnhe", "bmhge"
+    if heads % kv_heads:
+        raise NotLowered("key heads that do not divide the query heads")
+    extents = {"b": queries[0], "h": kv_heads, "g": heads // kv_heads, "m": rows, "n": columns, "d": split, "e": made}
+    kept = {name for name, extent in extents.items() if extent > 1 or name in "mnde"}
+    q, k, v, o = (_at(letter, [name for name in word if name in kept]) for letter, word in zip("QKVY", order, strict=True))
+    row = [name for name in "bhgm" if name in kept]
+    whole, at = ",".join([*row, "n"]), ",".join(row)
+    scale = _real(node.get("scale", None) or 1 / math.sqrt(split))
+    scaled = f"scale(S[{whole}], scale={scale!r})"
+    if node.get("is_causal", 0):
+        scaled = f"scale_mask(S[{whole}], scale={scale!r}, causal=1, queries={rows}, offset=0)"
+    lines = (
+        f"S[{whole}] = {q} * {k}",
+        f"T[{whole}] = {scaled}",
+        f"mx[{at}] = max(T[{whole}])",
+        f"E[{whole}] = exp_difference(T[{whole}], mx[{at}])",
+        f"z[{at}] = sum(E[{whole}])",
+        f"P[{whole}] = divide(E[{whole}], z[{at}])",
+        f"{o} = P[{whole}] * {v}",
+    )
+    inputs = dict(zip("QKV", node.inputs, strict=False))
+    return LoweredNode(lines, {name: extents[name] for name in extents if name in kept}, inputs, {"Y": node.outputs[0]})
+
+
 # --- windows ------------------------------------------------------------------------------------------------------------------
 
 
@@ -635,6 +676,7 @@ def _local_response(node: NodeView) -> LoweredNode:
 
 LOWERINGS: dict[str, Callable[[NodeView], LoweredNode]] = {
     "Add": _function("add"),
+    "Attention": _attention,
     "AveragePool": _pool,
     "BatchNormalization": _batchnorm,
     "Clip": _clip,
