@@ -20,12 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
-    "reference/cli.md": 7,
+    "reference/cli.md": 10,
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
     "how-to/write-your-own-graph.md": 3,
     "how-to/report.md": 7,
+    "how-to/bring-your-own-model.md": 5,
+    "how-to/launch-flags.md": 4,
     "how-to/why-is-it-faster.md": 4,
     "how-to/make-it-faster.md": 0,
     "how-to/calibrate-a-network.md": 1,
@@ -54,6 +56,7 @@ ELSEWHERE = {
     "reference/chips.md": "tests/cli/test_chips_page.py",
     "how-to/describe-a-chip.md": "tests/certificates/test_hierarchies.py",
     "validation-dfmodel.md": "tests/validation/test_dfmodel.py",
+    "how-to/import-onnx.md": "tests/importers/test_onnx.py",  # where the package onnx is installed
 }
 """Pages whose examples run in another test, which also compares their results with the page."""
 

@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("graphs", "training"),
     ("verify",),
     ("io",),
+    ("importers", "launch"),
     ("report",),
     ("answers",),
     ("cli",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,8 @@ COMMANDS: dict[str, str] = {
     "optimise": "mappings.optimise",
     "plan": "plans.plan",
     "shard": "plans.shard",
+    "import": "plans.importing",
+    "models": "plans.models",
     "collective": "networks.collective",
     "estimate": "mappings.estimate",
     "show": "answers.show",
@@ -36,9 +39,10 @@ COMMANDS: dict[str, str] = {
     "validate": "validate",
     "demo": "mappings.demo",
 }
-"""In the order of the help, with the module of each: a command is the function of its name there, or the group ``app``."""
+"""In the order of the help, with the module of each: a command is the function of its name there (with an underscore where Python
+has the name for itself), or the group ``app``."""
 
-FREE_FORM = ("optimise", "shard", "estimate", "compare")
+FREE_FORM = ("optimise", "shard", "estimate", "compare", "import")
 """Those that take the parameters of a workload, which differ from kind to kind."""
 
 
@@ -62,7 +66,8 @@ def command(name: str) -> Any:
         group.name = name
         return group
     alone, free = typer.Typer(add_completion=False), name in FREE_FORM
-    alone.command(name, context_settings={"allow_extra_args": free, "ignore_unknown_options": free})(getattr(module, name))
+    function = getattr(module, f"{name}_" if iskeyword(name) else name)
+    alone.command(name, context_settings={"allow_extra_args": free, "ignore_unknown_options": free})(function)
     return typer.main.get_command(alone)
 
 

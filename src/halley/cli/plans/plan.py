@@ -16,16 +16,20 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.fixed import parse_fixed
+from halley.cli.plans.launch import show_flags
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.cache import user_store
+from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
-from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
+from halley.launch.emit import FRAMEWORKS, known_framework
+from halley.launch.read import read_degrees
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.page import plan_page
@@ -47,7 +51,9 @@ RECIPE = "mixed-adam-fp32-gradients"
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a shipped model, or a path to a model file.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A shipped model, or a path to a model file or a config.json of Hugging Face.")
+    ],
     system: SystemOption = None,
     batch: Annotated[str | None, typer.Option("--batch", help="Sequences of an iteration.", metavar="NUMBER")] = None,
     sequence: Annotated[
@@ -77,6 +83,13 @@ def plan(
             metavar="WORD",
         ),
     ] = LIBRARY,
+    emit: Annotated[
+        str | None,
+        typer.Option("--emit", help=f"Launch flags of the plan for {', '.join(FRAMEWORKS)}.", metavar="FRAMEWORK"),
+    ] = None,
+    from_flags: Annotated[
+        str | None, typer.Option("--from-flags", help="Fix what the launch flags in a file say.", metavar="FILE")
+    ] = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op, also of the backward pass.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
@@ -95,18 +108,30 @@ def plan(
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
     if kernels not in KERNELS:
         raise BadInput(Fault("--kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
+    if emit is not None:
+        known_framework(emit)
+        if json:
+            raise BadInput(
+                Fault("--emit", "no --json beside it", "both", "write the plan with -o, then 'halley show FILE --emit'")
+            )
     searched = kernels == SEARCHED
     if searched and efficiency:
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
-    foreign |= {"--kernels": searched}
+    foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
-    shape = load_model(model)
+    imported = find_model(model)
+    shape = planned(imported)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
-    fixed = parse_fixed(fix, [axis.name for axis in found.axes])
-    sizes = options.whole_number("--batch", batch), options.whole_number("--sequence", sequence, shape.sequence)
+    fixed, said = parse_fixed(fix, [axis.name for axis in found.axes]), None
+    if from_flags is not None:
+        if fix:
+            raise BadInput(Fault("--from-flags", "no --fix beside it", "both", "leave one of them out"))
+        told = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
+        fixed, said = told.fixed(), told.batch
+    sizes = options.whole_number("--batch", batch, said), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
@@ -121,6 +146,8 @@ def plan(
         whole,
     )
     remarks = options.remarks()
+    for remark in plan_remarks(imported, problem.sequence):
+        remarks.print(Text(f"{shape.name}: {remark}"))
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
         words = f"{found.chip.name} runs kernels concurrently: the search ends after {limit:.0f} s, with the gap of its plan"
@@ -129,11 +156,13 @@ def plan(
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
         result = best_joint_plan(problem, bar, limit, user_store()) if searched else best_training_plan(problem, bar, limit)
-    document, said = plan_document(result), verdict(result.certificate, result.status)
-    lines = headline(result), plan_words(result.plan, result.cost), said
+    document, proof = plan_document(result), verdict(result.certificate, result.status)
+    lines = headline(result), plan_words(result.plan, result.cost), proof
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
+    if emit is not None:
+        show_flags(result, emit)
     if result.status is Status.LIMIT:
-        remarks.print(Text(f"halley: {said}"))
+        remarks.print(Text(f"halley: {proof}"))
         raise typer.Exit(LIMIT)
 
 
