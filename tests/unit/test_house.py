@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("graphs", "training"),
     ("verify",),
     ("io",),
+    ("sweeps",),
     ("report",),
     ("answers",),
     ("cli",),

@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "plan": "plans.plan",
     "shard": "plans.shard",
     "collective": "networks.collective",
+    "sweep": "sweeps.sweep",
     "estimate": "mappings.estimate",
     "show": "answers.show",
     "check": "answers.check",

@@ -102,7 +102,9 @@ class _StudyReader:
                     text, name, _ = found(CHIPS, self.folder / given if is_path(given) else given)
                     base = read_yaml(text, name)
                 except BadInput as error:
-                    self.elsewhere += [Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy) for each in error.faults]
+                    self.elsewhere += [
+                        Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy) for each in error.faults
+                    ]
                     return None
                 chip, findings = read_chip(base)
                 for each in base.faults(findings):
@@ -163,7 +165,9 @@ class _StudyReader:
                     self._faults(path, error)
             for place in places:
                 if place in taken:
-                    self._find(path, "an axis of its own for each number", f"{'.'.join(base.words(place))}, set by {taken[place]}")
+                    self._find(
+                        path, "an axis of its own for each number", f"{'.'.join(base.words(place))}, set by {taken[place]}"
+                    )
                 taken[place] = name
             if len(places) == len(lists):
                 made.append(SweepAxis(name, tuple(places), tuple(zip(*lists.values(), strict=True)), path))

@@ -29,7 +29,8 @@ def ranked(chip: Chip, objective: Objective) -> Figures:
 
     >>> from halley.io.chips.load import load_chip
     >>> edge = load_chip("edge")
-    >>> more = replace(edge, levels=(replace(edge.levels[0], memories=(replace(edge.memory("dram"), capacity=1e12),)), *edge.levels[1:]))
+    >>> dram = replace(edge.memory("dram"), capacity=1e12)
+    >>> more = replace(edge, levels=(replace(edge.levels[0], memories=(dram,)), *edge.levels[1:]))
     >>> one, other = ranked(edge, Objective.TIME), ranked(more, Objective.TIME)
     >>> one[1] == other[1], all(a <= b for a, b in zip(one[0], other[0], strict=True)), one[0] == other[0]
     (True, True, False)

@@ -110,10 +110,10 @@ def with_values(data: object, changes: list[tuple[KeyPath, AxisValue]]) -> dict[
     """A copy of the data of a chip file with these values; the numbers name the sweep as their origin."""
     changed: dict[str, Any] = copy.deepcopy(data)  # type: ignore[assignment]
     for place, value in changes:
-        inner = changed
-        for part, following in zip(place[:-1], place[1:], strict=True):
-            if isinstance(inner, dict) and inner.get(part) is None:  # type: ignore[call-overload]
-                inner[part] = {}  # type: ignore[index]
-            inner = inner[part]  # type: ignore[index]
-        inner[place[-1]] = {"value": value, "assumed": SET_BY_SWEEP}  # type: ignore[index]
+        inner: Any = changed
+        for part in place[:-1]:
+            if isinstance(inner, dict) and inner.get(part) is None:
+                inner[part] = {}
+            inner = inner[part]
+        inner[place[-1]] = {"value": value, "assumed": SET_BY_SWEEP}
     return changed

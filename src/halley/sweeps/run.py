@@ -160,13 +160,13 @@ class Sweep:
         running: dict[Future[Answered], tuple[int, int]] = {}
         while True:
             self._tell(state, len(running))
-            while not self.read_only and len(running) < max(1, self.workers) and (task := state.next()) is not None:
+            while (self.read_only or len(running) < max(1, self.workers)) and (task := state.next()) is not None:
                 key = self._keys[task[0]][task[1]]
                 if (known := self._answers.get(key) or self._usable([key]).get(key)) is not None:
                     yield self._learn(state, task, known, True)
                 elif self._transferred(state, task):
                     state.cancel(*task)
-                else:
+                elif not self.read_only:
                     problem = self.study.problem(self.designs[task[0]], task[1])
                     running[self._submit(search, problem)] = task
             if not running:
@@ -303,10 +303,13 @@ class Sweep:
     def result(self) -> SweepResult:
         """What is known by now."""
         if self._state is None:
-            self._find_bounds()
-            self._state = self._exploration()
-            self._stored(self._state)
+            for _ in self if self.read_only else ():
+                pass
         state = self._state
+        if state is None:
+            self._find_bounds()
+            state = self._state = self._exploration()
+            self._stored(state)
         front = state.front()
         on_front = set(front)
         names = [part.name for part in self.study.workloads]
@@ -334,7 +337,7 @@ class Sweep:
                 )
             )
         used = {key: self._answers[key] for key in self._answers}
-        done = not state.left() and not state.running.any()
+        done = not state.left() and (self.read_only or not state.running.any())
         return SweepResult(
             self.study,
             tuple(outcomes),

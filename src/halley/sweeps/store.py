@@ -49,10 +49,11 @@ class Kept(NamedTuple):
 
     def serves(self, gap: float, time_limit: float | None) -> bool:
         """Whether a search to this gap, with this limit, need not be made."""
-        limited = self.time_limit is not None and (time_limit is None or time_limit > self.time_limit)
-        return self.answer.ended in ("optimal", "infeasible") and self.answer.gap <= gap + 1e-8 or not (
-            limited or self.answer.ended == "optimal"
-        )
+        if self.answer.gap <= gap + 1e-8:
+            return True
+        if self.answer.ended == "optimal":  # to a larger gap
+            return False
+        return self.time_limit is None or (time_limit is not None and time_limit <= self.time_limit)
 
 
 class SweepStore:
