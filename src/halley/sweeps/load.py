@@ -153,6 +153,9 @@ class _StudyReader:
             if not _NAME.fullmatch(name):
                 self._find(path, "a name of letters, digits, _ and dots", repr(name))
                 continue
+            if name in FIGURES or name in OBJECTIVES:
+                self._find(path, "a name that no figure has", repr(name), "choose another")
+                continue
             before = len(self.findings)
             lists = self._lists(name, value, path)
             if base is None or len(self.findings) > before or not lists:
@@ -190,12 +193,14 @@ class _StudyReader:
             if isinstance(linked.set, list):
                 values = axis_values(linked.values)
                 return dict.fromkeys(linked.set, values)
-            lists = {target: axis_values(each) for target, each in linked.set.items()}
+            lists = {target: axis_values(each, unique=False) for target, each in linked.set.items()}
             if linked.values is not None:
                 self._find((*path, "values"), "no values beside a set that has them", "some", "remove them")
             if len({len(each) for each in lists.values()}) > 1:
                 counts = ", ".join(str(len(each)) for each in lists.values())
                 self._find(path, "as many values for each path of linked axes", counts)
+            elif len(set(steps := list(zip(*lists.values(), strict=True)))) < len(steps):
+                self._find(path, "each step of linked axes once", "one twice")
             return lists
         except BadInput as error:
             self._faults(path, error)

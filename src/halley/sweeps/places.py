@@ -79,7 +79,8 @@ def _inside(data: object, start: KeyPath, rest: list[str], path: str) -> KeyPath
 
 
 def _nowhere(path: str, known: list[str]) -> BadInput:
-    alike = difflib.get_close_matches(path, [name for name in known if name != path], n=1)
+    inside = [name for name in known if name.startswith(f"{path}.")]
+    alike = inside or difflib.get_close_matches(path, [name for name in known if name != path], n=1)
     remedy = f"did you mean '{alike[0]}'?" if alike else f"write for example {known[0]}, or a key that 'halley schema chip' names"
     return BadInput(Fault("", "an axis that leads to a single value of the chip", repr(path), remedy))
 
@@ -106,11 +107,11 @@ def _at(data: object, place: KeyPath) -> Any:
     return data
 
 
-def with_values(data: object, changes: list[tuple[KeyPath, AxisValue]]) -> dict[str, Any]:
+def with_values(data: object, changes: list[tuple[KeyPath, AxisValue]]) -> Any:
     """A copy of the data of a chip file with these values; the numbers name the sweep as their origin."""
-    changed: dict[str, Any] = copy.deepcopy(data)  # type: ignore[assignment]
+    changed: Any = copy.deepcopy(data)
     for place, value in changes:
-        inner: Any = changed
+        inner = changed
         for part in place[:-1]:
             if isinstance(inner, dict) and inner.get(part) is None:
                 inner[part] = {}

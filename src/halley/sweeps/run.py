@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +27,9 @@ BATCH = 8
 
 TRANSFERS = 16
 """Most mappings of other designs that are costed on one before it is searched."""
+
+T = TypeVar("T")
+Task = TypeVar("Task")
 
 Progress = Callable[[str, float], None]
 """Called with a line of text and the fraction of the work that is done, as far as it can be estimated."""
@@ -61,7 +66,7 @@ class DesignOutcome:
 
     @property
     def seconds(self) -> float:
-        """Time of its searches [s]."""
+        """Processor time of its searches [s]."""
         return sum(answer.seconds for answer in self.answers.values())
 
 
@@ -71,7 +76,7 @@ class SweepResult:
 
     ``gap``: no design that exists in the study is better than some design of the front, in everything that is minimised, by more
     than this factor of value less 1 (infinite while designs are open). ``done``: nothing is left to be searched. ``searches``:
-    answers that were used, new and stored; ``seconds``: their time.
+    answers that were used, new and stored; ``seconds``: their processor time.
     """
 
     study: Study
@@ -134,6 +139,7 @@ class Sweep:
         self._bounds: dict[str, LowerBound] = {}
         self._answers: dict[str, Answered] = {}
         self._state: Exploration | None = None
+        self._begun, self._made = 0.0, 0
         self._tried: set[tuple[int, int, int]] = set()
 
     _pool: WorkerPool | None
@@ -158,6 +164,7 @@ class Sweep:
         for (design, part), answer in self._stored(state).items():
             yield Searched(self.designs[design], self.study.workloads[part].name, answer, True)
         running: dict[Future[Answered], tuple[int, int]] = {}
+        self._begun = time.monotonic()
         while True:
             self._tell(state, len(running))
             while (self.read_only or len(running) < max(1, self.workers)) and (task := state.next()) is not None:
@@ -176,6 +183,7 @@ class Sweep:
                 task = running.pop(future)
                 answer = self._result_of(future)
                 self._keep(task, answer)
+                self._made += 1
                 yield self._learn(state, task, answer, False)
         self._tell(state, 0)
 
@@ -233,7 +241,8 @@ class Sweep:
             done, _ = wait(running, return_when=FIRST_COMPLETED, timeout=1.0)
             for future in done:
                 keys = running.pop(future)
-                found = dict(zip(keys, self._result_of(future), strict=True))
+                computed: list[LowerBound] = self._result_of(future)
+                found = dict(zip(keys, computed, strict=True))
                 self._bounds |= found
                 if not self.read_only:
                     self.store.add_bounds(found)
@@ -267,7 +276,7 @@ class Sweep:
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    def _submit(self, work: Callable[..., object], *arguments: object) -> Future:  # type: ignore[type-arg]
+    def _submit(self, work: Callable[[Task], T], task: Task) -> Future[T]:
         if self._executor is None:
             if self.workers:
                 self._pool = WorkerPool(self.workers)
@@ -275,11 +284,11 @@ class Sweep:
             else:
                 self._executor = InProcess()
         try:
-            return self._executor.submit(work, *arguments)
+            return self._executor.submit(work, task)
         except BrokenProcessPool as error:
             raise self._broken(error) from None
 
-    def _result_of(self, future: Future) -> object:  # type: ignore[type-arg]
+    def _result_of(self, future: Future[T]) -> T:
         try:
             return future.result()
         except BrokenProcessPool as error:
@@ -295,9 +304,8 @@ class Sweep:
         if self.progress is None:
             return
         left, made = state.left(), int(state.searched.sum())
-        seconds = [answer.seconds for answer in self._answers.values() if math.isfinite(answer.value)]
-        rest = left * float(np.mean(seconds)) / max(1, self.workers) if seconds else math.nan
-        estimate = f", at most {_duration(rest)} left" if math.isfinite(rest) and left else ""
+        pace = (time.monotonic() - self._begun) / self._made if self._made else 0.0
+        estimate = f", {_duration(left * pace)} at this pace" if pace and left else ""
         self.progress(f"{made:,} searches made, at most {left:,} left{estimate}", made / max(1, made + left))
 
     def result(self) -> SweepResult:

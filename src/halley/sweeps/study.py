@@ -160,7 +160,7 @@ class Study:
                 )
             numbers |= figures_of(chip)
             for name, formula in self.own.items():
-                numbers[name] = formula.value(numbers)
+                numbers[name] = self._number(formula, numbers, ("figures", name))
             if all(self._keeps(rule, numbers) for rule in late):
                 setting = {name: " / ".join(dict.fromkeys(map(str, step))) for name, step in named.items()}
                 yield Design(index, setting, chip, numbers)
@@ -170,7 +170,13 @@ class Study:
         if missing := sorted(rule.names - numbers.keys()):
             where, got = self.document.where(("where",)), f"{missing[0]}, whose values are words"
             raise BadInput(Fault(where, "constraints on numbers", got, "remove the constraint"))
-        return bool(rule.value(numbers))
+        return bool(self._number(rule, numbers, ("where", self.where.index(rule))))
+
+    def _number(self, formula: Expression, numbers: Mapping[str, float], path: KeyPath) -> float:
+        try:
+            return formula.value(numbers)
+        except BadInput as error:
+            raise BadInput([replace(fault, where=self.document.where(path)) for fault in error.faults]) from None
 
 
 def problem_key(problem: Problem) -> str:

@@ -26,8 +26,8 @@ _POWERS = re.compile(rf"pow2\(\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\)\s*({_UNIT
 _RANGE = re.compile(rf"range\(\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?:,\s*({_NUMBER})\s*)?\)\s*({_UNIT})?")
 
 
-def axis_values(given: object) -> tuple[AxisValue, ...]:
-    """The values that an axis takes, in order.
+def axis_values(given: object, unique: bool = True) -> tuple[AxisValue, ...]:
+    """The values that an axis takes, in order; ``unique``: each of them once.
 
     >>> axis_values("1, 2 MiB"), axis_values("[1, 2] MiB"), axis_values([8, 16]), axis_values("pow2(16..64)")
     (('1 MiB', '2 MiB'), ('1 MiB', '2 MiB'), (8, 16), (16, 32, 64))
@@ -56,7 +56,7 @@ def axis_values(given: object) -> tuple[AxisValue, ...]:
     if len(found) > VALUES_LIMIT:
         raise _fault(f"at most {VALUES_LIMIT:,} values", f"{len(found):,}")
     seen = Counter(map(repr, found))
-    if len(seen) < len(found):
+    if unique and len(seen) < len(found):
         raise _fault("each value once", f"{seen.most_common(1)[0][0]} twice")
     return found
 

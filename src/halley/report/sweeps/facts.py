@@ -55,7 +55,7 @@ def effort(result: SweepResult) -> str:
     touched = sum(bool(outcome.answers) for outcome in result.outcomes)
     share = 100 * touched / max(1, designs)
     return (
-        f"{result.searches:,} searches of {designs * workloads:,}, {format_time(result.seconds)}; "
+        f"{result.searches:,} searches of {designs * workloads:,} in {format_time(result.seconds)} of processor time; "
         f"{touched:,} of {designs:,} designs searched at least in part ({share:.1f} %)"
     )
 

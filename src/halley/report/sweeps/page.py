@@ -197,7 +197,11 @@ def _rows(result: SweepResult, shown: Sequence[DesignOutcome]) -> Element:
     axes = [axis.name for axis in study.axes]
     figures = [name for name in study.minimised if name not in axes]
     head = ["#", *facts.short_names(axes), *figures, study.objective.value, "bound", "what became of it"]
-    made = el("table", el("thead", el("tr", *(el("th", name, scope="col") for name in head))), class_="sortable")
+    made = el(
+        "table",
+        el("thead", el("tr", *(el("th", name, scope="col", class_="right" if name != head[-1] else "left") for name in head))),
+        class_="sortable",
+    )
     body = el("tbody")
     for outcome in shown:
         design = outcome.design
