@@ -6,6 +6,7 @@ answer.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -22,6 +23,12 @@ from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_m
 USAGE = 1
 LIMIT = 3
 BROKEN = 70
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""System errors of output that cannot be written, none of which is Halley's fault."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class LimitReached(HalleyError):
@@ -75,25 +82,46 @@ class HalleyGroup(TyperGroup):
             return INTERRUPTED
         except BrokenPipeError:
             # the reader has gone (`| head`); keep the interpreter from complaining about it at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             return 0
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                return _unexpected(error)
+            _drop_output()
+            remedy = "free some space, or write elsewhere"
+            return _tell(BadInput(Fault("output", "room for the answer", error.strerror or str(error), remedy)))
         except Exception as error:
             if callable(getattr(error, "format_message", None)):  # a usage error of the option parser
                 return _usage(error)
             return _unexpected(error)
 
 
+def _drop_output() -> None:
+    """Nothing further can be written: what is left in the buffer goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def visible(text: str) -> str:
+    """The text with control characters escaped, so that a name in a file cannot steer the terminal; line breaks and tabs stay.
+
+    >>> visible("a\x1b[31mb"), visible("two\nlines")
+    ('a\\x1b[31mb', 'two\nlines')
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def _tell(error: HalleyError) -> int:
     for fault in error.faults:
-        print(f"halley: {fault}", file=sys.stderr)
+        print(f"halley: {visible(str(fault))}", file=sys.stderr)
     if isinstance(error, InternalError):
         _debug(error)
     return error.exit_code
 
 
 def _usage(error: Any) -> int:
-    if error.format_message():  # else no command was given: the help has been shown, which says it all
-        print(f"halley: {_usage_fault(error)}", file=sys.stderr)
+    if not error.format_message():  # no command was given: the help has been shown, which is what was asked
+        return 0
+    print(f"halley: {visible(str(_usage_fault(error)))}", file=sys.stderr)
     return USAGE
 
 
