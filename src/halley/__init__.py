@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from halley.mapping.result import MappingCertificate, Point, Result, Solution
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
+    from halley.sweeps.run import DesignSweep, SweepResult, sweep
     from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
@@ -58,6 +59,7 @@ _HOME = {
     "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
     "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
+    "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""
@@ -69,6 +71,7 @@ __all__ = [
     "BadInput",
     "Certificate",
     "Chip",
+    "DesignSweep",
     "Estimate",
     "Execution",
     "HalleyError",
@@ -84,6 +87,7 @@ __all__ = [
     "Result",
     "Solution",
     "Status",
+    "SweepResult",
     "Tensor",
     "UnitError",
     "Workload",
@@ -104,6 +108,7 @@ __all__ = [
     "run",
     "save_result",
     "shapes",
+    "sweep",
     "to_text",
     "variants",
 ]

@@ -12,7 +12,7 @@ from tests.unit.sweep_studies import CHIP, SMALL, TWO
 from halley import BadInput, Infeasible, Problem, build, optimise
 from halley.sweeps.explore import Standing
 from halley.sweeps.load import parse_study
-from halley.sweeps.run import Sweep, SweepResult
+from halley.sweeps.run import DesignSweep, SweepResult
 from halley.sweeps.study import Study
 from halley.sweeps.work import lower_bound
 
@@ -76,13 +76,13 @@ def check(study: Study, result: SweepResult) -> None:
 @pytest.mark.parametrize("objective", ["time", "energy", "edp"])
 def test_small_fronts_equal_brute_force(objective: str) -> None:
     study = parse_study(SMALL.replace("minimise: [time", f"minimise: [{objective}"))
-    check(study, Sweep(study, workers=0).run())
+    check(study, DesignSweep(study, workers=0).run())
 
 
 @pytest.mark.medium
 def test_two_workloads_and_three_axes_equal_brute_force() -> None:
     study = parse_study(TWO)
-    result = Sweep(study, workers=0).run()
+    result = DesignSweep(study, workers=0).run()
     check(study, result)
     assert result.searches < len(result.outcomes) * 2
 
@@ -106,14 +106,14 @@ figures: {{area: 0.01 * macs + 0.001 * buf.capacity + 0.1 * dram / 1 GB/s}}
 minimise: [{objective}, {figures}]
 """
     study = parse_study(text)
-    check(study, Sweep(study, workers=2).run())
+    check(study, DesignSweep(study, workers=2).run())
 
 
 @pytest.mark.medium
 def test_a_gap_is_kept() -> None:
     """The front to 20 per cent: every design has a point of it with no larger figures that is at most so much slower."""
     study = parse_study(TWO + "gap: 0.2\n")
-    result = Sweep(study, workers=0).run()
+    result = DesignSweep(study, workers=0).run()
     values, _ = brute_force(parse_study(TWO))
     assert result.gap <= 0.2 + 1e-8
     front = front_of(result)
@@ -125,35 +125,35 @@ def test_a_gap_is_kept() -> None:
 @pytest.mark.medium
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     """Searches of an earlier run are not made again, also not by another study with some of its designs."""
-    one = Sweep(parse_study(SMALL), tmp_path / "s.db", workers=0)
+    one = DesignSweep(parse_study(SMALL), tmp_path / "s.db", workers=0)
     first = next(iter(one))
     one.store.close()
-    rest = list(Sweep(parse_study(SMALL), tmp_path / "s.db", workers=0))
+    rest = list(DesignSweep(parse_study(SMALL), tmp_path / "s.db", workers=0))
     assert (rest[0].stored, rest[0].answer) == (True, first.answer)
     assert [item.stored for item in rest[1:]] == [False] * len(rest[1:])
-    again = Sweep(parse_study(SMALL), tmp_path / "s.db", workers=0)
+    again = DesignSweep(parse_study(SMALL), tmp_path / "s.db", workers=0)
     assert all(item.stored for item in again)
     assert again.result().done
-    shown = Sweep(parse_study(SMALL), tmp_path / "s.db", workers=0, read_only=True).result()
+    shown = DesignSweep(parse_study(SMALL), tmp_path / "s.db", workers=0, read_only=True).result()
     assert [(o.standing, o.value) for o in shown.outcomes] == [(o.standing, o.value) for o in again.result().outcomes]
 
 
 @pytest.mark.medium
 def test_any_executor_of_the_protocol_may_search() -> None:
     with ThreadPoolExecutor(1) as pool:
-        result = Sweep(parse_study(SMALL), executor=pool).run()
+        result = DesignSweep(parse_study(SMALL), executor=pool).run()
     assert result.done
 
 
 @pytest.mark.medium
 def test_everything_searches_every_design() -> None:
-    result = Sweep(parse_study(SMALL), workers=0, everything=True).run()
+    result = DesignSweep(parse_study(SMALL), workers=0, everything=True).run()
     assert result.count(Standing.SEARCHED) == len(result.outcomes) == result.searches == 4
 
 
 def test_a_design_without_a_mapping_is_infeasible_with_its_reason() -> None:
     study = parse_study(SMALL.replace("128, 512 B", "2, 512 B").replace("2, 4\n", "[4]\n"))
-    result = Sweep(study, workers=0).run()
+    result = DesignSweep(study, workers=0).run()
     assert [outcome.standing for outcome in result.outcomes] == [Standing.INFEASIBLE, Standing.SEARCHED]
     assert "buf" in result.outcomes[0].reason
     assert result.front == (1,)
@@ -163,7 +163,7 @@ def test_faults_of_a_design_come_before_any_search() -> None:
     """The chip has no vector engine."""
     study = parse_study(SMALL.replace("kind: gemm, m: 4", "kind: gemm-softmax, m: 4"))
     with pytest.raises(BadInput, match="vector"):
-        next(iter(Sweep(study, workers=0)))
+        next(iter(DesignSweep(study, workers=0)))
 
 
 @pytest.mark.parametrize("kind", ["time", "energy", "edp"])

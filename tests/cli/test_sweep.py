@@ -18,7 +18,7 @@ from tests.cli.running import halley
 from tests.unit.sweep_studies import CHIP, SMALL
 
 from halley.sweeps.load import load_study
-from halley.sweeps.run import Sweep
+from halley.sweeps.run import DesignSweep
 
 LONGER = (
     CHIP
@@ -38,7 +38,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a study that was swept, by a process of its own."""
     folder = tmp_path_factory.mktemp("swept")
     (folder / "small.yaml").write_text(SMALL)
-    for _ in Sweep(load_study(folder / "small.yaml"), folder / "small.db", workers=0):
+    for _ in DesignSweep(load_study(folder / "small.yaml"), folder / "small.db", workers=0):
         pass
     return folder
 
@@ -166,8 +166,8 @@ def killed_and_resumed(folder: Path, kills: int, seed: int) -> None:
     assert last.returncode == 0, err
     now = rows(store)
     assert {key: now.get(key) for key in kept} == kept
-    undisturbed = Sweep(load_study(study), workers=0).run()
-    killed = Sweep(load_study(study), store, workers=0, read_only=True).result()
+    undisturbed = DesignSweep(load_study(study), workers=0).run()
+    killed = DesignSweep(load_study(study), store, workers=0, read_only=True).result()
     fronts = [
         {(o.value, o.design.figures["macs"]) for o in (each.outcomes[i] for i in each.front)} for each in (killed, undisturbed)
     ]

@@ -63,7 +63,7 @@ def package(module: str) -> str:
 
 
 def own(path: Path) -> str:
-    """The package that a file of the source belongs to; "" for ``halley/__init__.py`` and ``__main__.py``, which may import all."""
+    """The package that a file of the source belongs to; "" for ``halley/__init__.py`` and ``__main__.py``, which import all."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return "" if parts in (("__init__",), ("__main__",)) else parts[0]
 

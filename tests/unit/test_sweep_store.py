@@ -11,7 +11,7 @@ import pytest
 
 from halley.errors import BadInput
 from halley.sweeps import store as module
-from halley.sweeps.store import Kept, SweepStore
+from halley.sweeps.store import StoredAnswer, SweepStore
 from halley.sweeps.work import Answered, LowerBound
 
 
@@ -27,7 +27,7 @@ def test_answers_and_bounds_come_back(tmp_path: Path) -> None:
     store.close()
     again = SweepStore(tmp_path / "s.db", write=False)
     found = again.answers(["a", "b", "c"])
-    assert found["a"] == Kept(answer(2.0, 1.9, "limit"), 3.0)
+    assert found["a"] == StoredAnswer(answer(2.0, 1.9, "limit"), 3.0)
     assert (found["b"].answer.value, found["b"].answer.reason, len(found)) == (math.inf, "too small", 2)
     assert again.bounds(["a", "b"]) == {"a": LowerBound(1.5), "b": LowerBound(math.inf, "too small")}
 
@@ -54,7 +54,7 @@ def test_of_two_answers_the_tighter_one_is_kept() -> None:
     ],
 )
 def test_what_an_answer_serves(kept: Answered, limit: float | None, gap: float, asked: float | None, serves: bool) -> None:
-    assert Kept(kept, limit).serves(gap, asked) is serves
+    assert StoredAnswer(kept, limit).serves(gap, asked) is serves
 
 
 def test_another_version_of_the_model_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
+from halley.cli.errors import COMPLETE_VARIABLE
 from halley.errors import BadInput, Fault, did_you_mean
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_HALLEY_COMPLETE"
-"""Environment variable by which the script asks the command for completions."""
 
 
 def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
@@ -22,5 +21,5 @@ def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash,
     """
     if shell not in SHELLS:
         raise BadInput(Fault("shell", f"one of {', '.join(SHELLS)}", repr(shell), did_you_mean(shell, SHELLS)))
-    script = import_module("typer._completion_shared").get_completion_script(prog_name="halley", complete_var=VARIABLE, shell=shell)
-    sys.stdout.write(f"{script}\n")
+    write = import_module("typer._completion_shared").get_completion_script
+    sys.stdout.write(f"{write(prog_name='halley', complete_var=COMPLETE_VARIABLE, shell=shell)}\n")

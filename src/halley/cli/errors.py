@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -24,6 +25,9 @@ USAGE = 1
 LIMIT = 3
 BROKEN = 70
 
+
+COMPLETE_VARIABLE = "_HALLEY_COMPLETE"
+"""Environment variable by which the script of a shell asks for completions."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """System errors of output that cannot be written, none of which is Halley's fault."""
@@ -63,7 +67,9 @@ class HalleyGroup(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run the command and leave the process with its exit code."""
-        extra.update(complete_var=complete_var, windows_expand_args=windows_expand_args)
+        if COMPLETE_VARIABLE in os.environ:  # the shell asks: the option parser looks for its class
+            import_module("typer._completion_classes").completion_init()
+        extra.update(complete_var=complete_var or COMPLETE_VARIABLE, windows_expand_args=windows_expand_args)
         code = self._code(args, prog_name, extra)
         if standalone_mode:
             sys.exit(code)

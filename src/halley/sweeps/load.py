@@ -15,11 +15,11 @@ from halley.io.files.check import check
 from halley.io.files.entries import shown
 from halley.io.files.shelf import found, is_path
 from halley.io.files.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.studies import LinkedAxisFile, StudyFile
 from halley.library import CHIPS
 from halley.mapping.problem import Objective
 from halley.sweeps.expressions import Expression, expression
 from halley.sweeps.figures import FIGURES
-from halley.sweeps.files import LinkedAxisFile, StudyFile
 from halley.sweeps.places import place_of
 from halley.sweeps.study import Study, StudyWorkload, SweepAxis
 from halley.sweeps.values import VALUES_LIMIT, AxisValue, axis_values

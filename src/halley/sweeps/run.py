@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -97,7 +96,7 @@ class SweepResult:
         return self.outcomes[self.front[0]] if self.front else None
 
 
-class Sweep:
+class DesignSweep:
     """A sweep over the designs of a study. Iterating runs it, and gives each answer as soon as it is there; `run` runs it to its
     end; `result` says what is known at any time.
 
@@ -108,7 +107,7 @@ class Sweep:
 
     >>> from halley.sweeps.load import parse_study
     >>> text = "workloads: {g: {kind: gemm, m: 64, n: 64, k: 64}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
-    >>> result = Sweep(parse_study(text), workers=0).run()
+    >>> result = DesignSweep(parse_study(text), workers=0).run()
     >>> result.front, result.searches, str(result.outcomes[1].standing)
     ((0,), 1, 'a known mapping reaches its bound')
 
@@ -376,13 +375,13 @@ def sweep(
     executor: Executor | None = None,
     everything: bool = False,
     progress: Progress | None = None,
-) -> Sweep:
+) -> DesignSweep:
     """A sweep over the designs of a study, or of a study file: iterate over it for answers as they come, or call ``run``.
 
     >>> sweep("no such file.yaml")
     Traceback (most recent call last):
     halley.errors.BadInput: no such file.yaml: expected a file; got no such file; check the path
 
-    Arguments and errors are those of `Sweep`.
+    Arguments and errors are those of `DesignSweep`.
     """
-    return Sweep(study, store, workers, executor, everything, progress)
+    return DesignSweep(study, store, workers, executor, everything, progress)

@@ -41,7 +41,7 @@ CHUNK = 500
 """Keys of one query."""
 
 
-class Kept(NamedTuple):
+class StoredAnswer(NamedTuple):
     """An answer of the store, and the limit that its search had [s]; None: no limit."""
 
     answer: Answered
@@ -105,12 +105,12 @@ class SweepStore:
         """Closes the file."""
         self._base.close()
 
-    def answers(self, keys: Iterable[str]) -> dict[str, Kept]:
+    def answers(self, keys: Iterable[str]) -> dict[str, StoredAnswer]:
         """What is known of these keys under this version of the model."""
-        found: dict[str, Kept] = {}
+        found: dict[str, StoredAnswer] = {}
         asked = f"select key, time_limit, {', '.join(COLUMNS)} from answers where model = ? and key in "
         for key, limit, *values in self._rows(asked, keys):
-            found[str(key)] = Kept(Answered(*values), limit)  # type: ignore[arg-type]
+            found[str(key)] = StoredAnswer(Answered(*values), limit)  # type: ignore[arg-type]
         return found
 
     def bounds(self, keys: Iterable[str]) -> dict[str, LowerBound]:

@@ -20,7 +20,7 @@ from halley.report.rows import csv_text
 from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
 from halley.sweeps.load import load_study
-from halley.sweeps.run import Sweep, SweepResult
+from halley.sweeps.run import DesignSweep, SweepResult
 
 RUN = "run"
 """The command that a study file without a command means."""
@@ -80,7 +80,7 @@ def run(
     _refuse((csv, parquet, page, out), force)
     remarks = options.remarks()
     bar = Bar(remarks, "sweep")
-    sweep = Sweep(load_study(study), _store(study, store), count, everything=everything, progress=bar)
+    sweep = DesignSweep(load_study(study), _store(study, store), count, everything=everything, progress=bar)
     interrupted = False
     try:
         sweep.run()
@@ -118,7 +118,7 @@ def show(
     if not Path(kept).exists():
         load_study(study)
         raise BadInput(Fault(kept, "a store of a sweep", "no file", f"run 'halley sweep {study}' first, or give --store"))
-    _give(Sweep(load_study(study), kept, 0, read_only=True).result(), shown, csv, parquet, page, out, json, force)
+    _give(DesignSweep(load_study(study), kept, 0, read_only=True).result(), shown, csv, parquet, page, out, json, force)
 
 
 def _store(study: str, store: str | None) -> str:

@@ -72,9 +72,7 @@ def _texts(document: Document, origins: dict[KeyPath, str]) -> dict[str, str]:
     return {".".join(document.words(path)): text for path, text in origins.items() if text}
 
 
-def read_axes(
-    blocks: Sequence[BlockFile], limit: int = RANK_LIMIT
-) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
+def read_axes(blocks: Sequence[BlockFile], limit: int = RANK_LIMIT) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
     """Axes of another file that has the key ``axes``: the axes, what is wrong with them, and the origins of numbers that
     technologies bring. ``limit``: the most ranks; those of a network whose graph is drawn unless given."""
     reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)), limit)
