@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from halley.mapping.optimise import optimise
     from halley.mapping.problem import Objective, Problem
     from halley.mapping.result import MappingCertificate, Point, Result, Solution
+    from halley.products.collective import collective
+    from halley.products.estimate import estimate
+    from halley.products.plan import plan
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
     from halley.sweeps.run import DesignSweep, SweepResult, sweep
@@ -57,6 +60,9 @@ _HOME = {
     "halley.mapping.optimise": ("optimise",),
     "halley.mapping.problem": ("Objective", "Problem"),
     "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
+    "halley.products.collective": ("collective",),
+    "halley.products.estimate": ("estimate",),
+    "halley.products.plan": ("plan",),
     "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
     "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
@@ -95,6 +101,8 @@ __all__ = [
     "build",
     "check",
     "chip_names",
+    "collective",
+    "estimate",
     "evaluate",
     "graph",
     "load",
@@ -103,6 +111,7 @@ __all__ = [
     "load_result",
     "optimise",
     "parse",
+    "plan",
     "random_inputs",
     "result_html",
     "run",

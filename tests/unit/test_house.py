@@ -34,7 +34,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("io",),
     ("sweeps",),
     ("report",),
-    ("answers",),
+    ("answers", "products"),
     ("cli",),
 )
 """Packages from the lowest to the highest: a package imports from lower rows and from itself, never from its own row's others."""

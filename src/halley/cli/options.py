@@ -6,7 +6,6 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,11 +16,8 @@ from halley.cli.errors import options_of
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.files.save import dumps
 from halley.mapping.baselines import BASELINES
-from halley.mapping.problem import Objective, gap_faults, objective_faults
-from halley.units import SECONDS, parse
-
-WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
-"""The time of a search; no clock counts it."""
+from halley.mapping.problem import WALL_TIME, Objective, gap_faults, objective_faults
+from halley.units import parse
 
 _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 
