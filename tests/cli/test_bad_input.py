@@ -117,12 +117,13 @@ def test_faults_of_a_mapping_name_their_line(empty_folder: Path) -> None:
 
 
 def test_never_overwrites_silently(empty_folder: Path) -> None:
-    kept = empty_folder / "result.json"
+    kept = empty_folder / "embedding-edge.json"
     kept.write_text("mine")
-    by_default = halley(*EMBEDDING)
-    assert by_default.code == 0
-    assert "not saved: result.json exists" in by_default.err
-    asked = halley(*EMBEDDING, "-o", "result.json")
+    for number in (2, 3):
+        by_default = halley(*EMBEDDING)
+        assert by_default.code == 0
+        assert f"written to embedding-edge-{number}.json;" in by_default.err
+    asked = halley(*EMBEDDING, "-o", "embedding-edge.json")
     assert asked.code == 1
     assert "--force" in asked.err
     assert kept.read_text() == "mine"

@@ -50,7 +50,7 @@ def test_optimise_prints_plan_certificate_and_comparison(solved: Solved) -> None
     assert f"optimal: of {result.best.certificate.size:,} mappings" in outcome.out
     assert any(isinstance(node, Collective) for _, node in walk(result.best.plan))
     assert "all-reduce" in outcome.out
-    assert "result.json" in outcome.err
+    assert "gemm-layernorm-edge.json" in outcome.err
 
 
 def test_times_by_cause_add_up(solved: Solved) -> None:

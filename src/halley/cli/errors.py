@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from halley.cli.interrupts import INTERRUPTED
-from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean
+from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean, visible
 
 USAGE = 1
 LIMIT = 3
@@ -31,8 +31,6 @@ COMPLETE_VARIABLE = "_HALLEY_COMPLETE"
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """System errors of output that cannot be written, none of which is Halley's fault."""
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class LimitReached(HalleyError):
@@ -105,15 +103,6 @@ class HalleyGroup(TyperGroup):
 def _drop_output() -> None:
     """Nothing further can be written: what is left in the buffer goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def visible(text: str) -> str:
-    """The text with control characters escaped, so that a name in a file cannot steer the terminal; line breaks and tabs stay.
-
-    >>> visible("a\x1b[31mb"), visible("two\nlines")
-    ('a\\x1b[31mb', 'two\nlines')
-    """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _tell(error: HalleyError) -> int:

@@ -6,14 +6,14 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from halley.cli.errors import options_of
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault, did_you_mean, visible
 from halley.io.files.save import dumps
 from halley.mapping.baselines import BASELINES
 from halley.mapping.problem import WALL_TIME, Objective, gap_faults, objective_faults
@@ -108,7 +108,25 @@ def needed_chip(name: str | None) -> str:
     return name
 
 
-class Output(Console):
+class SafeConsole(Console):
+    """A console that escapes control characters of what it is given: names come from files."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich prints, but for these."""
+        super().print(*map(_escaped, objects), **options)
+
+
+def _escaped(shown: Any) -> Any:
+    match shown:
+        case str():
+            return visible(shown)
+        case Text() if visible(shown.plain) != shown.plain:
+            return Text(visible(shown.plain), style=shown.style)
+        case _:
+            return shown
+
+
+class Output(SafeConsole):
     """A console whose reader may leave early: that is no fault, and no exit code of bad input."""
 
     def on_broken_pipe(self) -> None:
@@ -122,7 +140,7 @@ def output() -> Console:
 
 def remarks() -> Console:
     """The console for everything else."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return SafeConsole(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
 def tell(remark: str) -> None:
