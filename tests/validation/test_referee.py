@@ -83,3 +83,12 @@ def test_the_kept_list_is_that_of_the_present_source(chip: str) -> None:
         assert row.part_us == pytest.approx(kept[row.key].part_us, rel=1e-6)
         assert row.simulated_us == pytest.approx(kept[row.key].simulated_us, rel=1e-6)
     assert not [line for line in page.broken(rows) if line.startswith((f"{chip},",))]
+
+
+def test_a_row_depends_on_its_problem_and_on_the_code_behind_it() -> None:
+    first, second = (problem for problem in PROBLEMS if problem.name in ("gemm-512", "gemm-1024"))
+    marks = {store.fingerprint(chip, problem) for chip in ("edge", "cloud") for problem in (first, second)}
+    assert len(marks) == 4
+    behind = {str(path.relative_to(store.ROOT / "src" / "halley")) for path in store._behind(store.MODULES)}
+    assert {"simulate/walk.py", "cost/events.py", "mapping/space/rows.py", "formulas/timing.py"} <= behind
+    assert not {path for path in behind if path.split("/")[0] in ("workloads", "training", "report", "cli")}

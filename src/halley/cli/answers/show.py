@@ -15,7 +15,7 @@ from halley.report import terminal
 
 def show(
     file: AnswerArgument,
-    details: Annotated[bool, typer.Option("--details", help="Every op, every candidate.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Every op, every candidate, the whole certificate.")] = False,
     op: Annotated[
         str | None,
         typer.Option(

@@ -42,6 +42,7 @@ def optimise(
     force: ForceOption = False,
     save: Annotated[bool, typer.Option(help="Write the result, to WORKLOAD-CHIP.json unless -o says otherwise.")] = True,
     trace: TraceOption = None,
+    details: Annotated[bool, typer.Option("--details", help="Print the energy, the certificate and its space too.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Find the best mapping of a workload on a chip, and prove it.
@@ -83,7 +84,7 @@ def optimise(
 
             options.print_json(result_document(result))
         else:
-            report(options.output(), result)
+            report(options.output(), result, details)
         if trace is not None:
             save_trace(result, trace, force)
     if not enough(result, good):
@@ -116,13 +117,13 @@ def _from_file(
     return problem, file.gap
 
 
-def report(console: Console, result: Result) -> None:
-    """The whole result."""
+def report(console: Console, result: Result, details: bool) -> None:
+    """The result as tables."""
     problem = result.problem
     console.print(Text(problem_text(problem.workload, problem.chip, problem.objective), style="bold"))
     console.print(Text(plan_text(result.best)))
     console.print(Text(verdict(result.best.certificate)))
-    show(console, result_tables(result))
+    show(console, result_tables(result, details))
 
 
 def _save(result: Result, out: str | None, force: bool) -> str:
@@ -131,7 +132,7 @@ def _save(result: Result, out: str | None, force: bool) -> str:
 
     path = Path(out) if out is not None else own_name(result.problem, force)
     save_result(result, path, force)
-    return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"
+    return f"written to {path}; 'halley show {path} --details' prints the certificate, 'halley check {path}' verifies it"
 
 
 def own_name(problem: Problem, force: bool) -> Path:

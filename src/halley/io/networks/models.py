@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
@@ -24,7 +25,7 @@ from halley.io.files.entries import (
 from halley.io.files.models import Section
 from halley.io.files.text import read_yaml
 from halley.ir.hardware import NETWORK_TOPOLOGIES
-from halley.library import links_text
+from halley.library import NETWORK_FITS, links_text
 
 PRICE_LIMIT = 1e12
 """Highest price of one link."""
@@ -101,6 +102,10 @@ AXIS_FLAGS = ("multicast", "reduction", "on_request", "one_way", "multipath")
 """Keys of an axis that are true or false."""
 
 
+Library = Annotated[Entry[str], word(NETWORK_FITS.names())]
+LIBRARY = "fit of the communication library that was measured on such an axis; left out, times are those of the links"
+
+
 class BlockFile(Section):
     """One axis of the network: ranks, and how they are linked."""
 
@@ -116,6 +121,12 @@ class BlockFile(Section):
     on_request: Flag | None = Field(None, description="true: the switches give a sum to the one rank that asks for it")
     one_way: Flag | None = Field(None, description="true: the links of the ring all point up")
     multipath: Flag | None = Field(None, description="true: a message shares all shortest paths; left out, it takes one")
+    library: Library | None = Field(None, description=LIBRARY)
+
+
+def libraries_of(axes: Sequence[BlockFile]) -> dict[str, str]:
+    """The library of each axis that names one."""
+    return {axis.name: axis.library.value for axis in axes if axis.library is not None}
 
 
 class SwitchFile(Section):

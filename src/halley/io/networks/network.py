@@ -17,7 +17,16 @@ from halley.io.files.check import check
 from halley.io.files.entries import Entry, origin, shown
 from halley.io.files.shelf import found
 from halley.io.files.text import Document, Finding, KeyPath, read_yaml
-from halley.io.networks.models import AXIS_FLAGS, BlockFile, FabricFile, LinkEntry, SwitchFile, Technology, links_table
+from halley.io.networks.models import (
+    AXIS_FLAGS,
+    BlockFile,
+    FabricFile,
+    LinkEntry,
+    SwitchFile,
+    Technology,
+    libraries_of,
+    links_table,
+)
 from halley.ir.hardware import Axis, Exchange, Link, Topology
 from halley.library import NETWORKS
 from halley.network.graph.fabric import Fabric
@@ -121,7 +130,8 @@ class _Reader:
             graph = self._graph() if not self.findings else None
         if graph is None:
             return None
-        return Fabric(file.name, replace(graph, name=file.name), axes, file.currency, file.description.strip())
+        libraries = libraries_of(file.axes or ())
+        return Fabric(file.name, replace(graph, name=file.name), axes, file.currency, file.description.strip(), {}, libraries)
 
     # links
 

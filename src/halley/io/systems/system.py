@@ -13,9 +13,10 @@ from halley.io.files.check import check
 from halley.io.files.entries import shown
 from halley.io.files.shelf import found, is_path
 from halley.io.files.text import Document, Finding, read_yaml
+from halley.io.networks.models import libraries_of
 from halley.io.networks.network import EDGE_LIMIT, RANK_LIMIT, read_axes
 from halley.io.systems.grid import load_grid
-from halley.io.systems.models import SystemFile, libraries_of
+from halley.io.systems.models import SystemFile
 from halley.io.systems.parts import read_parts
 from halley.io.systems.words import parse_words
 from halley.ir.hardware import Chip

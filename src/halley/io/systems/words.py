@@ -22,9 +22,9 @@ from halley.io.chips.load import load_chip
 from halley.io.files.entries import Entry
 from halley.io.files.shelf import is_path
 from halley.io.files.text import KeyPath
-from halley.io.networks.models import LinkEntry, links_table
+from halley.io.networks.models import BlockFile, LinkEntry, libraries_of, links_table
 from halley.io.networks.network import read_axes
-from halley.io.systems.models import SIMPLE, ChipParts, PortFile, SystemAxis, libraries_of
+from halley.io.systems.models import SIMPLE, ChipParts, PortFile
 from halley.io.systems.parts import parts_row, read_parts
 from halley.ir.hardware import Topology
 from halley.ir.system import System
@@ -160,13 +160,13 @@ def _sized(words: Sequence[_Words], count: int, row: ChipParts, faults: list[Fau
     return [item for item in full if math.prod(item.sizes) > 1]
 
 
-def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[SystemAxis]:
+def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
     """The axis, or the axes of its product, as a file would have them; names are the ports', numbered where they come twice."""
     alike = [other for other in all_words if other.word == item.word]
     name = item.word if len(alike) == 1 else f"{item.word}-{1 + next(i for i, other in enumerate(alike) if other is item)}"
     letters = "xyzuvw" if len(item.sizes) <= 6 else ""
     return [
-        SystemAxis.model_construct(
+        BlockFile.model_construct(
             name=name if len(item.sizes) == 1 else f"{name}-{letters[place] if letters else place}",
             size=Entry(size),
             topology=item.port.topology,
@@ -182,7 +182,7 @@ def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[SystemAxis]:
     ]
 
 
-def _sources(blocks: Sequence[SystemAxis], brought: dict[KeyPath, str]) -> dict[str, str]:
+def _sources(blocks: Sequence[BlockFile], brought: dict[KeyPath, str]) -> dict[str, str]:
     """Origins by dotted key; sizes are the user's own."""
     told = {("axes", place, *path): text for place, block in enumerate(blocks) for path, text in origins_of(block, (), "")}
     return {
