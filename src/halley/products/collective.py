@@ -8,7 +8,7 @@ from pathlib import Path
 from halley.io.networks import members
 from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, answered
 from halley.io.networks.jobs import kind_of, whole_bytes
-from halley.io.networks.network import load_network
+from halley.io.systems.fabric import load_fabric
 from halley.network.graph.fabric import Fabric
 
 
@@ -22,8 +22,8 @@ def collective(
     software: str | None = None,
     beside: Iterable[str] = (),
 ) -> CollectiveAnswer:
-    """The time of a collective of a ``size``, in bytes or as text, on a network, or on that of a name or file, and every
-    candidate.
+    """The time of a collective of a ``size``, in bytes or as text, on a network, or on that of a name, a file or a system,
+    and every candidate.
 
     ``ranks`` that take part, all unless given; ``algorithm``: one alone; ``startup`` [s] before every step; ``software``: fit of
     a communication library; ``beside``: sentences about what runs at the same time.
@@ -34,7 +34,7 @@ def collective(
 
     Raises BadInput: an unknown name, a size that is none, ranks that the network lacks.
     """
-    fabric = system if isinstance(system, Fabric) else load_network(system)
+    fabric = system if isinstance(system, Fabric) else load_fabric(system)
     found = kind_of(kind, "collective")
     text = f"{size} B" if isinstance(size, int) else size
     chosen = members.ranks(ranks, fabric) if isinstance(ranks, str) else None if ranks is None else tuple(ranks)
