@@ -221,6 +221,24 @@ def test_workers_end_with_their_owner(tmp_path: Path, sent: signal.Signals) -> N
         assert "not finished" in out
 
 
+@pytest.mark.medium
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
+def test_a_killed_worker_costs_what_it_was_at(tmp_path: Path) -> None:
+    study, store = tmp_path / "s.yaml", tmp_path / "s.db"
+    study.write_text(LONGER)
+    process = started(study)
+    while process.poll() is None and not rows_safe(store):
+        time.sleep(0.05)
+    kept = rows(store)
+    for worker in children(process.pid):
+        if b"spawn_main" in Path(f"/proc/{worker}/cmdline").read_bytes():
+            os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "worker processes; got one that was ended from outside" in err
+    assert kept.items() <= rows(store).items()
+
+
 def rows_safe(store: Path) -> dict[str, tuple[float, float]]:
     try:
         return rows(store)

@@ -171,8 +171,15 @@ class Exploration:
         head = max(able, key=lambda other: (len(below[other]), -other))
         if self.searched[head, workload] or self.running[head, workload]:
             return design
-        open_ = sum(self.cover(int(other)) is None for other in below[head])
-        return head if open_ >= BOX else design
+        return head if int(self._uncovered(below[head]).sum()) >= BOX else design
+
+    def _uncovered(self, designs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the designs have some mapping, perhaps, and no cover."""
+        enough = self.lower[designs] @ self.weights * (1 + self.gap) * (1 + SAME)
+        left = np.isfinite(enough) & (self.upper[designs] @ self.weights > enough)
+        for other in self._pool:
+            left &= (enough < self.total_upper(other)) | (self.figures[other] > self.figures[designs]).any(axis=1)
+        return np.asarray(left)
 
     def _closed(self, design: int) -> NDArray[np.bool_]:
         """The workloads of a design of which the known mapping needs no search: one of another design reaches the bound."""
@@ -196,13 +203,9 @@ class Exploration:
 
     def left(self) -> int:
         """Searches that may still be needed, at most: those of designs that are not covered yet."""
-        found = 0
-        for design in range(len(self.lower)):
-            if design in self.covers or math.isinf(self.total_lower(design)):
-                continue
-            if self.everything or self.cover(design) is None:
-                found += int((~self.searched[design]).sum())
-        return found
+        every = np.arange(len(self.lower))
+        open_ = np.isfinite(self.lower @ self.weights) if self.everything else self._uncovered(every)
+        return int((~self.searched[open_]).sum())
 
     def standing(self, design: int) -> Standing:
         """What became of a design by now."""
@@ -220,30 +223,30 @@ class Exploration:
     def reached_gap(self) -> float:
         """How far the front may be from the exact one: for the design that is covered worst, the least value of a point that has
         no larger figure over its lower bound, less 1."""
-        worst = 0.0
-        pool = np.array(self._pool, dtype=np.int64)
-        values = np.array([self.total_upper(design) for design in self._pool])
-        for design in range(len(self.lower)):
-            bound = self.total_lower(design)
-            if math.isinf(bound):
-                continue
-            able = values[(self.figures[pool] <= self.figures[design]).all(axis=1)] if len(pool) else values
-            least = min(able.min(initial=math.inf), self.total_upper(design))
-            gap = least / bound - 1 if bound > 0 else (0.0 if least == 0 else math.inf)
-            worst = max(worst, gap)
+        bounds, least = self.lower @ self.weights, self.upper @ self.weights
+        for other in self._pool:
+            able = (self.figures[other] <= self.figures).all(axis=1)
+            least[able] = np.minimum(least[able], self.total_upper(other))
+        able = np.isfinite(bounds) & (bounds > 0)
+        worst = float((least[able] / bounds[able]).max(initial=1.0)) - 1
         return worst if worst > SAME else 0.0
 
     def _enlarge(self, designs: Sequence[int]) -> None:
         """Points that became better join the pool of non-dominated ones."""
-        for design in designs:
-            value = self.total_upper(design)
-            if math.isinf(value):
-                continue
+        changed = np.asarray(designs, np.int64)
+        values = self.upper[changed] @ self.weights
+        able = np.isfinite(values)
+        for other in self._pool:  # most are dominated by what was known before
+            value, figures = self.total_upper(other), self.figures[other]
+            no_better = (value <= values * (1 + SAME)) & (figures <= self.figures[changed]).all(axis=1)
+            worse = (values > value * (1 + SAME)) | (self.figures[changed] > figures).any(axis=1)
+            able &= ~(no_better & (worse | (changed > other)))
+        for design in changed[able].tolist():
             others = [other for other in self._pool if other != design]
             if any(self._dominates(other, design) for other in others):
                 self._pool = others
-                continue
-            self._pool = [other for other in others if not self._dominates(design, other)] + [design]
+            else:
+                self._pool = [other for other in others if not self._dominates(design, other)] + [design]
 
     def _dominates(self, one: int, other: int) -> bool:
         """Whether a point is no worse than another, and better in something or, where they are equal, the first."""

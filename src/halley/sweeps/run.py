@@ -106,10 +106,10 @@ class DesignSweep:
     searched.
 
     >>> from halley.sweeps.load import parse_study
-    >>> text = "workloads: {g: {kind: gemm, m: 64, n: 64, k: 64}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
+    >>> text = "workloads: {g: {kind: gemm, m: 4, n: 4, k: 4}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
     >>> result = DesignSweep(parse_study(text), workers=0).run()
     >>> result.front, result.searches, str(result.outcomes[1].standing)
-    ((0,), 1, 'a known mapping reaches its bound')
+    ((0,), 1, 'excluded by its bound')
 
     Raises BadInput: the study or the store is wrong. `SearchStopped`: a worker process was ended from outside; what was found
     before is kept.
@@ -153,9 +153,17 @@ class DesignSweep:
         try:
             yield from self._run()
         finally:
-            if self._pool is not None:
-                self._pool.close()
-                self._pool = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = self._executor = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether all lower bounds are known, so that there is something to show."""
+        return self._state is not None
 
     def _run(self) -> Iterator[Searched]:
         self._find_bounds()
@@ -314,7 +322,10 @@ class DesignSweep:
                 pass
         state = self._state
         if state is None:
-            self._find_bounds()
+            try:
+                self._find_bounds()
+            finally:
+                self._close()
             state = self._state = self._exploration()
             self._stored(state)
         front = state.front()

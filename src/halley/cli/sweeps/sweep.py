@@ -85,6 +85,8 @@ def run(
     try:
         sweep.run()
     except KeyboardInterrupt:
+        if not sweep.begun:
+            raise
         interrupted = True
     finally:
         bar.stop()
