@@ -108,8 +108,8 @@ class DesignSweep:
     >>> from halley.sweeps.load import parse_study
     >>> text = "workloads: {g: {kind: gemm, m: 4, n: 4, k: 4}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
     >>> result = DesignSweep(parse_study(text), workers=0).run()
-    >>> result.front, result.searches, str(result.outcomes[1].standing)
-    ((0,), 1, 'excluded by its bound')
+    >>> result.front, result.gap, result.done
+    ((0,), 0.0, True)
 
     Raises BadInput: the study or the store is wrong. `SearchStopped`: a worker process was ended from outside; what was found
     before is kept.

@@ -67,7 +67,11 @@
         svg("text", { x: L - 6, y: y + 4, "text-anchor": "end", fill: "#595959" }, worded(keys[1], tick)));
     }
     made.append(svg("text", { x: L + wide / 2, y: H - 8, "text-anchor": "middle", fill: "#595959" }, plot.across.selectedOptions[0].text));
-    const front = able.filter((point) => point.front).map(position).sort((a, b) => a[0] - b[0]);
+    // of a front in more dimensions, the part that is a front in these two
+    const both = keys.every((key) => page.minimised.includes(key));
+    const below = (a, b) => places.every((place) => a.x[place] <= b.x[place]) && places.some((place) => a.x[place] < b.x[place]);
+    const best = able.filter((point) => point.front), edge = best.filter((point) => !best.some((other) => below(other, point)));
+    const front = both ? edge.map(position).sort((a, b) => a[0] - b[0]) : [];
     if (front.length > 1) made.append(svg("polyline", { points: front.map((at) => at.join(",")).join(" "), fill: "none", stroke: "#d55e00" }));
     plot.at = able.map((point) => ({ point, at: position(point) }));
     for (const { point, at } of [...plot.at].sort((a, b) => a.point.front - b.point.front)) {

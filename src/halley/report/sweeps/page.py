@@ -38,7 +38,7 @@ def sweep_page(result: SweepResult) -> str:
             el("h2", "Designs"),
             el(
                 "p",
-                "Each point is a design with a known mapping; designs of the front are joined. Drag a rectangle to mark "
+                "Each point is a design with a known mapping; those of the front are orange. Drag a rectangle to mark "
                 "points in both plots and keep their rows in the table; click a point to see its design.",
                 class_="faint",
             ),
@@ -164,7 +164,10 @@ def scatter(result: SweepResult, shown: Sequence[DesignOutcome], across: str) ->
         content += [line(LEFT, y, LEFT + wide, y, GRID), words(LEFT - 6, y + 4, facts.value_text(result, tick), "end", FAINT, 12)]
     name = result.study.objective.value if across == "value" else across
     content.append(words(LEFT + wide / 2, HEIGHT - 8, name, "middle", FAINT, 12))
-    front = sorted((x, y) for x, y, outcome in zip(xs, ys, known, strict=True) if outcome.on_front)
+    best = sorted((x, y) for x, y, outcome in zip(xs, ys, known, strict=True) if outcome.on_front)
+    # of a front in more dimensions, the part that is a front in these two
+    front = [point for place, point in enumerate(best) if all(point[1] < other[1] for other in best[:place])]
+    front = front if across in result.study.minimised else []
     if len(front) > 1:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in front))
         content.append(el("polyline", points=path, fill="none", stroke=HIGHLIGHT, stroke_width=1))
