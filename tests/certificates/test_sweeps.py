@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.sweep_studies import CHIP, SMALL, TWO
 
-from halley import BadInput, Infeasible, Problem, build, optimise
+from halley import BadInput, Chip, Infeasible, Problem, build, optimise
 from halley.sweeps.explore import Standing
 from halley.sweeps.load import parse_study
 from halley.sweeps.run import DesignSweep, SweepResult
@@ -19,11 +19,10 @@ from halley.sweeps.work import lower_bound
 Points = set[tuple[float, ...]]
 
 
-def value(study: Study, design: int) -> float:
-    """The weighted sum of the optima of a design's workloads, each searched as a user would."""
+def value(study: Study, chip: Chip) -> float:
+    """The weighted sum of the optima of the workloads on a chip, each searched as a user would."""
     total = 0.0
     for part in study.workloads:
-        chip = study.designs()[design].chip
         work = build(str(part.given["kind"]), {key: each for key, each in part.given.items() if key != "kind"})
         try:
             best = optimise(Problem(work, chip, study.objective, baselines=False)).best
@@ -36,7 +35,7 @@ def value(study: Study, design: int) -> float:
 def brute_force(study: Study) -> tuple[list[float], Points]:
     """All values, and the points that no other one dominates."""
     designs = study.designs()
-    values = [value(study, design.index) for design in designs]
+    values = [value(study, design.chip) for design in designs]
     points = {
         (v, *(d.figures[name] for name in study.minimised)) for v, d in zip(values, designs, strict=True) if v < float("inf")
     }
