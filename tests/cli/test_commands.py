@@ -46,7 +46,7 @@ def test_optimise_prints_plan_certificate_and_comparison(solved: Solved) -> None
     assert f"optimal: of {result.best.certificate.size:,} mappings" in outcome.out
     assert any(isinstance(node, Collective) for _, node in walk(result.best.plan))
     assert "all-reduce" in outcome.out
-    assert "result.json" in outcome.err
+    assert "gemm-layernorm-edge.json" in outcome.err
 
 
 def test_times_by_cause_add_up(solved: Solved) -> None:
@@ -252,5 +252,5 @@ def test_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("group", [(), ("system",), ("topology",), ("calibrate",)], ids=" ".join)
 def test_without_a_command_there_is_the_help_and_no_error(group: tuple[str, ...]) -> None:
     found = halley(*group)
-    assert (found.code, found.err) == (1, "")
+    assert (found.code, found.err) == (0, "")
     assert "Commands" in found.out

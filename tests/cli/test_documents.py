@@ -34,6 +34,7 @@ COMMANDS_OF = {
     "how-to/calibrate-a-chip.md": 1,
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,
+    "how-to/sweep-a-design.md": 2,
     "how-to/plan-your-cluster.md": 5,
     "reference/collectives.md": 0,
     "reference/whole-systems.md": 0,

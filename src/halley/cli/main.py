@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "import": "plans.importing",
     "models": "plans.models",
     "collective": "networks.collective",
+    "sweep": "sweeps.sweep",
     "estimate": "mappings.estimate",
     "show": "answers.show",
     "check": "answers.check",
@@ -35,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "topology": "networks.topology",
     "calibrate": "networks.calibrate",
     "cache": "plans.cache",
+    "completion": "completion",
     "schema": "schema",
     "validate": "validate",
     "demo": "mappings.demo",
@@ -46,11 +48,18 @@ FREE_FORM = ("optimise", "shard", "estimate", "compare", "import")
 """Those that take the parameters of a workload, which differ from kind to kind."""
 
 
+ALIASES = {"optimize": "optimise"}
+"""Other spellings of commands."""
+
+
 class Commands(HalleyGroup):
     """The commands, each loaded when it is asked for: all of them together take longer to load than most take to run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, [ALIASES.get(args[0], args[0]), *args[1:]])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return command(cmd_name) if cmd_name in COMMANDS else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from halley.mapping.result import Result
 from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
 from halley.report.terminal import show
 
-DEFAULT_FILE = "result.json"
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def optimise(
@@ -43,7 +44,7 @@ def optimise(
     baseline: BaselineOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
     force: ForceOption = False,
-    save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
+    save: Annotated[bool, typer.Option(help="Write the result, to WORKLOAD-CHIP.json unless -o says otherwise.")] = True,
     trace: TraceOption = None,
     details: Annotated[bool, typer.Option("--details", help="Print the energy, the certificate and its space too.")] = False,
     json: JsonOption = False,
@@ -150,10 +151,23 @@ def report(console: Console, result: Result, details: bool) -> None:
 
 def _save(result: Result, out: str | None, force: bool) -> str:
     """Write the result; what to say about it."""
-    path = Path(out or DEFAULT_FILE)
-    if out is None and path.exists() and not force:
-        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save writes nothing"
     from halley.io.results.result import save_result
 
+    path = Path(out) if out is not None else own_name(result.problem, force)
     save_result(result, path, force)
     return f"written to {path}; 'halley show {path} --details' prints the certificate, 'halley check {path}' verifies it"
+
+
+def own_name(problem: Problem, force: bool) -> Path:
+    """The name of a result for which none was given: that of workload and chip, with a number where it is taken.
+
+    >>> from halley.workloads import build
+    >>> str(own_name(Problem(build("gemm", {"m": 4, "n": 4, "k": 4}), load_chip("edge")), force=True))
+    'gemm-edge.json'
+    """
+    stem = "-".join(_UNUSUAL.sub("-", name)[:60].strip(".-") for name in (problem.workload.name, problem.chip.name)) or "result"
+    path, number = Path(f"{stem}.json"), 1
+    while path.exists() and not force:
+        number += 1
+        path = Path(f"{stem}-{number}.json")
+    return path

@@ -15,7 +15,6 @@ from halley.cli.errors import LIMIT
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
-from halley.cli.plans.fixed import parse_fixed
 from halley.cli.plans.launch import show_flags
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.cli.solve import searching
@@ -36,6 +35,7 @@ from halley.report.plans.page import plan_page
 from halley.report.plans.plan import headline, plan_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
+from halley.training.fixed import parse_fixed
 from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan

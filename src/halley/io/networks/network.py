@@ -81,10 +81,10 @@ def _texts(document: Document, origins: dict[KeyPath, str]) -> dict[str, str]:
     return {".".join(document.words(path)): text for path, text in origins.items() if text}
 
 
-def read_axes(blocks: Sequence[BlockFile]) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
+def read_axes(blocks: Sequence[BlockFile], limit: int = RANK_LIMIT) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
     """Axes of another file that has the key ``axes``: the axes, what is wrong with them, and the origins of numbers that
-    technologies bring."""
-    reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)))
+    technologies bring. ``limit``: the most ranks; those of a network whose graph is drawn unless given."""
+    reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)), limit)
     return reader._axes(list(blocks)), reader.findings, reader.origins
 
 
@@ -105,8 +105,8 @@ class _Ports:
 class _Reader:
     """From a checked file to the network; collects what is wrong, and the origins of numbers that technologies bring."""
 
-    def __init__(self, file: FabricFile) -> None:
-        self.file = file
+    def __init__(self, file: FabricFile, limit: int = RANK_LIMIT) -> None:
+        self.file, self.limit = file, limit
         self.findings: list[Finding] = []
         self.origins: dict[KeyPath, str] = {}
 
@@ -194,9 +194,10 @@ class _Reader:
         if sum(map(coordinates, found)) > COORDINATES:
             got = str(sum(map(coordinates, found)))
             self.findings.append(Finding(("axes",), f"at most {COORDINATES} coordinates, all axes together", got))
-        if ranks > RANK_LIMIT or edges > EDGE_LIMIT:
+        links = EDGE_LIMIT // RANK_LIMIT * self.limit
+        if ranks > self.limit or edges > links:
             got = f"{ranks} ranks and {edges} links"
-            self.findings.append(Finding(("axes",), f"at most {RANK_LIMIT} ranks and {EDGE_LIMIT} links", got))
+            self.findings.append(Finding(("axes",), f"at most {self.limit} ranks and {links} links", got))
         return tuple(found)
 
     def _axis(self, block: BlockFile, path: KeyPath) -> Axis:

@@ -8,7 +8,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.files.shelf import is_path
 from halley.io.files.text import read_text_bounded, read_yaml
 from halley.io.networks.models import links_table
-from halley.io.networks.network import load_network, parse_network
+from halley.io.networks.network import RANK_LIMIT, load_network, parse_network
 from halley.io.systems.system import load_system, parse_system
 from halley.ir.system import System
 from halley.library import GRIDS, NETWORKS, SYSTEMS
@@ -28,14 +28,14 @@ def load_fabric(reference: str | Path) -> Fabric:
     text = str(reference)
     if text in NETWORKS.names():
         return load_network(text)
-    if is_path(reference) and " x " not in text:
+    if is_path(reference) and " x " not in text.lower():
         content = read_text_bounded(reference)
         data = read_yaml(content, text).data
         if isinstance(data, dict) and "chip" in data:
             return fabric_of(parse_system(content, text, folder=Path(reference).parent))
         return parse_network(content, text)
     grid, colon, _ = text.partition(":")
-    if "," in text or " x " in text or text in SYSTEMS.names() or (colon and grid in GRIDS.names()):
+    if "," in text or " x " in text.lower() or text in SYSTEMS.names() or (colon and grid in GRIDS.names()):
         return fabric_of(load_system(reference))
     alike = did_you_mean(text, (*NETWORKS.names(), *SYSTEMS.names()))
     remedy = alike if alike.startswith("did you mean") else f"a path ends in .yaml; {SYSTEMS.hint}"
@@ -44,9 +44,12 @@ def load_fabric(reference: str | Path) -> Fabric:
 
 
 def fabric_of(system: System) -> Fabric:
-    """The network between the chips of a system. Raises BadInput: a system without axes."""
+    """The network between the chips of a system. Raises BadInput: a system without axes, or too large for a graph."""
     if not system.axes:
         raise BadInput(Fault(f"system {system.name}", "at least 2 chips", "1, which has no network", "name more chips"))
+    if system.chips > RANK_LIMIT:
+        got, remedy = f"{system.chips:,}", "name fewer chips: every rank and link is a part of the graph"
+        raise BadInput(Fault(f"system {system.name}", f"at most {RANK_LIMIT:,} chips for the graph of a network", got, remedy))
     sources = {key: text for key, text in system.sources.items() if key.startswith("axes.")}
     graph, currency = product(system.axes), links_table().currency
     return Fabric(system.name, graph, system.axes, currency, system.description, sources, system.libraries)

@@ -24,7 +24,7 @@ from halley.ir.system import System, resized, with_memory
 from halley.library import GRIDS, SYSTEMS
 from halley.network.graph.topologies import edge_count
 
-_COUNTED = re.compile(r"\s*([0-9]{1,9})\s*x\s+([^,\s]+)\s*")
+_COUNTED = re.compile(r"\s*([0-9]{1,9})\s*[xX]\s+([^,\s]+)\s*")
 """So many chips of a system: `256 x dgx-h100-pod`."""
 
 
@@ -53,7 +53,7 @@ def load_system(reference: str | Path) -> System:
             remedy = hint if hint.startswith("did") else f"'halley system list {grid}' names them"
             raise BadInput(Fault(f"grid {grid}", "one of its systems", repr(name), remedy))
         return systems[name]
-    if "," in text or re.match(r"\s*\S+\s+x\b", text):
+    if "," in text or re.match(r"\s*\S+\s+[xX]\b", text):
         return parse_words(text)
     return parse_system(*found(SYSTEMS, reference), folder=Path(reference).parent)
 
