@@ -44,7 +44,7 @@ class Task:
 @dataclass(slots=True, eq=False)
 class OpCosts:
     """Times of ops, a `KernelTime`. ``gradient`` [B]: of an element of a sum of gradients. ``searched``: the source of times, if
-    it is not the kernels' formulas. Times are cached.
+    it is not the kernels' formulas. ``attention``: rate of fused attention as a share of the fitted one. Times are cached.
 
     >>> from halley.ir.workload import Op
     >>> from halley.kernels.machine import PEAK
@@ -62,6 +62,7 @@ class OpCosts:
     efficiency: Efficiency
     gradient: int = 4
     searched: SearchedKernels | None = None
+    attention: float = 1.0
     _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
 
     def __call__(self, op: Op, local: Mapping[str, int]) -> float:
@@ -89,7 +90,8 @@ class OpCosts:
     def _time(self, task: Task) -> Array:
         if self.searched is not None:
             return self.searched.times(task.kernel)
-        return kernel_time(task.kernel, self.chip, self._share(task))
+        found = kernel_time(task.kernel, self.chip, self._share(task))
+        return found / self.attention if isinstance(task.kernel, Attention) else found
 
     def _share(self, task: Task) -> Efficiency:
         known = self.efficiency
@@ -137,6 +139,22 @@ def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradie
     if share.summed:
         found.append(Task(_added(graph, op, share, whole, gradient)))
     return tuple(found)
+
+
+def launches(graph: TrainingGraph) -> dict[str, float]:
+    """By pass, the kernels that the host launches where nothing is split; a split may add kernels.
+
+    >>> from halley.rewrite.backward import backward
+    >>> from halley.training.kernels import training_graph
+    >>> from halley.workloads.gemm import gemm
+    >>> launches(training_graph(backward(gemm(4, 5, 6)), ["B"]))
+    {'forward': 1.0, 'recompute': 0.0, 'backward': 2.0}
+    """
+    found = dict.fromkeys(("forward", "recompute", "backward"), 0.0)
+    for op in graph.workload.ops:
+        tasks = op_tasks(graph, op, {})
+        found[graph.found.passes[op.name]] += sum(bool(task.launched and np.all(np.asarray(task.times) > 0)) for task in tasks)
+    return found
 
 
 def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient: int) -> tuple[Task, ...]:

@@ -16,7 +16,15 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.fixed import parse_fixed
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.cli.plans.systems import (
+    EfficiencyOption,
+    SoftwareOption,
+    SystemOption,
+    efficiency_of,
+    software_of,
+    system_of,
+    usable_of,
+)
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
@@ -69,6 +77,7 @@ def plan(
         typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
     ] = None,
     efficiency: EfficiencyOption = None,
+    software: SoftwareOption = None,
     kernels: Annotated[
         str,
         typer.Option(
@@ -99,7 +108,7 @@ def plan(
     if searched and efficiency:
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
-    foreign |= {"--kernels": searched}
+    foreign |= {"--kernels": searched, "--software": software}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     shape = load_model(model)
@@ -110,15 +119,19 @@ def plan(
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
+    host = software_of(found, software)
+    fitted = PEAK if searched else efficiency_of(found, efficiency)
     problem = TrainingProblem(
         shape,
         found,
         *sizes,
-        PEAK if searched else efficiency_of(found, efficiency),
+        fitted if host is None or searched else host.of(fitted),
         load_libraries(found),
         recipe(optimizer or RECIPE),
         fixed,
         whole,
+        software=host,
+        usable=usable_of(found),
     )
     remarks = options.remarks()
     if found.chip.streams and limit is None:
