@@ -20,17 +20,20 @@ from validation.training.runs import FOUNDRY, TABLE, VTRAIN, Run, runs
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.software import load_software
 from halley.io.networks.fits import load_libraries
+from halley.io.systems.parts import usable_memory
 from halley.io.systems.system import load_system
 from halley.ir.placement import Replicate
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency, machine
 from halley.kernels.software import Software
 from halley.kernels.sustained import under_load
+from halley.memory.peak import training_memory
 from halley.network.fit.overlay import Overlay
+from halley.pipeline.iteration import iteration_time
 from halley.pipeline.schedule import PipelineSchedule
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.axis_bounds import GraphVariant
-from halley.training.cost import Batch, PlanInputs, model_macs, times_that_fit
+from halley.training.cost import Batch, PlanInputs, model_macs, training_of
 from halley.training.part_costs import ModelCosts, PartCosts
 from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.space import training_space
@@ -43,6 +46,9 @@ SOFTWARE = {VTRAIN: "megatron-deepspeed", FOUNDRY: "llm-foundry"}
 MEANS = {VTRAIN: 0.10, FOUNDRY: 0.10}
 WORST = {VTRAIN: 0.45, FOUNDRY: 0.35}
 """Allowed of the rows held out."""
+
+USABLE = usable_memory("a100", 80e9)
+"""Bytes of an A100 that plans may fill."""
 
 FREE = 10.0
 """Allowed of lines that stand beside for comparison: anything."""
@@ -68,7 +74,7 @@ def problem(run: Run, software: Software | None) -> TrainingProblem:
         axis = system.axes[0].name
         fixed = replace(fixed, splits={op: {axis: dim} for op, dim in splits.items()}, boundary=(Replicate(),))
     fitted = efficiency if software is None else software.of(efficiency)
-    return TrainingProblem(run.shape, system, run.batch, run.shape.sequence, fitted, libraries, fixed=fixed, software=software)
+    return TrainingProblem(run.shape, system, run.batch, run.shape.sequence, fitted, libraries, fixed=fixed, software=software, usable=USABLE)
 
 
 @cache
@@ -84,7 +90,7 @@ def _splits(shape: Transformer) -> dict[str, str]:
 
 
 def iteration(run: Run, software: Software | None) -> float:
-    """Time of an iteration [s] by the costs of the search for plans; infinite where a chip has too little memory."""
+    """Time of an iteration [s] by the costs of the search for plans, whether or not it fits in memory."""
     return batched(run, software, lambda part, place: part, _costs(_alike(run), software))
 
 
@@ -109,8 +115,20 @@ def batched(
         found = costs[0]
         first, layer, last = (changed(part, place) for place, part in enumerate(found.parts))
         case = PlanInputs(communication, replace(found, embedding=first, blocks=((layer, run.shape.layers),), head=last))
-        times += times_that_fit(asked, Batch(space.pipeline(layout), run.sharded, False), [case]).tolist()
+        batch = Batch(space.pipeline(layout), run.sharded, False)
+        times += iteration_time(training_of(asked, batch, [case]), attribute_transfers=False).time.tolist()
     return float(min(times))
+
+
+def fits(run: Run) -> bool:
+    """Whether the run fits in a chip's memory by the model of it: that it was measured says that it does."""
+    asked = problem(run, None)
+    space = training_space(asked)
+    communication = Communication(Interconnect(asked.system, asked.libraries, False), space.assignments[0])
+    batched(run, None, lambda part, place: part)
+    found = replace(_costs(_alike(run), None)[0], blocks=((_costs(_alike(run), None)[0].blocks[0][0], run.shape.layers),))
+    held = training_memory(training_of(asked, Batch(space.pipeline(0), run.sharded, False), [PlanInputs(communication, found)]))
+    return bool((held.peak <= asked.capacity).all())
 
 
 def _alike(run: Run) -> tuple[object, ...]:
@@ -150,9 +168,8 @@ def kendall(cases: Sequence[Case]) -> float:
 
 
 def cases(found: Sequence[Run], software: Software | None) -> tuple[Case, ...]:
-    """Runs that fit, predicted and measured."""
-    times = [(run, iteration(run, software)) for run in found]
-    return tuple(Case(run.name, time, run.seconds) for run, time in times if np.isfinite(time))
+    """Runs, predicted and measured."""
+    return tuple(Case(run.name, iteration(run, software), run.seconds) for run in found)
 
 
 def compare(folder: Path | None) -> Outcome:
@@ -170,6 +187,6 @@ def compare(folder: Path | None) -> Outcome:
         lines.append(Line(f"{source}, one utilisation", plain, FREE, FREE))
         notes.append(
             f"{source}: rank correlation {kendall(predicted):.3f} (one utilisation {kendall(plain):.3f}); "
-            f"{len(judged) - len(predicted)} of {len(judged)} runs do not fit"
+            f"{sum(not fits(run) for run in judged)} of {len(judged)} runs would be refused for memory"
         )
     return Outcome("training", tuple(lines), tuple(notes))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from validation.training.compare import batched, iteration, problem
+from validation.training.compare import batched, iteration
 from validation.training.runs import Run
 
 from halley.formulas.software import queued_time
@@ -21,9 +21,8 @@ SHARES = ("kernels", "attention")
 
 
 def mean_error(found: Sequence[Run], times: Callable[[Run], float]) -> float:
-    """Mean relative error, of runs that fit."""
-    errors = [abs(time / run.seconds - 1) for run in found if (time := times(run)) < float("inf")]
-    return sum(errors) / len(errors)
+    """Mean relative error."""
+    return sum(abs(times(run) / run.seconds - 1) for run in found) / len(found)
 
 
 def error_of(found: Sequence[Run], software: Software) -> float:
@@ -73,6 +72,3 @@ def fitted(start: Software, names: Sequence[str], found: Sequence[Run]) -> tuple
                     break
         step = step if better else step / 2
     return best, error
-
-
-__all__ = ["error_of", "fitted", "mean_error", "problem"]

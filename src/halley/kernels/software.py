@@ -19,9 +19,10 @@ from halley.kernels.machine import Efficiency
 class Software:
     """``launch`` [s] of the host for a kernel; ``block`` [s] for a pass through a part of the model (a layer, the embedding, the
     head), whatever its kernels; ``collective`` [s] for a collective between the chips that share ops. ``graph`` [s] for a CUDA
-    graph, which replaces all three; None: kernels are launched one by one. ``attention``: rate of its attention kernel, as a share
-    of the fitted one; ``kernels``: rates of all kernels, as shares of the fitted ones. ``origin``: by name of a number, its source
-    or assumption; ``fitted`` to how many ``rows``, ``error`` of the rows held out (mean, relative).
+    graph, which replaces all three; None: kernels are launched one by one. ``attention``: rate of its attention kernel, as a
+    share of the fitted one; ``kernels``: rates of all kernels, as shares of the fitted ones. ``contention``: share of the chip
+    that a collective over data-parallel ranks takes from the kernels beside it. ``origin``: by name of a number, its source or
+    assumption; ``rows`` that were fitted, mean relative ``error`` of the rows held out.
 
     Raises BadInput: a time below 0, a share that is not above 0 and at most 1.
     """
@@ -33,6 +34,7 @@ class Software:
     graph: float | None = None
     attention: float = 1.0
     kernels: float = 1.0
+    contention: float = 0.0
     source: str = ""
     origin: Mapping[str, str] = field(default_factory=dict, hash=False)
     rows: int = 0
@@ -47,6 +49,8 @@ class Software:
         for name in ("attention", "kernels"):
             if not 0 < (value := getattr(self, name)) <= 1:
                 faults.append(Fault(f"{where}, {name}", "a share above 0, at most 1", repr(value)))
+        if not 0 <= self.contention < 1:
+            faults.append(Fault(f"{where}, contention", "a share from 0 to below 1", repr(self.contention)))
         if faults:
             raise BadInput(faults)
 

@@ -80,7 +80,7 @@ def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[PlanInpu
     return PipelinedTraining(
         batch.pipeline,
         chunks_of_parts(parts, costs[0].layers, batch.pipeline),
-        DataParallel(networks.ranks, batch.sharded, networks.time, problem.recipe),
+        DataParallel(networks.ranks, batch.sharded, networks.time, problem.recipe, problem.contention),
         optimizer_of(problem, batch.offload, networks.norms),
         onward,
         onward,

@@ -131,6 +131,11 @@ class TrainingProblem:
         return TensorMemory(name, memory.capacity, memory.read_bandwidth)
 
     @property
+    def contention(self) -> float:
+        """Share of a chip that a collective of each pass takes from the kernels beside it."""
+        return 0.0 if self.software is None else self.software.contention
+
+    @property
     def tokens(self) -> int:
         """Tokens of an iteration."""
         return self.batch * self.sequence

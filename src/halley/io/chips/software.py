@@ -38,10 +38,11 @@ class SoftwareFile(Model):
     graph: Latency | None = Field(None, description="time of the host for a CUDA graph of a pass, which replaces the three above")
     attention: Ratio | None = Field(None, description="rate of the attention kernel, as a share of the fitted one")
     kernels: Ratio | None = Field(None, description="rates of all kernels, as shares of the fitted ones")
+    contention: Ratio | None = Field(None, description="share of the chip that a collective takes from kernels beside it")
     fitted: FittedFile | None = Field(None, description="how the numbers were fitted")
 
 
-NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels")
+NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels", "contention")
 
 
 def load_software(path_or_name: str | Path) -> Software:
@@ -84,7 +85,7 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
         findings = [
             Finding((key,), "a source, or assumed: and why", "neither") for key, value in given.items() if not value.origin
         ]
-    shares = [key for key in ("attention", "kernels") if key in given and given[key].value > 1]
+    shares = [key for key in ("attention", "kernels", "contention") if key in given and given[key].value > 1]
     findings += [Finding((key,), "a share of at most 1", f"{given[key].value:g}") for key in shares]
     if "graph" in given and (both := [key for key in NUMBERS[:3] if key in given]):
         findings.append(Finding(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out"))

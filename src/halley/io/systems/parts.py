@@ -34,8 +34,8 @@ SAME_MEMORY = 0.1
 
 
 def usable_memory(chip: str, capacity: float) -> float:
-    """What a plan may fill of a chip's memory of this capacity [B]: what its driver reports less a reserve, by the table of parts;
-    all of it where the table says nothing, or where the memory is not the chip's own.
+    """What a plan may fill of a chip's memory of this capacity [B]: what its driver reports less a reserve, by the table of
+    parts; all of it where the table says nothing, or where the memory is not the chip's own.
 
     >>> usable_memory("a100", 80e9) / 2**30, usable_memory("a100", 120e9), usable_memory("tpu-v4", 32e9)
     (78.15, 120000000000.0, 32000000000.0)
