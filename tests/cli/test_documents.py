@@ -34,6 +34,7 @@ COMMANDS_OF = {
     "how-to/plan-training.md": 2,
     "how-to/plan-your-cluster.md": 5,
     "reference/collectives.md": 0,
+    "reference/files.md": 1,
     "reference/whole-systems.md": 0,
     "reference/axes.md": 0,
     "reference/models.md": 0,

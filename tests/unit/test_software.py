@@ -52,13 +52,17 @@ def test_every_number_of_shipped_software_has_a_source(name: str) -> None:
     found = load_software(name)
     assert found.name == name
     given = [key for key in NUMBERS if getattr(found, key) != getattr(Software(""), key)]
-    assert given and set(given) <= set(found.origin)
+    assert given
+    assert set(given) <= set(found.origin)
     assert all(found.origin.values())
 
 
 def test_only_measured_chips_have_software_of_their_own() -> None:
     found = software_of_chip("a100")
-    assert found is not None and found.rows > 100 and found.error is not None and found.error < 0.10
+    assert found is not None
+    assert found.rows > 100
+    assert found.error is not None
+    assert found.error < 0.10
     assert software_of_chip("h100") is None
 
 
@@ -115,7 +119,10 @@ def test_large_layers_hide_their_launches_and_a_graph_takes_one() -> None:
 
 
 def test_attention_of_slower_software_takes_longer() -> None:
-    plain, slow = (model_costs(replace(GPT, sequence=2048), 1, 2048, terms(1, each)).blocks[0][0] for each in (None, Software("x", attention=0.5)))
+    plain, slow = (
+        model_costs(replace(GPT, sequence=2048), 1, 2048, terms(1, each)).blocks[0][0]
+        for each in (None, Software("x", attention=0.5))
+    )
     assert plain.time < slow.time < 2 * plain.time
 
 

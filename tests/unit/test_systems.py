@@ -115,7 +115,10 @@ def test_the_figures_of_shipped_systems(name: str, chips: int, injection: float,
 def test_a_system_is_joined_as_the_network_of_its_kind() -> None:
     assert product(load_system("sn10-ring").axes).edges == load_network("sn10-ring").graph.edges
     system, network = product(load_system("dgx-h100-pod").axes), load_network("hgx-pod").graph
-    pairs = [(one.source, one.target, one.link.price) for one in system.edges], [(e.source, e.target, e.link.price) for e in network.edges]
+    pairs = (
+        [(one.source, one.target, one.link.price) for one in system.edges],
+        [(e.source, e.target, e.link.price) for e in network.edges],
+    )
     assert pairs[0] == pairs[1]
 
 

@@ -74,7 +74,9 @@ def problem(run: Run, software: Software | None) -> TrainingProblem:
         axis = system.axes[0].name
         fixed = replace(fixed, splits={op: {axis: dim} for op, dim in splits.items()}, boundary=(Replicate(),))
     fitted = efficiency if software is None else software.of(efficiency)
-    return TrainingProblem(run.shape, system, run.batch, run.shape.sequence, fitted, libraries, fixed=fixed, software=software, usable=USABLE)
+    return TrainingProblem(
+        run.shape, system, run.batch, run.shape.sequence, fitted, libraries, fixed=fixed, software=software, usable=USABLE
+    )
 
 
 @cache

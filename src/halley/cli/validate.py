@@ -27,7 +27,8 @@ DATA = "HALLEY_DATA"
 """Environment variable that names the folder of data where ``--data`` does not."""
 
 NAMES = (
-    "timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron", "training",
+    "timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron",
+    "training",
 )  # fmt: skip
 """The comparisons of `validation.sources`."""
 

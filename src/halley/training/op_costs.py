@@ -1,8 +1,8 @@
 """Times of the ops of a training graph on one chip, each at its local extents: the objective of shardings.
 
-Products are GEMMs; the gradient of a weight is added to its sum over microbatches as it is produced. Other ops are streams of
-their tensors that cross the boundary of their kernel (`halley.training.kernels`), and the first one has the launch. A fused
-attention core is one kernel.
+Products are GEMMs; where layers multiply in another type than they store (fp8), their operands are cast before. The gradient of
+a weight is added to its sum over microbatches as it is produced. Other ops are streams of their tensors that cross the boundary
+of their kernel (`halley.training.kernels`), and the first one has the launch. A fused attention core is one kernel.
 
 Times have to add up over ops. So the passes of a kernel take the sum of what bounds each op, memory or lanes, instead of the
 bound of the sums: at least the time of the kernel as a whole, and at most three times as much.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.workload import Op, OpKind, roles
+from halley.ir.workload import DTYPE_BYTES, Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import op_kernel, stream
 from halley.kernels.searched import SearchedKernels
@@ -172,7 +172,20 @@ def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient
         if same
         else replace(found[0], depth=total([each.depth for each in found]), result=result)
     )
-    return (Task(joined),)
+    if graph.products in ("", joined.dtype) or joined.dtype not in ("bf16", "fp16") or not _with_weight(graph, op, share):
+        return (Task(joined),)
+    cast = Task(replace(joined, dtype=graph.products))
+    if share.summed:  # both operands were cast for the products before
+        return (cast,)
+    elements = joined.rows * joined.depth * joined.batch
+    read, written = DTYPE_BYTES[joined.dtype], 2 * DTYPE_BYTES[graph.products]
+    # by rows for this product and by columns for the gradient of the weight
+    return cast, Task(Stream(elements, elements * read, elements * written, {"mul": 1.0, "max": 1.0}))
+
+
+def _with_weight(graph: TrainingGraph, op: Op, share: OpContribution) -> bool:
+    """Whether a product multiplies by a weight, or gives a weight's gradient."""
+    return bool(share.summed) or not set(graph.weights).isdisjoint(op.inputs)
 
 
 def _added(graph: TrainingGraph, op: Op, share: OpContribution, whole: Mapping[str, Number], gradient: int) -> Stream:

@@ -227,7 +227,10 @@ def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choic
         found = resized(_graph(shape, 1, sequence, place, choice, fused), first.workload, part.workload)
         if found is not None:
             return found
-    return training_graph(differentiated(part), part.weights, choice, fused)
+    last = len(_parts(shape, microbatch, sequence)) - 1
+    # embedding and head multiply as they are stored
+    products = shape.products if 0 < place < last else ""
+    return training_graph(differentiated(part), part.weights, choice, fused, products)
 
 
 @lru_cache(maxsize=256)

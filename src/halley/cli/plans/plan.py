@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -78,6 +79,12 @@ def plan(
     ] = None,
     efficiency: EfficiencyOption = None,
     software: SoftwareOption = None,
+    products: Annotated[
+        str | None,
+        typer.Option(
+            "--products", help="Element type of products with weights in layers: bf16 (default) or fp8.", metavar="TYPE"
+        ),
+    ] = None,
     kernels: Annotated[
         str,
         typer.Option(
@@ -108,10 +115,12 @@ def plan(
     if searched and efficiency:
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
-    foreign |= {"--kernels": searched, "--software": software}
+    foreign |= {"--kernels": searched, "--software": software, "--products": products}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     shape = load_model(model)
+    if products is not None:
+        shape = replace(shape, products=products)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
     fixed = parse_fixed(fix, [axis.name for axis in found.axes])
