@@ -164,6 +164,21 @@ def test_a_plan_with_a_slow_host_is_proven_saved_and_checked() -> None:
 
 
 @pytest.mark.medium
+def test_no_plan_with_a_slow_host_is_below_the_bound() -> None:
+    """Each kind of plan alone, with shardings that leave out collectives where the kernels would take longer."""
+    system, free = load_system("4 x a100, nvlink 4"), best(SLOW)
+    times = []
+    for data, stages, model in ((4, 1, 1), (1, 1, 4), (2, 2, 1), (1, 2, 2), (2, 1, 2)):
+        for recompute in (Recompute.NONE, Recompute.FULL):
+            fixed = Fixed(data=data, stages=stages, model=model, recompute=recompute, offload=False)
+            found = best_training_plan(TrainingProblem(GPT, system, 8, 128, FIT, fixed=fixed, software=SLOW), others=0)
+            times.append(found.cost.time)
+            assert found.certificate.bound <= found.cost.time
+    assert min(times) >= free.certificate.bound * (1 - 1e-9)
+    assert min(times) >= free.cost.time * (1 - free.certificate.gap - 1e-9)
+
+
+@pytest.mark.medium
 def test_contention_agrees_with_the_simulation_of_the_iteration() -> None:
     found = best(replace(SLOW, launch=0.0, block=0.0, contention=0.3), Sharded.PARAMETERS)
     assert iteration_finding("plan", found).passed

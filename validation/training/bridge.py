@@ -1,5 +1,5 @@
-"""``python -m validation.training.bridge FOLDER``: Megatron-Bridge on B200 against plans of the same degrees, none of whose numbers
-was fitted to it: efficiencies of the A100, the B200's data sheet, NCCL on B200, no host. FP8 in products of layers.
+"""``python -m validation.training.bridge FOLDER``: Megatron-Bridge on B200 against plans of the same degrees. No number was
+fitted to it: efficiencies of the A100, the B200's data sheet, NCCL on B200, no host. FP8 in products of layers.
 
 The shardings of ops are those of the search over the chips that share a stage's ops: tensor, context and expert parallelism
 together. What a container recomputes is not published; nothing is assumed to be. Rows that differ only in the container are all

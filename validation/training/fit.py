@@ -11,6 +11,7 @@ from validation.training.runs import Run
 
 from halley.formulas.software import queued_time
 from halley.kernels.software import Software
+from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import launches
 from halley.training.part_costs import PartCosts, training_graphs
 
@@ -40,12 +41,12 @@ def _launched(run: Run, part: PartCosts, place: int, software: Software) -> Part
     return replace(part, **passes)
 
 
-def _graph(run: Run, place: int):  # type: ignore[no-untyped-def]
+def _graph(run: Run, place: int) -> TrainingGraph:
     return training_graphs(run.shape, run.microbatch, run.shape.sequence, run.recompute, run.fused)[place]
 
 
 @cache
-def _calls(part: PartCosts, graph) -> tuple[dict[str, float], dict[str, int]]:  # type: ignore[no-untyped-def]
+def _calls(part: PartCosts, graph: TrainingGraph) -> tuple[dict[str, float], dict[str, int]]:
     """Kernels and collectives by pass."""
     names, calls = list(graph.found.passes.values()), dict.fromkeys(("forward", "recompute", "backward"), 0)
     makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}

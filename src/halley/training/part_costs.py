@@ -202,9 +202,9 @@ def least_layer_times(
     layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
     hosts = np.array([layer.host.least for layer in layers])
     if rough:
-        return np.maximum(hosts, np.array([layer.least.floor for layer in layers]) * (1 - RELATIVE_TOLERANCE))
+        return np.asarray(np.maximum(hosts, np.array([layer.least.floor for layer in layers]) * (1 - RELATIVE_TOLERANCE)))
     found = np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers])
-    return np.maximum(hosts, found * (1 - RELATIVE_TOLERANCE))
+    return np.asarray(np.maximum(hosts, found * (1 - RELATIVE_TOLERANCE)))
 
 
 @lru_cache(maxsize=256)
