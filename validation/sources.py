@@ -20,6 +20,7 @@ from validation.timeloop.convert import HERE as TIMELOOP
 from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
 from validation.timeloop.files import Case as TimeloopCase
 from validation.timeloop.files import case_folders
+from validation.training.compare import compare as training
 
 from halley.cost.estimate import Estimate
 
@@ -73,4 +74,5 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "collectives": collectives,
     "operators": operators,
     "megatron": lambda data: megatron(),
+    "training": training,
 }

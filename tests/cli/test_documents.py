@@ -37,6 +37,7 @@ COMMANDS_OF = {
     "how-to/sweep-a-design.md": 2,
     "how-to/plan-your-cluster.md": 5,
     "reference/collectives.md": 0,
+    "reference/files.md": 1,
     "reference/whole-systems.md": 0,
     "reference/axes.md": 0,
     "reference/models.md": 0,

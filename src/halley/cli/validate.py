@@ -26,7 +26,10 @@ from halley.report.terminal import show
 DATA = "HALLEY_DATA"
 """Environment variable that names the folder of data where ``--data`` does not."""
 
-NAMES = ("timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron")
+NAMES = (
+    "timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron",
+    "training",
+)  # fmt: skip
 """The comparisons of `validation.sources`."""
 
 FAILED = 1

@@ -64,6 +64,7 @@ MODELS = Shelf(
 )
 NETWORK_FITS = Shelf("network fit", ("networks", "fits"))
 CHIP_FITS = Shelf("chip fit", ("calibrations",))
+SOFTWARE = Shelf("software", ("software",))
 
 
 def chip_names() -> tuple[str, ...]:

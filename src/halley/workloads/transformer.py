@@ -46,8 +46,9 @@ class Transformer:
     feed-forward block; ``sequence``: length of the sequences in training. ``gated``: three feed-forward matrices (SwiGLU) rather
     than two with GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: embedding
     and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``causal``: no
-    token attends to later ones. ``published``: number of parameters that the source states, 0 if it states none. Left out: biases
-    of matrices, rotary embeddings.
+    token attends to later ones. ``published``: number of parameters that the source states, 0 if it states none. ``products``:
+    element type in which layers multiply by weights in training, operands being cast before; "" is that in which they are stored.
+    Left out: biases of matrices, rotary embeddings.
 
     Raises BadInput with every fault.
     """
@@ -71,6 +72,7 @@ class Transformer:
     causal: bool = True
     published: float = 0.0
     source: str = ""
+    products: str = ""
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
@@ -85,6 +87,8 @@ def _faults(shape: Transformer) -> Iterator[Fault]:
     yield from bad
     if not bad and shape.heads % shape.kv_heads:
         yield Fault(f"{where}, kv_heads", f"a divisor of heads ({shape.heads})", str(shape.kv_heads))
+    if shape.products not in ("", "bf16", "fp8"):
+        yield Fault(f"{where}, products", "bf16 or fp8", repr(shape.products))
     if not 0 <= shape.dropout < 1:
         yield Fault(f"{where}, dropout", "a share from 0 to below 1", repr(shape.dropout))
     if shape.latent is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -16,7 +17,15 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.cli.plans.systems import (
+    EfficiencyOption,
+    SoftwareOption,
+    SystemOption,
+    efficiency_of,
+    software_of,
+    system_of,
+    usable_of,
+)
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
@@ -75,6 +84,13 @@ def plan(
         typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
     ] = None,
     efficiency: EfficiencyOption = None,
+    software: SoftwareOption = None,
+    products: Annotated[
+        str | None,
+        typer.Option(
+            "--products", help="Element type of products with weights in layers: bf16 (default) or fp8.", metavar="TYPE"
+        ),
+    ] = None,
     kernels: Annotated[
         str,
         typer.Option(
@@ -118,11 +134,13 @@ def plan(
     if searched and efficiency:
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
-    foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags}
+    foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags, "--software": software, "--products": products}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     imported = find_model(model)
     shape = planned(imported)
+    if products is not None:
+        shape = replace(shape, products=products)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
     fixed, said = parse_fixed(fix, [axis.name for axis in found.axes]), None
@@ -135,15 +153,19 @@ def plan(
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
+    host = software_of(found, software)
+    fitted = PEAK if searched else efficiency_of(found, efficiency)
     problem = TrainingProblem(
         shape,
         found,
         *sizes,
-        PEAK if searched else efficiency_of(found, efficiency),
+        fitted if host is None or searched else host.of(fitted),
         load_libraries(found),
         recipe(optimizer or RECIPE),
         fixed,
         whole,
+        software=host,
+        usable=usable_of(found),
     )
     remarks = options.remarks()
     for remark in plan_remarks(imported, problem.sequence):
