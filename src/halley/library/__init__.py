@@ -59,6 +59,7 @@ GRIDS = Shelf("grid", ("systems", "grids"))
 MODELS = Shelf("model", ("models",))
 NETWORK_FITS = Shelf("network fit", ("networks", "fits"))
 CHIP_FITS = Shelf("chip fit", ("calibrations",))
+KERNEL_FITS = Shelf("kernel fit", ("kernels",))
 
 
 def chip_names() -> tuple[str, ...]:

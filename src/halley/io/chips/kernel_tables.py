@@ -22,7 +22,7 @@ ROW_LIMIT = 200_000
 FAULTS_SHOWN = 20
 """Faults after which the rest of a table is not read."""
 SIZE_LIMIT = 2.0**40
-NOTES = ("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "backend", "model_name", "origin", "power", "source")
+NOTES = ("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "model_name", "origin", "power", "source")
 """Columns that describe a row and are no size."""
 TIMES = {"latency_us": 1e-6, "latency": 1e-3}
 """Columns of the time, and their units [s]."""
@@ -218,14 +218,16 @@ def _measured(cells: Cells, where: str) -> Measured | list[Fault]:
         said = cells.get(column, "") if column else ""
         word = OTHER_NAMES.get(said, said)
         if said and word not in FORMATS:
-            faults.append(Fault(f"{where}: {column}", f"one of {', '.join(FORMATS)}", repr(said[:40]), did_you_mean(said[:40], FORMATS)))
+            remedy = did_you_mean(said[:40], FORMATS)
+            faults.append(Fault(f"{where}: {column}", f"one of {', '.join(FORMATS)}", repr(said[:40]), remedy))
         formats.append(word)
     unit = next(column for column in TIMES if column in cells)
     time = _number(cells[unit])
     if time is None or not 0 < time * TIMES[unit] < 1e4:
         faults.append(Fault(f"{where}: {unit}", "a time above 0", repr(cells[unit][:40])))
     if sizes.get("heads") and sizes.get("kv_heads") and sizes["heads"] % sizes["kv_heads"]:
-        faults.append(Fault(f"{where}: {kind.sizes['kv_heads']}", f"a divisor of {sizes['heads']:g} heads", f"{sizes['kv_heads']:g}"))
+        place = f"{where}: {kind.sizes['kv_heads']}"
+        faults.append(Fault(place, f"a divisor of {sizes['heads']:g} heads", f"{sizes['kv_heads']:g}"))
     if faults or time is None:
         return faults
     try:

@@ -90,7 +90,7 @@ def _features(
         "others": 2 * results / chip.memory,
         "split": (parts > 1) * 1.0,
         "partials": np.where(parts > 1, 4 * results[:, None] * parts / chip.memory, 0.0),
-        "capacity": chip.capacity / chip.memory,
+        "capacity": max(chip.capacity, 1.0) / chip.memory,
     }
 
 

@@ -30,6 +30,7 @@ from halley.kernels.library.formats import core_rate, number_format
 from halley.kernels.machine import Machine
 
 TILE_ROWS = (16, 32, 64, 128)
+STEP = 64
 DRAWS = 8
 """Draws of the tokens of each expert; measurements average over ten."""
 LARGEST_SHARE = 0.8
@@ -37,11 +38,12 @@ LARGEST_SHARE = 0.8
 FEW = (0.01, 2.0)
 
 PARAMETERS = (
-    Parameter("launch", 1.5e-5, 2e-6, 1e-3, 3.0),
+    Parameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
     Parameter("matrix", 0.55, 0.03, 1.2, 0.5),
     Parameter("memory", 0.7, 0.1, 1.2, 0.5),
     Parameter("feed", 0.8, 0.1, 4.0, 0.7),
     Parameter("latency", 2e-6, 1e-8, 5e-5, 1.2),
+    Parameter("step", 3e-8, 1e-9, 2e-6, 1.5, "low"),
     Parameter("small", 0.1, 1e-3, 1.0, 1.0),
     Parameter("overlap", 3.0, 1.0, 12.0, 0.6),
     HOST,
@@ -49,10 +51,12 @@ PARAMETERS = (
     SLOWDOWN,
     Parameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
 )
-"""Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave [s]; loss of small tiles; how often
+"""Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
+of `STEP` terms of a sum [s]; loss of small tiles; how often
 activations are read and written, relative to once; expert [s]: sorting tokens, for each expert of the model."""
-OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0)}
-"""Columns of a tile, and its rows (0: as many as are fastest)."""
+OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "own_tokens": (0.0, 1.0)}
+"""Columns of a tile, and its rows (0: as many as are fastest). own_tokens: in the table, ``tokens`` are those of the rank, all of
+which choose among its own experts, instead of those of the whole group."""
 
 
 def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
@@ -60,6 +64,9 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
     known = number_format(formats.dtype)
     hidden, inter, experts = sizes["hidden"], sizes["inter"] / sizes["tp"], np.maximum(sizes["experts"] / sizes["ep"], 1)
     heights = np.array(TILE_ROWS if options["rows"] == 0 else (options["rows"],), dtype=np.float64)
+    if options["own_tokens"]:
+        topk = np.minimum(sizes["topk"], experts)
+        sizes = {**sizes, "topk": topk, "experts": experts, "ep": np.ones_like(experts)}
     tokens, active, row_tiles = _loads(sizes, heights)
     up = (1 + sizes["gated"]) * inter
     rate = core_rate(chip, formats.dtype)
@@ -68,6 +75,7 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
         waves = np.ceil(row_tiles * np.ceil(width / options["columns"])[:, None] / chip.cores)
         found[f"{name}_waves"] = waves
         found[f"{name}_products"] = waves * heights * options["columns"] * depth[:, None] / rate
+        found[f"{name}_steps"] = waves * np.ceil(depth / STEP)[:, None]
         tile_bytes = (heights * known.activation + options["columns"] * known.weight) * depth[:, None]
         found[f"{name}_feed"] = waves * tile_bytes / (chip.cache / chip.cores)
     return {
@@ -84,7 +92,8 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     p, cores = parameters, np.zeros(())
     for name in ("up", "down"):
         products = known[f"{name}_products"] / p["matrix"] * np.exp(p["small"] * known["small"])
-        cores = cores + np.maximum(products, known[f"{name}_feed"] / p["feed"]) + known[f"{name}_waves"] * p["latency"]
+        loop = np.maximum(np.maximum(products, known[f"{name}_feed"] / p["feed"]), known[f"{name}_steps"] * p["step"])
+        cores = cores + loop + known[f"{name}_waves"] * p["latency"]
     cores = under_load(cores, p["slowdown"])
     traffic = (np.asarray(known["weights"]) + p["activations"] * known["activations"]) / p["memory"]
     body = combined(cores, traffic[:, None], p["overlap"]).min(axis=1)

@@ -89,7 +89,7 @@ def combined(first: Array, second: Array, sharpness: float) -> Array:
     return np.asarray(largest * ((first / largest) ** sharpness + (second / largest) ** sharpness) ** (1 / sharpness))
 
 
-LAUNCH = Parameter("launch", 3e-6, 2e-7, 1e-3, 3.0)
+LAUNCH = Parameter("launch", 3e-6, 2e-7, 1e-3, 3.0, "low")
 HOST = Parameter("host", 1e-7, 1e-8, 3e-3, 4.0, "low")
 SLOWDOWN_TIME = 1e-3
 """Time [s] of matrix work at which the power limit has lowered the clock half-way: that of a power controller."""

@@ -8,7 +8,7 @@ Options of the library are chosen one after the other: another value has to lowe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ CENTRED_SPREAD = 0.8
 """Spread of a prior around the fit of a similar stratum, relative to that around a family's start."""
 FEWEST_FOR_OPTIONS = 12
 """Rows from which options are chosen; fewer take those of the similar stratum."""
+FEWEST_FOR_FREE = 12
+"""Rows from which launch and host are free; of fewer they stay near those of the similar stratum."""
 FEWEST = 2
 """Rows of a stratum that can be fitted."""
 AT_BOUND = 1e-3
@@ -105,9 +107,8 @@ def fit_strata(groups: Mapping[Stratum, Sequence[Measured]], chip: Machine) -> d
     found: dict[Stratum, StratumFit] = {}
     for stratum in sorted(groups, key=lambda key: (key.family, -len(groups[key]), key)):
         if len(groups[stratum]) >= FEWEST:
-            similar = max(
-                (other for other in found if other.family == stratum.family), key=lambda other: _likeness(stratum, other), default=None
-            )
+            others = (other for other in found if other.family == stratum.family)
+            similar = max(others, key=lambda other, at=stratum: _likeness(at, other), default=None)  # type: ignore[misc]
             found[stratum] = fit_stratum(stratum, groups[stratum], chip, found[similar] if similar else None)
     return found
 
@@ -152,7 +153,8 @@ def _parameters(
     items = known.parameters
     low, high = (np.log([getattr(item, side) for item in items]) for side in ("low", "high"))
     centre = np.log([similar.parameters[item.name] if similar else item.start for item in items])
-    narrowed = [item.spread if not similar or item.name in _FREE else CENTRED_SPREAD * item.spread for item in items]
+    free = _FREE if len(measured) >= FEWEST_FOR_FREE else ()
+    narrowed = [item.spread if not similar or item.name in free else CENTRED_SPREAD * min(item.spread, 1.5) for item in items]
     names, logs, shortest = [item.name for item in items], np.log(measured), float(measured.min())
 
     def residuals(point: Array) -> Array:
@@ -241,14 +243,19 @@ def crossed(groups: Mapping[Stratum, Sequence[Measured]], chip: Machine) -> dict
 def intervals(errors: Mapping[Stratum, Array]) -> dict[Stratum, tuple[float, float]]:
     """Factors of each stratum, with the errors of its framework and family where it has few of its own."""
 
-    def others(stratum: Stratum, alike: Callable[[Stratum], bool]) -> Array:
-        return np.concatenate([np.zeros(0), *(found for key, found in errors.items() if key != stratum and alike(key))])
+    def others(stratum: Stratum, names: tuple[str, ...]) -> Array:
+        alike = (
+            found
+            for key, found in errors.items()
+            if key != stratum and all(getattr(key, name) == getattr(stratum, name) for name in names)
+        )
+        return np.concatenate([np.zeros(0), *alike])
 
     found = {}
     for stratum, mine in errors.items():
-        rest = others(stratum, lambda key, at=stratum: (key.family, key.framework) == (at.family, at.framework))  # type: ignore[misc]
+        rest = others(stratum, ("family", "framework"))
         if len(mine) + len(rest) < ENOUGH_FOR_INTERVAL:
-            rest = others(stratum, lambda key, at=stratum: key.family == at.family)  # type: ignore[misc]
+            rest = others(stratum, ("family",))
         found[stratum] = interval(mine, rest)
     return found
 

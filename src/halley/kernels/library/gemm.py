@@ -79,7 +79,7 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
         "results": RESULT_BYTES * m * n / chip.memory,
         "moved": m * k * known.activation + n * k * known.weight + RESULT_BYTES * m * n,
         "bandwidth": chip.cache,
-        "capacity": chip.capacity / chip.memory,
+        "capacity": max(chip.capacity, 1.0) / chip.memory,
         "band_bytes": tile_rows * k * known.activation / chip.memory,
         "row_tiles": m / tile_rows,
         "columns_per_core": column_tiles / chip.cores,
