@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "figure": "answers.figure",
     "table": "answers.table",
     "simulate": "answers.simulate",
+    "time": "kernels.time",
     "chips": "mappings.chips",
     "workloads": "mappings.workloads",
     "system": "networks.system",
@@ -38,8 +39,8 @@ COMMANDS: dict[str, str] = {
 }
 """In the order of the help, with the module of each: a command is the function of its name there, or the group ``app``."""
 
-FREE_FORM = ("optimise", "shard", "estimate", "compare")
-"""Those that take the parameters of a workload, which differ from kind to kind."""
+FREE_FORM = ("optimise", "shard", "estimate", "compare", "time")
+"""Those that take the parameters of a workload or the sizes of a kernel, which differ from kind to kind."""
 
 
 class Commands(HalleyGroup):

@@ -26,7 +26,19 @@ from halley.report.terminal import show
 DATA = "HALLEY_DATA"
 """Environment variable that names the folder of data where ``--data`` does not."""
 
-NAMES = ("timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron")
+NAMES = (
+    "timeloop",
+    "accelforge",
+    "scalesim",
+    "rtl",
+    "mesh",
+    "dfmodel",
+    "attention",
+    "collectives",
+    "operators",
+    "kernels",
+    "megatron",
+)
 """The comparisons of `validation.sources`."""
 
 FAILED = 1

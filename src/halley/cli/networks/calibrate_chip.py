@@ -21,6 +21,7 @@ from halley.io.chips.kernel_tables import TEXT_LIMIT as TABLE_LIMIT
 from halley.io.chips.kernel_tables import is_kernel_table, read_kernel_table
 from halley.io.chips.load import load_chip
 from halley.io.chips.operators import TEXT_LIMIT, read_operators
+from halley.io.chips.shape_tables import is_shape_table, read_shape_table
 from halley.io.files.save import write_atomic
 from halley.io.files.text import read_text_bounded
 from halley.kernels.calibrate import TYPICAL_EFFICIENCY, chip_fit, judge
@@ -52,6 +53,9 @@ def chip(
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="Rows of this GPU, as a table of kernels names it.", metavar="NAME")
     ] = None,
+    framework: Annotated[
+        str, typer.Option("--framework", help="Software that ran a table of kernels that names none.", metavar="NAME")
+    ] = "",
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -68,9 +72,9 @@ def chip(
         refuse_existing(target, force)
     measured = machine(load_chip(sheet))
     texts = {file: read_text_bounded(file, TABLE_LIMIT) for file in files}
-    of_kernels = [file for file, text in texts.items() if is_kernel_table(text)]
+    of_kernels = [file for file, text in texts.items() if is_kernel_table(text) or is_shape_table(text)]
     if of_kernels:
-        _kernels(texts, of_kernels, measured, gpu, source, out, plot, json, force)
+        _kernels(texts, of_kernels, measured, gpu, framework, source, out, plot, json, force)
         return
     if len(files) > 1:
         raise BadInput(Fault("calibrate chip", "one file of operators", str(len(files)), "join them, or give tables of kernels"))
@@ -97,6 +101,7 @@ def _kernels(
     of_kernels: list[str],
     measured: Machine,
     gpu: str | None,
+    framework: str,
     source: str | None,
     out: str,
     plot: str | None,
@@ -110,15 +115,16 @@ def _kernels(
     if plot is not None:
         raise BadInput(Fault("--plot", "a table of operators", "tables of kernels", "leave --plot out"))
     try:
-        from halley.kernels.library.calibrate import calibrate
-
         import scipy.optimize  # noqa: F401
+
+        from halley.kernels.library.calibrate import calibrate
     except ImportError:
         raise BadInput(Fault("calibrate chip", "SciPy, for tables of kernels", "none", "pip install 'halley[solve]'")) from None
     rows: list[Measured] = []
     names: set[str] = set()
     for file in of_kernels:
-        table = read_kernel_table(texts[file], file)
+        shapes = is_shape_table(texts[file])
+        table = read_shape_table(texts[file], file, framework) if shapes else read_kernel_table(texts[file], file)
         rows += _rows_of(table, measured.name, gpu, file)
         names |= set(table)
     if not rows:
@@ -145,7 +151,7 @@ def _rows_of(table: dict[str, tuple[Measured, ...]], chip: str, gpu: str | None,
         return table.get(gpu, ())
     if len(table) == 1 and "" in table:
         return table[""]
-    alike = [name for name in table if _plain(name).startswith(_plain(chip))]
+    alike = [name for name in table if _plain(name).startswith(_plain(chip)) or f"nvidia{_plain(chip)}" in _plain(name)]
     if len(alike) > 1:
         raise BadInput(Fault(f"{file}: gpu", f"one GPU that is {chip}", ", ".join(alike)[:100], "name it with --gpu"))
     return table[alike[0]] if alike else ()

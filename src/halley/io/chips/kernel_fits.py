@@ -41,8 +41,8 @@ KIN = {
 }
 """Chips without measured kernels, and the measured chip whose shares they take: the same architecture, or the nearest."""
 SPREAD: dict[str, float] = {}
-"""By family: standard deviation [logarithm] of the median error of one chip's times by another's fit, over the pairs and frameworks
-of `halley validate kernels`."""
+"""By family: standard deviation [logarithm] of the median error of one chip's times by another's fit, over the pairs and
+frameworks of `halley validate kernels`."""
 
 Share = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]

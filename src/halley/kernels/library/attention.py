@@ -1,9 +1,9 @@
 """Attention of many queries: prefill, encoders, and prefill of latent attention (MLA).
 
-A tile is some rows of queries of one head (or of all heads that share keys). It processes the keys that its mask shows: products on
-the matrix engine beside exponentials on the special functions. Tiles are spread over the cores; the longest tile bounds the time
-from below, an uneven last wave adds part of a tile. Keys that the cache does not keep are read again by every row of tiles.
-"""
+A tile is some rows of queries of one head (or of all heads that share keys). It processes the keys that its mask shows:
+products on the matrix engine beside exponentials on the special functions. Tiles are spread over the cores; the longest tile
+bounds the time from below, an uneven last wave adds part of a tile. Keys that the cache does not keep are read again by every
+row of tiles."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ PARAMETERS = (
     Parameter("uneven", 0.3, 1e-2, 8.0, 1.5, "low"),
 )
 """Shares of the matrix rate, of the exponentials and of the memory bandwidth; latency of a tile [s]; wide: loss of heads of more
-than 128 dims; uneven: loss of heads whose dims are no multiple of 16; tail: part of a tile by which an uneven last wave is longer;
-row [s] of a query of a head on a core, for stores and conversions; again: share of keys that are read again."""
+than 128 dims; uneven: loss of heads whose dims are no multiple of 16; tail: part of a tile by which an uneven last wave is
+longer; row [s] of a query of a head on a core, for stores and conversions; again: share of keys that are read again."""
 OPTIONS = {"skips_window": (1.0, 0.0), "rows": (128.0, 64.0), "packs_heads": (0.0, 1.0)}
 """Whether a kernel skips keys outside the window, rows of its tiles, and whether queries of heads that share keys share tiles."""
 
@@ -127,9 +127,7 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     return as_measured(combined(cores, traffic, OVERLAP_WITH_MEMORY) + known["rows"] * p["row"], p)
 
 
-def _demand(
-    sizes: Sizes, dims: tuple[Array, Array], formats: Formats, chip: Machine, causal: bool
-) -> tuple[Array, Array]:
+def _demand(sizes: Sizes, dims: tuple[Array, Array], formats: Formats, chip: Machine, causal: bool) -> tuple[Array, Array]:
     batch, queries, cached, heads, groups = (sizes[name] for name in ("batch", "queries", "cached", "heads", "kv_heads"))
     width = dims[0] + dims[1]
     # keys that a query sees, on average: those before it and itself, within the window

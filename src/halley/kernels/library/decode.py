@@ -1,9 +1,9 @@
 """Attention of one query a sequence (decode), with keys and values in a cache; and with latent ones (MLA).
 
 A unit is one sequence and one head of keys, with the query heads that share it in one tile where the library packs them, else one
-query head. Units are split along the keys, where the library splits, to fill the cores; parts are combined at the end. A unit reads
-its keys at a share of the cache's bandwidth per core; all keys together come from memory at a share of its bandwidth, unless they
-stayed in the cache since the last call.
+query head. Units are split along the keys, where the library splits, to fill the cores; parts are combined at the end. A unit
+reads its keys at a share of the cache's bandwidth per core; all keys together come from memory at a share of its bandwidth,
+unless they stayed in the cache since the last call.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ OPTIONS = {
 outside the window are skipped."""
 
 
-def _features(
-    sizes: Sizes, read: tuple[Array, float], formats: Formats, chip: Machine, options: Options
-) -> Features:
+def _features(sizes: Sizes, read: tuple[Array, float], formats: Formats, chip: Machine, options: Options) -> Features:
     """``read``: dims of a key and value in memory, and of both products."""
     batch, keys, heads, groups = (sizes[name] for name in ("batch", "keys", "heads", "kv_heads"))
     stored_dims, product_dims = read
@@ -131,7 +129,8 @@ def _decode_demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array
 
 
 def _variant(sizes: Sizes, framework: str) -> NDArray[np.str_]:
-    """TensorRT-LLM packs some numbers of heads, FlashAttention-2 none under a window, and neither packs or splits single heads."""
+    """TensorRT-LLM packs some numbers of heads, FlashAttention-2 none under a window, and neither packs or splits single
+    heads."""
     sharing = sizes["heads"] / sizes["kv_heads"]
     if framework == "trtllm":
         return np.where((sharing > LARGEST_PACKED) | (sharing == 1), "single heads", "")

@@ -13,7 +13,6 @@ import numpy as np
 
 from halley.kernels.library.family import (
     HOST,
-    LAUNCH,
     SLOWDOWN,
     Array,
     Family,
@@ -119,9 +118,7 @@ def _loads(sizes: Sizes, heights: Array) -> tuple[Array, Array, Array]:
     return tokens, active, tiles
 
 
-def _load(
-    tokens: float, topk: float, experts: float, ep: float, alpha: float, heights: Array
-) -> tuple[float, float, Array]:
+def _load(tokens: float, topk: float, experts: float, ep: float, alpha: float, heights: Array) -> tuple[float, float, Array]:
     local = max(int(experts // ep), 1)
     if alpha == 0:
         chosen = np.ceil(tokens / ep) * min(topk, local)

@@ -1,7 +1,7 @@
 """Fits of the families' parameters to measured rows, judged on rows held out.
 
-Parameters are fitted by least squares of the logarithm of the time, with a loss that is linear for large errors and a prior on each
-parameter: its start, with a spread in logarithm. A stratum with few rows starts from the fit of the most similar larger one.
+Parameters are fitted by least squares of the logarithm of the time, with a loss that is linear for large errors and a prior on
+each parameter: its start, with a spread in logarithm. A stratum with few rows starts from the fit of the most similar larger one.
 Options of the library are chosen one after the other: another value has to lower the loss by `OPTION_EVIDENCE`.
 """
 
@@ -120,15 +120,14 @@ def _likeness(one: Stratum, other: Stratum) -> tuple[bool, ...]:
     return tuple(alike[name] for name in order)
 
 
-def fit_stratum(
-    stratum: Stratum, rows: Sequence[Measured], chip: Machine, similar: StratumFit | None = None
-) -> StratumFit:
-    """Parameters and options of one stratum; ``similar``: the fit to start from. Raises BadInput: a format that the chip lacks."""
+def fit_stratum(stratum: Stratum, rows: Sequence[Measured], chip: Machine, similar: StratumFit | None = None) -> StratumFit:
+    """Parameters and options of one stratum; ``similar``: the fit to start from. Raises BadInput: a format that the chip
+    lacks."""
     known, measured = FAMILIES[stratum.family], times(rows)
     sizes = columns(rows, known)
 
-    def fitted(options: Mapping[str, float]) -> StratumFit:
-        return _parameters(known, known.features(sizes, stratum.formats, chip, options), measured, options, similar)
+    def fitted(options: Mapping[str, float], start: StratumFit | None = None) -> StratumFit:
+        return _parameters(known, known.features(sizes, stratum.formats, chip, options), measured, options, similar, start)
 
     best = fitted(dict(similar.options) if similar else {name: values[0] for name, values in known.options.items()})
     if len(rows) < FEWEST_FOR_OPTIONS:
@@ -139,15 +138,21 @@ def fit_stratum(
         for name, values in known.options.items():
             for value in values:
                 if value != best.options[name]:
-                    other = fitted({**best.options, name: value})
+                    other = fitted({**best.options, name: value}, best)
                     if other.loss < best.loss - OPTION_EVIDENCE:
                         best, moved = other, True
     return best
 
 
 def _parameters(
-    known: Family, features: Features, measured: Array, options: Mapping[str, float], similar: StratumFit | None
+    known: Family,
+    features: Features,
+    measured: Array,
+    options: Mapping[str, float],
+    similar: StratumFit | None,
+    near: StratumFit | None = None,
 ) -> StratumFit:
+    """The parameters of least loss; ``near``: a fit with other options, from which the search starts instead."""
     from scipy.optimize import least_squares  # slow to import, and of an extra
 
     items = known.parameters
@@ -164,11 +169,15 @@ def _parameters(
         robust = np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0)))
         return np.concatenate([robust, (point - centre) / narrowed])
 
-    best = None
-    # the shortest times come from the launch or from the host, which issues a kernel too late: both starts
-    for launch, host in ((0.6 * shortest, 1e-7), (0.3 * shortest, 0.98 * shortest)):
-        start = centre.copy()
-        start[names.index("launch")], start[names.index("host")] = math.log(launch), math.log(host)
+    best, starts = None, []
+    if near is not None:
+        starts.append(np.log([near.parameters[name] for name in names]))
+    else:  # the shortest times come from the launch or from the host, which issues a kernel too late: both starts
+        for launch, host in ((0.6 * shortest, 1e-7), (0.3 * shortest, 0.98 * shortest)):
+            start = centre.copy()
+            start[names.index("launch")], start[names.index("host")] = math.log(launch), math.log(host)
+            starts.append(start)
+    for start in starts:
         inside = np.clip(start, low + 1e-6, high - 1e-6)
         found = least_squares(residuals, inside, bounds=(low, high), xtol=LEAST_STEP, ftol=1e-5, max_nfev=MOST_EVALUATIONS)
         if best is None or found.cost < best.cost:
@@ -208,7 +217,7 @@ def fit_roofline(sides: tuple[Array, Array], measured: Array) -> Roofline:
     return Roofline(*(float(value) for value in np.exp(min(tries, key=lambda item: item.cost).x)))
 
 
-def interval(errors: Array, rest: Array = np.zeros(0)) -> tuple[float, float]:
+def interval(errors: Array, rest: Array | None = None) -> tuple[float, float]:
     """Factors on a time between which `INTERVAL` of the rows lie, from logarithms of measured over predicted time.
 
     ``rest``: those of similar strata, which join where there are few. The order statistics are those of n + 1, so that a new row
@@ -217,7 +226,7 @@ def interval(errors: Array, rest: Array = np.zeros(0)) -> tuple[float, float]:
     >>> interval(np.log(np.linspace(0.5, 1.5, 101)))[0].__round__(2)
     0.59
     """
-    joined = errors if len(errors) >= ENOUGH_FOR_INTERVAL else np.concatenate([errors, rest])
+    joined = errors if rest is None or len(errors) >= ENOUGH_FOR_INTERVAL else np.concatenate([errors, rest])
     if len(joined) < 2:
         return 0.5, 2.0
     ordered, count = np.sort(joined), len(joined)

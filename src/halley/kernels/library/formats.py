@@ -32,8 +32,8 @@ FORMATS: dict[str, Format] = {
     "w4a16_mxfp4": Format(2, 0.53125, "bf16", 1),
     "w4a8_mxfp4_mxfp8": Format(1.03125, 0.53125, "fp8", 2),
 }
-"""Formats by name. fp8_block: a scale of 4 bytes for 128 activations; nvfp4: a scale of a byte for 16 values; mxfp4 and mxfp8: one
-for 32 values; int8_sq: both operands of int8 (SmoothQuant); _wo: weights only."""
+"""Formats by name. fp8_block: a scale of 4 bytes for 128 activations; nvfp4: a scale of a byte for 16 values; mxfp4 and mxfp8:
+one for 32 values; int8_sq: both operands of int8 (SmoothQuant); _wo: weights only."""
 
 OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16", "sq": "int8_sq"}
 """Names that tables use for formats."""

@@ -2,8 +2,8 @@
 
 A tile of r x c results takes the longer of its products at a share of the matrix rate and its operands at a share of the cache's
 bandwidth, per core. Tiles run in waves. Tiles are processed in bands of `band` rows of tiles; a band re-reads the columns'
-operand, and a wave of a band the rows' operand, from memory where the cache does not keep them. The library takes the fastest tile
-and, where it can split the contraction, the fastest split.
+operand, and a wave of a band the rows' operand, from memory where the cache does not keep them. The library takes the fastest
+tile and, where it can split the contraction, the fastest split.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PARAMETERS = (
     Parameter("small", 0.05, 1e-3, 1.0, 1.0),
     Parameter("overlap", 4.0, 1.2, 20.0, 0.7),
     Parameter("band", 8.0, 1.0, 1000.0, 1.5, "high"),
-    Parameter("cast", 0.7, 0.1, 3.0, 1.0),
+    Parameter("cast", 0.7, 0.1, 3.0, 1.0, "high"),
     Parameter("cast_row", 1e-7, 1e-9, 5e-6, 1.5, "low"),
     HOST,
     SLOWDOWN,

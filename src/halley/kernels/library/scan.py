@@ -63,5 +63,5 @@ CONVOLUTION = Family(
     demand,
     _variant,
 )
-"""Causal convolution of 4 taps of a Mamba-2 layer: ``queries`` tokens a sequence (1: decode), channels of ``heads`` x ``head_dim``
-values and twice ``groups`` x ``state``. The scan itself is in no measured table."""
+"""Causal convolution of 4 taps of a Mamba-2 layer: ``queries`` tokens a sequence (1: decode), channels of ``heads`` x
+``head_dim`` values and twice ``groups`` x ``state``. The scan itself is in no measured table."""

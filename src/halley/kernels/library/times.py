@@ -34,10 +34,10 @@ NOT_RESIDENT = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class KernelFit:
-    """The fit of one stratum. ``rows``: measured rows; ``error``: mean relative error of rows held out of a fit to the others, and
-    ``baseline`` that of a roofline of three fitted numbers; None where there were too few rows. ``low``, ``high``: factors on a
-    time between which 80 % of rows lie; ``on_bound``: parameters on a bound of the fit. ``head_dims``: measured rows by the dims
-    of a head, by which the library chooses its kernel."""
+    """The fit of one stratum. ``rows``: measured rows; ``error``: mean relative error of rows held out of a fit to the others,
+    and ``baseline`` that of a roofline of three fitted numbers; None where there were too few rows. ``low``, ``high``: factors
+    on a time between which 80 % of rows lie; ``on_bound``: parameters on a bound of the fit. ``head_dims``: measured rows by
+    the dims of a head, by which the library chooses its kernel."""
 
     stratum: Stratum
     parameters: Mapping[str, float]
@@ -53,8 +53,8 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True)
 class KernelFits:
-    """The fits of a chip. ``machine``: the chip's data sheet; ``measured``: the chip that the rows are of; ``source`` of the rows;
-    ``dated``: day of the fit. ``spread``: by family, the standard deviation [logarithm] of what the fit of one chip says of
+    """The fits of a chip. ``machine``: the chip's data sheet; ``measured``: the chip that the rows are of; ``source`` of the
+    rows; ``dated``: day of the fit. ``spread``: by family, the standard deviation [logarithm] of what the fit of one chip says of
     another, which widens the interval where ``measured`` is another chip."""
 
     machine: Machine
@@ -72,8 +72,9 @@ class KernelFits:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """``time`` [s] and an interval of 80 % [s], of the shape that the sizes broadcast to; ``bound`` [s]: the least time at the data
-    sheet's rates, with operands from memory, and ``compute`` [s] that of the products alone; ``source``: the fit, in words."""
+    """``time`` [s] and an interval of 80 % [s], of the shape that the sizes broadcast to; ``bound`` [s]: the least time at the
+    data sheet's rates, with operands from memory, and ``compute`` [s] that of the products alone; ``source``: the fit, in
+    words."""
 
     time: Array
     low: Array
@@ -221,9 +222,7 @@ def _kernels(fits: Sequence[KernelFit], sizes: Mapping[str, Array], count: int) 
     return [(name, np.isin(sizes["head_dim"], values)) for name, values in chosen.items()]
 
 
-def _variants(
-    known: Family, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Array
-) -> list[tuple[KernelFit, Array]]:
+def _variants(known: Family, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Array) -> list[tuple[KernelFit, Array]]:
     """Fits of one kernel, each with the rows of its variant; rows of a variant that was not measured go to the largest fit."""
     largest = max(fits, key=lambda item: item.rows)
     if known.variant is None or len(fits) == 1:
