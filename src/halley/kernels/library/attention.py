@@ -41,7 +41,7 @@ PARAMETERS = (
     LAUNCH,
     Parameter("matrix", 0.65, 0.03, 1.1, 0.5),
     Parameter("vector", 0.8, 0.05, 4.0, 0.6),
-    Parameter("memory", 0.7, 0.1, 1.2, 0.5),
+    Parameter("memory", 0.7, 0.1, 1.0, 0.5),
     Parameter("latency", 2e-6, 1e-8, 5e-5, 1.5),
     Parameter("overlap", 2.0, 1.0, 12.0, 0.5),
     HOST,

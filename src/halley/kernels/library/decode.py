@@ -40,13 +40,13 @@ LARGEST_PACKED = 32
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("memory", 0.75, 0.1, 1.2, 0.4),
+    Parameter("memory", 0.75, 0.1, 1.0, 0.4),
     Parameter("feed", 0.5, 0.02, 5.0, 0.8),
     Parameter("latency", 1.5e-6, 1e-8, 5e-5, 1.2),
     Parameter("block", 2e-7, 1e-9, 1e-5, 1.5, "low"),
     Parameter("overlap", 3.0, 1.0, 12.0, 0.6),
     HOST,
-    Parameter("matrix", 0.3, 0.02, 2.0, 0.8),
+    Parameter("matrix", 0.3, 0.02, 1.1, 0.8),
     Parameter("combine", 1e-6, 1e-9, 5e-5, 1.5, "low"),
     Parameter("resident", 0.2, 0.01, 2.0, 1.0),
     Parameter("unit", 0.3, 0.01, 1.5, 1.0),

@@ -38,8 +38,8 @@ FEW = (0.01, 2.0)
 
 PARAMETERS = (
     Parameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
-    Parameter("matrix", 0.55, 0.03, 1.2, 0.5),
-    Parameter("memory", 0.7, 0.1, 1.2, 0.5),
+    Parameter("matrix", 0.55, 0.03, 1.1, 0.5),
+    Parameter("memory", 0.7, 0.1, 1.0, 0.5),
     Parameter("feed", 0.8, 0.1, 4.0, 0.7),
     Parameter("latency", 2e-6, 1e-8, 5e-5, 1.2),
     Parameter("step", 3e-8, 1e-9, 2e-6, 1.5, "low"),

@@ -14,7 +14,7 @@ TAPS = 4.0
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("memory", 0.6, 0.02, 1.5, 0.6),
+    Parameter("memory", 0.6, 0.02, 1.0, 0.6),
     Parameter("channel", 1e-8, 1e-12, 1e-6, 3.0, "low"),
     Parameter("token", 1e-9, 1e-13, 1e-6, 3.0, "low"),
     HOST,
