@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
-    "reference/cli.md": 7,
+    "reference/cli.md": 8,
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
@@ -30,6 +30,7 @@ COMMANDS_OF = {
     "how-to/make-it-faster.md": 0,
     "how-to/calibrate-a-network.md": 1,
     "how-to/calibrate-a-chip.md": 1,
+    "how-to/time-a-kernel.md": 3,
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,
     "how-to/plan-your-cluster.md": 5,
