@@ -13,7 +13,6 @@ import numpy as np
 
 from halley.kernels.library.family import (
     HOST,
-    SLOWDOWN,
     Array,
     Family,
     Features,
@@ -23,6 +22,7 @@ from halley.kernels.library.family import (
     Sizes,
     as_measured,
     combined,
+    missing,
     under_load,
 )
 from halley.kernels.library.formats import core_rate, number_format
@@ -38,7 +38,7 @@ FEW = (0.01, 2.0)
 
 PARAMETERS = (
     Parameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
-    Parameter("matrix", 0.55, 0.03, 1.1, 0.5),
+    Parameter("matrix", 0.55, 0.03, 1.0, 0.5),
     Parameter("memory", 0.7, 0.1, 1.0, 0.5),
     Parameter("feed", 0.8, 0.1, 4.0, 0.7),
     Parameter("latency", 2e-6, 1e-8, 5e-5, 1.2),
@@ -47,12 +47,14 @@ PARAMETERS = (
     Parameter("overlap", 3.0, 1.0, 12.0, 0.6),
     HOST,
     Parameter("activations", 1.0, 0.05, 30.0, 1.0),
-    SLOWDOWN,
+    Parameter("slowdown", 0.1, 1e-3, 0.6, 1.0, "low"),
     Parameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
+    Parameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
 )
 """Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
 of `STEP` terms of a sum [s]; loss of small tiles; how often
-activations are read and written, relative to once; expert [s]: sorting tokens, for each expert of the model."""
+activations are read and written, relative to once; expert [s]: sorting tokens, for each expert of the model; resident:
+share of the cache in which weights stay between calls."""
 OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "own_tokens": (0.0, 1.0)}
 """Columns of a tile, and its rows (0: as many as are fastest). own_tokens: in the table, ``tokens`` are those of the rank, all of
 which choose among its own experts, instead of those of the whole group."""
@@ -80,6 +82,7 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
     return {
         **found,
         "small": np.log(128 / heights),
+        "capacity": max(chip.capacity, 1.0) / chip.memory,
         "weights": np.minimum(active, experts) * hidden * (up + inter) * known.weight / chip.memory,
         "activations": tokens * 2 * (2 * hidden + up + inter) / chip.memory,
         "experts": sizes["experts"],
@@ -94,7 +97,9 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
         loop = np.maximum(np.maximum(products, known[f"{name}_feed"] / p["feed"]), known[f"{name}_steps"] * p["step"])
         cores = cores + loop + known[f"{name}_waves"] * p["latency"]
     cores = under_load(cores, p["slowdown"])
-    traffic = (np.asarray(known["weights"]) + p["activations"] * known["activations"]) / p["memory"]
+    weights = np.asarray(known["weights"])
+    weights = weights * missing(weights, p["resident"] * float(known["capacity"]))
+    traffic = (weights + p["activations"] * known["activations"]) / p["memory"]
     body = combined(cores, traffic[:, None], p["overlap"]).min(axis=1)
     return as_measured(body + known["experts"] * p["expert"], p)
 
