@@ -97,7 +97,7 @@ def _features(
 
 
 def _window(sizes: Sizes) -> Array:
-    return np.where(sizes["window"] > 0, sizes["window"], EVERYTHING)
+    return np.asarray(np.where(sizes["window"] > 0, sizes["window"], EVERYTHING), dtype=np.float64)
 
 
 def _seen(queries: Array, keys: Array, window: Array, row_tiles: Array, tile_queries: Array) -> tuple[Array, Array]:
@@ -115,7 +115,7 @@ def _seen(queries: Array, keys: Array, window: Array, row_tiles: Array, tile_que
 def time(parameters: Mapping[str, float], known: Features) -> Array:
     """Time [s] of shape [rows]."""
     p = parameters
-    matrix = p["matrix"] * np.exp(-p["wide"] * known["wide"] - p["uneven"] * known["uneven"])
+    matrix: Array = p["matrix"] * np.exp(-p["wide"] * known["wide"] - p["uneven"] * known["uneven"])
 
     def both(products: str, exponentials: str) -> Array:
         return combined(np.asarray(known[products]) / matrix, np.asarray(known[exponentials]) / p["vector"], p["overlap"])
@@ -123,7 +123,7 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     even, tile = both("products", "exponentials"), both("tile_products", "tile_exponentials")
     cores = np.maximum(even + p["tail"] * known["last_wave"] * tile, both("longest_products", "longest_exponentials"))
     cores = under_load(cores, p["slowdown"]) + known["waves"] * p["latency"]
-    traffic = (known["traffic"] + p["again"] * known["traffic_again"]) / p["memory"]
+    traffic = np.asarray((known["traffic"] + p["again"] * known["traffic_again"]) / p["memory"], dtype=np.float64)
     return as_measured(combined(cores, traffic, OVERLAP_WITH_MEMORY) + known["rows"] * p["row"], p)
 
 
@@ -135,7 +135,7 @@ def _demand(sizes: Sizes, dims: tuple[Array, Array], formats: Formats, chip: Mac
 
     def seen(position: Array) -> Array:
         inside = np.minimum(position, reach)
-        return inside * (inside + 1) / 2 + np.maximum(position - reach, 0) * reach
+        return np.asarray(inside * (inside + 1) / 2 + np.maximum(position - reach, 0) * reach, dtype=np.float64)
 
     pairs = seen(last) - seen(cached) if causal else queries * last
     needed = np.minimum(last, queries + reach) if causal else last

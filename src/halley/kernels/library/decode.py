@@ -64,7 +64,7 @@ OPTIONS = {
 outside the window are skipped."""
 
 
-def _features(sizes: Sizes, read: tuple[Array, float], formats: Formats, chip: Machine, options: Options) -> Features:
+def _features(sizes: Sizes, read: tuple[Array, Array], formats: Formats, chip: Machine, options: Options) -> Features:
     """``read``: dims of a key and value in memory, and of both products."""
     batch, keys, heads, groups = (sizes[name] for name in ("batch", "keys", "heads", "kv_heads"))
     stored_dims, product_dims = read
@@ -86,8 +86,8 @@ def _features(sizes: Sizes, read: tuple[Array, float], formats: Formats, chip: M
         "products": blocks * (BLOCK * rows * product_dims)[:, None] / core_rate(chip, "bf16"),
         "keys": batch * groups * keys * stored_dims * kept / chip.memory,
         "others": 2 * results / chip.memory,
-        "split": (parts > 1) * 1.0,
-        "partials": np.where(parts > 1, 4 * results[:, None] * parts / chip.memory, 0.0),
+        "split": np.asarray((parts > 1) * 1.0, dtype=np.float64),
+        "partials": np.asarray(4 * results[:, None] * parts * (parts > 1) / chip.memory, dtype=np.float64),
         "capacity": max(chip.capacity, 1.0) / chip.memory,
     }
 

@@ -118,12 +118,14 @@ def _loads(sizes: Sizes, heights: Array) -> tuple[Array, Array, Array]:
     names = ("tokens", "topk", "experts", "ep", "alpha")
     keys = np.stack(np.broadcast_arrays(*(sizes[name] for name in names)), axis=1)
     distinct, back = np.unique(keys, axis=0, return_inverse=True)
-    loads = [_load(*(float(value) for value in row), heights) for row in distinct]
+    loads = [_load(row, heights) for row in distinct]
     tokens, active, tiles = (np.array(column, dtype=np.float64)[back.ravel()] for column in zip(*loads, strict=True))
     return tokens, active, tiles
 
 
-def _load(tokens: float, topk: float, experts: float, ep: float, alpha: float, heights: Array) -> tuple[float, float, Array]:
+def _load(key: Array, heights: Array) -> tuple[float, float, Array]:
+    """Of one set of tokens, topk, experts, ep and alpha."""
+    tokens, topk, experts, ep, alpha = (float(value) for value in key)
     local = max(int(experts // ep), 1)
     if alpha == 0:
         chosen = np.ceil(tokens / ep) * min(topk, local)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halley.kernels.machine import Machine
 
 Array: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
 Sizes: TypeAlias = Mapping[str, Array]
 """Sizes by name, each of shape [rows]."""
 Options: TypeAlias = Mapping[str, float]
@@ -77,7 +78,7 @@ def missing(size: Array | float, capacity: float) -> Array:
     return np.clip(np.asarray(size) / capacity - 0.5, 0.0, 1.0)
 
 
-def combined(first: Array, second: Array, sharpness: float) -> Array:
+def combined(first: Array | float, second: Array | float, sharpness: float) -> Array:
     """Time of two overlapping activities: the longer if they overlap perfectly (sharpness infinite), the sum if not (1).
 
     .. math:: t = (a^p + b^p)^{1/p}
@@ -107,6 +108,6 @@ def under_load(work: Array, slowdown: float) -> Array:
     return np.asarray(work * (1 + slowdown * work / (work + SLOWDOWN_TIME)))
 
 
-def as_measured(body: Array, parameters: Mapping[str, float]) -> Array:
+def as_measured(body: Array | float, parameters: Mapping[str, float]) -> Array:
     """A kernel behind its launch, and not before the host has issued it."""
     return np.asarray(np.maximum(parameters["launch"] + body, parameters["host"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halley.kernels.library.family import HOST, LAUNCH, Array, Family, Features, Formats, Options, Parameter, Sizes, as_measured
 from halley.kernels.machine import Machine
@@ -48,7 +49,7 @@ def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]
     return 0 * moved, moved / chip.memory
 
 
-def _variant(sizes: Sizes, framework: str) -> Array:
+def _variant(sizes: Sizes, framework: str) -> NDArray[np.str_]:
     return np.where(sizes["queries"] > 1, "prefill", "decode")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
 from halley.kernels.library.families import FAMILIES, family
-from halley.kernels.library.family import Array, Family
+from halley.kernels.library.family import Array, Family, Mask
 from halley.kernels.library.formats import OTHER_NAMES, number_format
 from halley.kernels.library.rows import Stratum
 from halley.kernels.machine import Machine
@@ -125,8 +125,9 @@ def kernel_time(
     least = np.maximum(products, traffic - kept)
     time = np.maximum(time, least)
     low, high, bound = np.maximum(low, least), np.maximum(high, time), np.maximum(products, traffic)
-    found = (np.asarray(value).reshape(shape) for value in (time, low, high, bound, products))
-    return KernelTime(*found, _source(fits, tuple(used.values())))
+    source = _source(fits, tuple(used.values()))
+    five = [value.reshape(shape) for value in (time, low, high, bound, products)]
+    return KernelTime(five[0], five[1], five[2], five[3], five[4], source)
 
 
 def _sizes(known: Family, sizes: Mapping[str, Number]) -> tuple[dict[str, Array], tuple[int, ...]]:
@@ -196,7 +197,7 @@ def _first(fits: Sequence[KernelFit], name: str, order: Sequence[str]) -> list[K
     return [item for item in fits if getattr(item.stratum, name) == value]
 
 
-def _kernels(fits: Sequence[KernelFit], sizes: Mapping[str, Array], count: int) -> list[tuple[str, Array]]:
+def _kernels(fits: Sequence[KernelFit], sizes: Mapping[str, Array], count: int) -> list[tuple[str, Mask]]:
     """Kernels, each with the rows that it runs: the kernel most often measured with such a head."""
     rows: dict[str, int] = {}
     dims: dict[str, dict[float, int]] = {}
@@ -222,7 +223,7 @@ def _kernels(fits: Sequence[KernelFit], sizes: Mapping[str, Array], count: int) 
     return [(name, np.isin(sizes["head_dim"], values)) for name, values in chosen.items()]
 
 
-def _variants(known: Family, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Array) -> list[tuple[KernelFit, Array]]:
+def _variants(known: Family, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Mask) -> list[tuple[KernelFit, Mask]]:
     """Fits of one kernel, each with the rows of its variant; rows of a variant that was not measured go to the largest fit."""
     largest = max(fits, key=lambda item: item.rows)
     if known.variant is None or len(fits) == 1:

@@ -14,21 +14,21 @@ from halley.report.table import Table
 def kernels_tables(fits: KernelFits, judged: Sequence[Judged]) -> list[Table]:
     """Errors of rows held out: by family, then by kernel."""
     head = ("kernels", "rows held out", "error", "roofline, fitted", "in the interval")
-    rows = []
+    lines: list[tuple[str, ...]] = []
     for name in dict.fromkeys(item.stratum.family for item in judged):
         mine = [item for item in judged if item.stratum.family == name]
         keys = ("measured", "predicted", "baseline", "low", "high")
         joined = {key: np.concatenate([getattr(item, key) for item in mine]) for key in keys}
         inside = float(np.mean((joined["low"] <= joined["measured"]) & (joined["measured"] <= joined["high"])))
         errors = (relative_error(joined[key], joined["measured"]) for key in ("predicted", "baseline"))
-        rows.append((name, str(len(joined["measured"])), *(_percent(error) for error in errors), _percent(inside)))
-    families = Table(f"{fits.measured}: mean error of rows held out", head, tuple(rows), frozenset({1, 2, 3, 4}))
-    head = ("kernel", "rows", "error", "roofline, fitted", "interval", "on a bound")
-    rows = []
+        lines.append((name, str(len(joined["measured"])), *(_percent(error) for error in errors), _percent(inside)))
+    families = Table(f"{fits.measured}: mean error of rows held out", head, tuple(lines), frozenset({1, 2, 3, 4}))
+    titles = ("kernel", "rows", "error", "roofline, fitted", "interval", "on a bound")
+    rows: list[tuple[str, ...]] = []
     for item in fits.fits:
-        errors = ("" if error is None else _percent(error) for error in (item.error, item.baseline))
-        rows.append((str(item.stratum), str(item.rows), *errors, f"{item.low:.2f} to {item.high:.2f}", ", ".join(item.on_bound)))
-    return [families, Table("Each kernel", head, tuple(rows), frozenset({1, 2, 3}))]
+        said = ("" if error is None else _percent(error) for error in (item.error, item.baseline))
+        rows.append((str(item.stratum), str(item.rows), *said, f"{item.low:.2f} to {item.high:.2f}", ", ".join(item.on_bound)))
+    return [families, Table("Each kernel", titles, tuple(rows), frozenset({1, 2, 3}))]
 
 
 def kernel_remarks(fits: KernelFits) -> list[str]:
