@@ -17,7 +17,7 @@ from halley.kernels.library.experts import LARGEST_EXPERTS
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.family import Array, Formats
 from halley.kernels.library.fit import FEWEST_FOR_OPTIONS, fit_roofline, fit_stratum, interval, judge
-from halley.kernels.library.rows import Measured, Stratum, columns, halves, strata, times
+from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
 from halley.kernels.library.times import KernelFit, KernelFits, kernel_time
 from halley.kernels.machine import PEAK, machine
 from halley.kernels.times import Attention, Gemm
@@ -78,7 +78,7 @@ def fit_of(family: str, **changed: float) -> KernelFits:
     return KernelFits(CHIP, "h100", "made up", "2026-11-26", (KernelFit(stratum, parameters, options, 9, 0.1, 0.2, 0.9, 1.2),))
 
 
-def table(family: str, noise: float = 0.0, **changed: float) -> tuple[Measured, ...]:
+def table(family: str, noise: float = 0.0, **changed: float) -> tuple[MeasuredKernel, ...]:
     """Rows that a machine of these parameters would have measured."""
     sizes, fits = grid(family), fit_of(family, **changed)
     known, stratum = FAMILIES[family], fits.fits[0].stratum
@@ -87,7 +87,7 @@ def table(family: str, noise: float = 0.0, **changed: float) -> tuple[Measured, 
     found = []
     for row, time in enumerate(took * errors):
         mine = {name: float(values[row]) for name, values in sizes.items()}
-        found.append(Measured(family, mine, "bf16", stratum.cache, "vllm", "name", float(time)))
+        found.append(MeasuredKernel(family, mine, "bf16", stratum.cache, "vllm", "name", float(time)))
     return tuple(found)
 
 
@@ -159,7 +159,7 @@ def test_a_fit_recovers_what_made_the_table(family: str, changed: dict[str, floa
             assert found.parameters[name] == pytest.approx(value, rel=0.15), name
 
 
-def _all(family: str, changed: dict[str, float]) -> tuple[Stratum, tuple[Measured, ...]]:
+def _all(family: str, changed: dict[str, float]) -> tuple[Stratum, tuple[MeasuredKernel, ...]]:
     """All variants as one stratum."""
     rows = table(family, noise=0.01, **changed)
     return Stratum(family, "", "name", "bf16", "bf16", ""), rows
@@ -171,7 +171,7 @@ def test_an_option_of_the_library_is_found() -> None:
     known = FAMILIES["gemm"]
     took = known.time(known.start(), known.features(sizes, Formats("bf16"), CHIP, {"split": 1.0}))
     rows = [
-        Measured("gemm", {name: float(values[row]) for name, values in sizes.items()}, "bf16", "", "", "", float(took[row]))
+        MeasuredKernel("gemm", {name: float(values[row]) for name, values in sizes.items()}, "bf16", "", "", "", float(took[row]))
         for row in range(len(took))
     ]
     assert len(rows) >= FEWEST_FOR_OPTIONS

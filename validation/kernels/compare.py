@@ -20,7 +20,7 @@ from halley.io.chips.kernel_tables import read_kernel_table
 from halley.io.chips.load import load_chip
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.fit import Judged, judge, relative_error
-from halley.kernels.library.rows import Measured, columns, strata, times
+from halley.kernels.library.rows import MeasuredKernel, columns, strata, times
 from halley.kernels.library.times import KernelFits, kernel_time
 from halley.kernels.machine import machine
 
@@ -60,7 +60,7 @@ class Score:
     kendall: float
 
 
-def rows_of(folder: Path, table: str) -> dict[str, tuple[Measured, ...]]:
+def rows_of(folder: Path, table: str) -> dict[str, tuple[MeasuredKernel, ...]]:
     """The rows of one table, by chip. Raises BadInput: it cannot be read."""
     path = folder / "kernels" / f"{table}.csv"
     found = read_kernel_table(path.read_text(encoding="utf-8"), str(path))

@@ -14,7 +14,7 @@ from halley.cli.options import JsonOption
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.kernel_fits import load_kernel_fits
 from halley.kernels.library.families import family
-from halley.kernels.library.family import Family
+from halley.kernels.library.family import KernelFamily
 from halley.kernels.library.times import KernelTime, kernel_time
 from halley.report.table import Table
 from halley.report.terminal import show
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?")
 
 def time(
     context: typer.Context,
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="Family of kernels; its sizes follow as options.")],
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="KernelFamily of kernels; its sizes follow as options.")],
     chip: Annotated[
         str, typer.Option("--chip", help="A chip with a fit of its kernels, or its kin; or a chip file.", metavar="CHIP")
     ],
@@ -69,7 +69,7 @@ def _document(found: KernelTime) -> dict[str, object]:
     return {**{f"{key}_s": float(getattr(found, key)) for key in names}, "source": found.source}
 
 
-def _sizes(known: Family, words: Sequence[str], own: Sequence[str]) -> dict[str, float]:
+def _sizes(known: KernelFamily, words: Sequence[str], own: Sequence[str]) -> dict[str, float]:
     """Sizes from ``--m 64 --kv-heads=8``. Raises BadInput: unknown, repeated or missing sizes, and those that are no numbers."""
     where, faults = f"kernel {known.name}", []
     given: dict[str, float] = {}

@@ -25,7 +25,7 @@ from halley.io.chips.shape_tables import is_shape_table, read_shape_table
 from halley.io.files.save import write_atomic
 from halley.io.files.text import read_text_bounded
 from halley.kernels.calibrate import TYPICAL_EFFICIENCY, chip_fit, judge
-from halley.kernels.library.rows import Measured
+from halley.kernels.library.rows import MeasuredKernel
 from halley.kernels.machine import Machine, machine
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
@@ -120,7 +120,7 @@ def _kernels(
         from halley.kernels.library.calibrate import calibrate
     except ImportError:
         raise BadInput(Fault("calibrate chip", "SciPy, for tables of kernels", "none", "pip install 'halley[solve]'")) from None
-    rows: list[Measured] = []
+    rows: list[MeasuredKernel] = []
     names: set[str] = set()
     for file in of_kernels:
         shapes = is_shape_table(texts[file])
@@ -142,7 +142,7 @@ def _kernels(
     options.remarks().print(Text(f"written to {out}"))
 
 
-def _rows_of(table: dict[str, tuple[Measured, ...]], chip: str, gpu: str | None, file: str) -> tuple[Measured, ...]:
+def _rows_of(table: dict[str, tuple[MeasuredKernel, ...]], chip: str, gpu: str | None, file: str) -> tuple[MeasuredKernel, ...]:
     """The rows of one GPU: the one named, the only one, or the one whose name starts with the chip's; none where it has none.
 
     Raises BadInput: several GPUs have names that start so.

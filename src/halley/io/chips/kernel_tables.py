@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.kernels.library.formats import FORMATS, OTHER_NAMES
-from halley.kernels.library.rows import Measured
+from halley.kernels.library.rows import MeasuredKernel
 
 TEXT_LIMIT = 64 * 2**20
 """Largest file [B]."""
@@ -31,7 +31,7 @@ Cells = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KernelTable:
     """A kind of table. ``sizes``: column of each size; ``optional``: those that may be empty or absent; ``dtype``, ``cache``:
     columns of number formats; ``ignored``: further columns; ``adjust``: sizes from those read and the cells."""
 
@@ -57,9 +57,9 @@ def _experts(sizes: dict[str, float], cells: Cells) -> dict[str, float]:
 
 _HEADS = {"batch": "batch_size", "heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim"}
 _FULL = {**_HEADS, "window": "window_size", "cached": "step"}
-KINDS: dict[str, Kind] = {
-    "gemm": Kind("gemm", {"m": "m", "n": "n", "k": "k"}, "gemm_dtype"),
-    "attention_prefill": Kind(
+KINDS: dict[str, KernelTable] = {
+    "gemm": KernelTable("gemm", {"m": "m", "n": "n", "k": "k"}, "gemm_dtype"),
+    "attention_prefill": KernelTable(
         "attention_prefill",
         {**_FULL, "queries": "isl"},
         "attn_dtype",
@@ -67,13 +67,13 @@ KINDS: dict[str, Kind] = {
         ("window", "cached"),
         ("beam_width",),
     ),
-    "attention_decode": Kind(
+    "attention_decode": KernelTable(
         "attention_decode", {**_FULL, "new": "isl"}, "attn_dtype", "kv_cache_dtype", ("window",), ("beam_width",), _decode
     ),
-    "attention_encoder": Kind(
+    "attention_encoder": KernelTable(
         "attention_encoder", {"batch": "batch_size", "queries": "isl", "heads": "num_heads", "head_dim": "head_dim"}, "attn_dtype"
     ),
-    "mla_prefill": Kind(
+    "mla_prefill": KernelTable(
         "mla_prefill",
         {"batch": "batch_size", "queries": "isl", "cached": "step", "heads": "num_heads"},
         "mla_dtype",
@@ -81,7 +81,7 @@ KINDS: dict[str, Kind] = {
         ("cached",),
         ("tp_size",),
     ),
-    "mla_decode": Kind(
+    "mla_decode": KernelTable(
         "mla_decode",
         {"batch": "batch_size", "new": "isl", "cached": "step", "heads": "num_heads"},
         "mla_dtype",
@@ -90,7 +90,7 @@ KINDS: dict[str, Kind] = {
         ("tp_size",),
         _decode,
     ),
-    "moe": Kind(
+    "moe": KernelTable(
         "moe",
         {
             "tokens": "num_tokens",
@@ -107,7 +107,7 @@ KINDS: dict[str, Kind] = {
         ("distribution",),
         _experts,
     ),
-    "mamba2": Kind(
+    "mamba2": KernelTable(
         "mamba2",
         {
             "batch": "batch_size",
@@ -139,14 +139,14 @@ def is_kernel_table(text: str) -> bool:
     return ("op" in cells or "op_name" in cells) and any(name in cells for name in TIMES)
 
 
-def read_kernel_table(text: str, name: str) -> dict[str, tuple[Measured, ...]]:
+def read_kernel_table(text: str, name: str) -> dict[str, tuple[MeasuredKernel, ...]]:
     """The rows of a table by GPU, as its column ``gpu`` names it ("" without one); ``name`` is the file's name for messages.
 
     Raises BadInput: every fault of every row, with its line; no rows, or too many.
     """
     reader = csv.reader(("" if line.startswith("#") else line for line in text.splitlines()), skipinitialspace=True)
     rows = (row for row in reader if row)
-    found: dict[str, list[Measured]] = {}
+    found: dict[str, list[MeasuredKernel]] = {}
     faults: list[Fault] = []
     try:
         head = [column.strip().lower() for column in next(rows, [])]
@@ -164,7 +164,7 @@ def read_kernel_table(text: str, name: str) -> dict[str, tuple[Measured, ...]]:
                 continue
             cells = {column: cell.strip() for column, cell in zip(head, row, strict=True)}
             measured = _measured(cells, where)
-            if isinstance(measured, Measured):
+            if isinstance(measured, MeasuredKernel):
                 found.setdefault(cells.get("gpu", ""), []).append(measured)
             else:
                 faults += measured
@@ -196,7 +196,7 @@ def _head(head: Sequence[str], where: str) -> list[Fault]:
     return faults
 
 
-def _measured(cells: Cells, where: str) -> Measured | list[Fault]:
+def _measured(cells: Cells, where: str) -> MeasuredKernel | list[Fault]:
     """The row, or all that is wrong with it."""
     op = cells.get("op") or cells.get("op_name", "")
     kind = KINDS.get(op)
@@ -237,7 +237,7 @@ def _measured(cells: Cells, where: str) -> Measured | list[Fault]:
         return [Fault(f"{where}: distribution", "balanced, or power_law_ and a number", repr(said[:40]))]
     framework, kernel = (cells.get(name, "")[:100] for name in ("framework", "kernel_source"))
     dtype = formats[0] or DEFAULT_FORMAT
-    return Measured(kind.family, adjusted, dtype, formats[1], framework.lower(), kernel, time * TIMES[unit])
+    return MeasuredKernel(kind.family, adjusted, dtype, formats[1], framework.lower(), kernel, time * TIMES[unit])
 
 
 def _whole(text: str) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault
-from halley.kernels.library.rows import Measured
+from halley.kernels.library.rows import MeasuredKernel
 
 COLUMNS = ("hardware", "op", "shape", "dtype", "measured_latency_s")
 ROW_LIMIT = 200_000
@@ -23,7 +23,7 @@ Shape = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class ShapeOperator:
     """``family`` of an operator, its sizes from the shape, ``dtype`` where the table's word is another, and the kernel's name."""
 
     family: str
@@ -36,20 +36,24 @@ def _heads(shape: Shape) -> dict[str, float]:
     return {"heads": shape["heads"], "kv_heads": shape["kv_heads"], "head_dim": shape["head_dim"], "window": 0.0}
 
 
-OPS: dict[str, Op] = {
-    "matmul": Op("gemm", lambda s: {"m": s["M"], "n": s["N"], "k": s["K"]}),
-    "gemm": Op("gemm", lambda s: {"m": s["M"], "n": s["N"], "k": s["K"]}, "fp8_block"),
-    "softmax": Op("softmax", lambda s: {"rows": s["M"], "columns": s["N"]}),
-    "layernorm": Op("layernorm", lambda s: {"rows": s["M"], "columns": s["N"]}),
-    "gelu": Op("gelu", lambda s: {"rows": s["M"] / STREAM_COLUMNS, "columns": STREAM_COLUMNS}),
-    "mha_decode": Op(
+OPS: dict[str, ShapeOperator] = {
+    "matmul": ShapeOperator("gemm", lambda s: {"m": s["M"], "n": s["N"], "k": s["K"]}),
+    "gemm": ShapeOperator("gemm", lambda s: {"m": s["M"], "n": s["N"], "k": s["K"]}, "fp8_block"),
+    "softmax": ShapeOperator("softmax", lambda s: {"rows": s["M"], "columns": s["N"]}),
+    "layernorm": ShapeOperator("layernorm", lambda s: {"rows": s["M"], "columns": s["N"]}),
+    "gelu": ShapeOperator("gelu", lambda s: {"rows": s["M"] / STREAM_COLUMNS, "columns": STREAM_COLUMNS}),
+    "mha_decode": ShapeOperator(
         "attention_decode",
         lambda s: {**_heads(s), "batch": s["batch_size"], "cached": s["kv_len"] - 1},
         "bf16",
         lambda s: "8 heads of keys" if s["kv_heads"] == 8 else "",
     ),
-    "mha_prefill": Op("attention_prefill", lambda s: {**_heads(s), "batch": 1.0, "queries": s["seq_len"], "cached": 0.0}, "bf16"),
-    "mla_decode": Op("mla_decode", lambda s: {"batch": s["batch_size"], "cached": s["kv_len"] - 1, "heads": s["heads"]}, "bf16"),
+    "mha_prefill": ShapeOperator(
+        "attention_prefill", lambda s: {**_heads(s), "batch": 1.0, "queries": s["seq_len"], "cached": 0.0}, "bf16"
+    ),
+    "mla_decode": ShapeOperator(
+        "mla_decode", lambda s: {"batch": s["batch_size"], "cached": s["kv_len"] - 1, "heads": s["heads"]}, "bf16"
+    ),
 }
 """Operators of the table. Decode with 8 heads of keys was timed apart by its source."""
 FORMATS = {"bf16/kv_fp8": ("bf16", "fp8"), "bf16/kv_bf16": ("bf16", "bf16")}
@@ -65,13 +69,13 @@ def is_shape_table(text: str) -> bool:
     return all(column in head for column in COLUMNS)
 
 
-def read_shape_table(text: str, name: str, framework: str = "") -> dict[str, tuple[Measured, ...]]:
+def read_shape_table(text: str, name: str, framework: str = "") -> dict[str, tuple[MeasuredKernel, ...]]:
     """The rows of known operators by hardware; ``framework``: the software that ran them; ``name`` is the file's name.
 
     Raises BadInput: the first faults of the table, with their lines; no rows, or too many.
     """
     reader = csv.DictReader(text.splitlines())
-    found: dict[str, list[Measured]] = {}
+    found: dict[str, list[MeasuredKernel]] = {}
     faults: list[Fault] = []
     try:
         for count, row in enumerate(reader):
@@ -95,7 +99,7 @@ def read_shape_table(text: str, name: str, framework: str = "") -> dict[str, tup
     return {hardware: tuple(mine) for hardware, mine in found.items()}
 
 
-def _measured(op: Op, row: Mapping[str, str], where: str, framework: str) -> Measured | Fault:
+def _measured(op: ShapeOperator, row: Mapping[str, str], where: str, framework: str) -> MeasuredKernel | Fault:
     shape: dict[str, float] = {}
     for part in row["shape"].split(";"):
         key, _, said = part.partition("=")
@@ -111,7 +115,7 @@ def _measured(op: Op, row: Mapping[str, str], where: str, framework: str) -> Mea
     if not 0 < time < 1e4:
         return Fault(f"{where}: measured_latency_s", "a time above 0", repr(row["measured_latency_s"][:40]))
     dtype, cache = FORMATS.get(row["dtype"], (op.dtype or row["dtype"], "bf16" if op.family in _CACHED else ""))
-    return Measured(op.family, sizes, "bf16" if dtype == "fp16" else dtype, cache, framework, kernel, time)
+    return MeasuredKernel(op.family, sizes, "bf16" if dtype == "fp16" else dtype, cache, framework, kernel, time)
 
 
 _CACHED = ("attention_decode", "attention_prefill", "mla_decode")

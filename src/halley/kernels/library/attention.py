@@ -16,11 +16,11 @@ from halley.kernels.library.family import (
     LAUNCH,
     SLOWDOWN,
     Array,
-    Family,
     Features,
+    FittedParameter,
     Formats,
+    KernelFamily,
     Options,
-    Parameter,
     Sizes,
     as_measured,
     combined,
@@ -39,18 +39,18 @@ EVERYTHING = 1e12
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("matrix", 0.65, 0.03, 1.1, 0.5),
-    Parameter("vector", 0.8, 0.05, 4.0, 0.6),
-    Parameter("memory", 0.7, 0.1, 1.0, 0.5),
-    Parameter("latency", 2e-6, 1e-8, 5e-5, 1.5),
-    Parameter("overlap", 2.0, 1.0, 12.0, 0.5),
+    FittedParameter("matrix", 0.65, 0.03, 1.1, 0.5),
+    FittedParameter("vector", 0.8, 0.05, 4.0, 0.6),
+    FittedParameter("memory", 0.7, 0.1, 1.0, 0.5),
+    FittedParameter("latency", 2e-6, 1e-8, 5e-5, 1.5),
+    FittedParameter("overlap", 2.0, 1.0, 12.0, 0.5),
     HOST,
-    Parameter("wide", 0.1, 1e-3, 2.0, 1.5, "low"),
+    FittedParameter("wide", 0.1, 1e-3, 2.0, 1.5, "low"),
     SLOWDOWN,
-    Parameter("tail", 0.5, 0.01, 1.5, 0.7),
-    Parameter("row", 1e-8, 1e-11, 1e-6, 2.0, "low"),
-    Parameter("again", 0.05, 1e-3, 1.0, 1.5, "low"),
-    Parameter("uneven", 0.3, 1e-2, 8.0, 1.5, "low"),
+    FittedParameter("tail", 0.5, 0.01, 1.5, 0.7),
+    FittedParameter("row", 1e-8, 1e-11, 1e-6, 2.0, "low"),
+    FittedParameter("again", 0.05, 1e-3, 1.0, 1.5, "low"),
+    FittedParameter("uneven", 0.3, 1e-2, 8.0, 1.5, "low"),
 )
 """Shares of the matrix rate, of the exponentials and of the memory bandwidth; latency of a tile [s]; wide: loss of heads of more
 than 128 dims; uneven: loss of heads whose dims are no multiple of 16; tail: part of a tile by which an uneven last wave is
@@ -181,7 +181,7 @@ def _mla_demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, A
     return _demand(known, dims, formats, chip, causal=True)
 
 
-PREFILL = Family(
+PREFILL = KernelFamily(
     "attention_prefill",
     ("batch", "queries", "cached", "heads", "kv_heads", "head_dim", "window"),
     {"cached": 0.0, "window": 0.0},
@@ -193,7 +193,7 @@ PREFILL = Family(
 )
 """Causal attention of ``queries`` new tokens a sequence after ``cached`` ones; ``window`` keys at most (0: all)."""
 
-ENCODER = Family(
+ENCODER = KernelFamily(
     "attention_encoder",
     ("batch", "queries", "heads", "head_dim"),
     {},
@@ -205,7 +205,7 @@ ENCODER = Family(
 )
 """Attention of all tokens to all, as in vision encoders."""
 
-MLA_PREFILL = Family(
+MLA_PREFILL = KernelFamily(
     "mla_prefill",
     ("batch", "queries", "cached", "heads"),
     {"cached": 0.0},

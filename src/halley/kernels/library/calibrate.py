@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from halley.kernels.library.fit import Judged, crossed, fit_strata, intervals, judge
-from halley.kernels.library.rows import Measured, strata
+from halley.kernels.library.rows import MeasuredKernel, strata
 from halley.kernels.library.times import KernelFit, KernelFits
 from halley.kernels.machine import Machine
 
 
-def calibrate(rows: Sequence[Measured], chip: Machine, source: str, dated: str) -> tuple[KernelFits, tuple[Judged, ...]]:
+def calibrate(rows: Sequence[MeasuredKernel], chip: Machine, source: str, dated: str) -> tuple[KernelFits, tuple[Judged, ...]]:
     """Fits to all rows of one chip; and the rows held out of fits to every second row, which give the errors.
 
     The errors are thus those of fits to half of the rows. Intervals come from both halves, each judged by a fit to the other.

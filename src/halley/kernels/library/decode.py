@@ -17,11 +17,11 @@ from halley.kernels.library.family import (
     HOST,
     LAUNCH,
     Array,
-    Family,
     Features,
+    FittedParameter,
     Formats,
+    KernelFamily,
     Options,
-    Parameter,
     Sizes,
     as_measured,
     combined,
@@ -40,16 +40,16 @@ LARGEST_PACKED = 32
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("memory", 0.75, 0.1, 1.0, 0.4),
-    Parameter("feed", 0.5, 0.02, 5.0, 0.8),
-    Parameter("latency", 1.5e-6, 1e-8, 5e-5, 1.2),
-    Parameter("block", 2e-7, 1e-9, 1e-5, 1.5, "low"),
-    Parameter("overlap", 3.0, 1.0, 12.0, 0.6),
+    FittedParameter("memory", 0.75, 0.1, 1.0, 0.4),
+    FittedParameter("feed", 0.5, 0.02, 5.0, 0.8),
+    FittedParameter("latency", 1.5e-6, 1e-8, 5e-5, 1.2),
+    FittedParameter("block", 2e-7, 1e-9, 1e-5, 1.5, "low"),
+    FittedParameter("overlap", 3.0, 1.0, 12.0, 0.6),
     HOST,
-    Parameter("matrix", 0.3, 0.02, 1.1, 0.8),
-    Parameter("combine", 1e-6, 1e-9, 5e-5, 1.5, "low"),
-    Parameter("resident", 0.2, 0.01, 2.0, 1.0),
-    Parameter("unit", 0.3, 0.01, 1.5, 1.0),
+    FittedParameter("matrix", 0.3, 0.02, 1.1, 0.8),
+    FittedParameter("combine", 1e-6, 1e-9, 5e-5, 1.5, "low"),
+    FittedParameter("resident", 0.2, 0.01, 2.0, 1.0),
+    FittedParameter("unit", 0.3, 0.01, 1.5, 1.0),
 )
 """Shares: memory bandwidth, cache bandwidth per core (feed), matrix rate; latency [s] of a unit; block [s] of `BLOCK` keys;
 combine [s] of parts; resident: share of the cache in which keys stay between calls; unit: part of the latency that each further
@@ -163,7 +163,7 @@ def _mla_variant(sizes: Sizes, framework: str) -> NDArray[np.str_]:
     return np.where((sizes["heads"] == 1) & (framework == "vllm"), "single heads", "")
 
 
-DECODE = Family(
+DECODE = KernelFamily(
     "attention_decode",
     ("batch", "cached", "heads", "kv_heads", "head_dim", "window"),
     {"window": 0.0},
@@ -176,7 +176,7 @@ DECODE = Family(
 )
 """Attention of one new token a sequence to itself and to ``cached`` ones; ``window`` keys at most (0: all)."""
 
-MLA_DECODE = Family(
+MLA_DECODE = KernelFamily(
     "mla_decode",
     ("batch", "cached", "heads"),
     {},

@@ -14,11 +14,11 @@ import numpy as np
 from halley.kernels.library.family import (
     HOST,
     Array,
-    Family,
     Features,
+    FittedParameter,
     Formats,
+    KernelFamily,
     Options,
-    Parameter,
     Sizes,
     as_measured,
     combined,
@@ -37,19 +37,19 @@ LARGEST_SHARE = 0.8
 FEW = (0.01, 2.0)
 
 PARAMETERS = (
-    Parameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
-    Parameter("matrix", 0.55, 0.03, 1.0, 0.5),
-    Parameter("memory", 0.7, 0.1, 1.0, 0.5),
-    Parameter("feed", 0.8, 0.1, 4.0, 0.7),
-    Parameter("latency", 2e-6, 1e-8, 5e-5, 1.2),
-    Parameter("step", 3e-8, 1e-9, 2e-6, 1.5, "low"),
-    Parameter("small", 0.1, 1e-3, 1.0, 1.0),
-    Parameter("overlap", 3.0, 1.0, 12.0, 0.6),
+    FittedParameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
+    FittedParameter("matrix", 0.55, 0.03, 1.0, 0.5),
+    FittedParameter("memory", 0.7, 0.1, 1.0, 0.5),
+    FittedParameter("feed", 0.8, 0.1, 4.0, 0.7),
+    FittedParameter("latency", 2e-6, 1e-8, 5e-5, 1.2),
+    FittedParameter("step", 3e-8, 1e-9, 2e-6, 1.5, "low"),
+    FittedParameter("small", 0.1, 1e-3, 1.0, 1.0),
+    FittedParameter("overlap", 3.0, 1.0, 12.0, 0.6),
     HOST,
-    Parameter("activations", 1.0, 0.05, 30.0, 1.0),
-    Parameter("slowdown", 0.1, 1e-3, 0.6, 1.0, "low"),
-    Parameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
-    Parameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
+    FittedParameter("activations", 1.0, 0.05, 30.0, 1.0),
+    FittedParameter("slowdown", 0.1, 1e-3, 0.6, 1.0, "low"),
+    FittedParameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
+    FittedParameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
 )
 """Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
 of `STEP` terms of a sum [s]; loss of small tiles; how often
@@ -155,7 +155,7 @@ def _uniform(draws: int, count: int) -> Array:
 LARGEST_EXPERTS = 2048
 _UNIFORM = _uniform(DRAWS, LARGEST_EXPERTS)
 
-EXPERTS = Family(
+EXPERTS = KernelFamily(
     "moe",
     ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "alpha", "gated"),
     {"tp": 1.0, "ep": 1.0, "alpha": 0.0, "gated": 1.0},

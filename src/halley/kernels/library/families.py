@@ -6,12 +6,12 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.kernels.library.attention import ENCODER, MLA_PREFILL, PREFILL
 from halley.kernels.library.decode import DECODE, MLA_DECODE
 from halley.kernels.library.experts import EXPERTS
-from halley.kernels.library.family import Family
+from halley.kernels.library.family import KernelFamily
 from halley.kernels.library.gemm import GEMM
 from halley.kernels.library.scan import CONVOLUTION
 from halley.kernels.library.streams import GELU, LAYER_NORM, SOFTMAX
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, KernelFamily] = {
     item.name: item
     for item in (
         GEMM,
@@ -29,7 +29,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def family(name: str) -> Family:
+def family(name: str) -> KernelFamily:
     """The family of that name. Raises BadInput: no such family.
 
     >>> family("gemm").sizes

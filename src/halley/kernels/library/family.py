@@ -30,7 +30,7 @@ class Formats:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class FittedParameter:
     """A fitted number: where the fit starts, its bounds, and the standard deviation of its logarithm before any measurement.
 
     ``neutral``: a bound at which the effect is absent ("low" or "high"), which is no warning; "" if neither is.
@@ -45,7 +45,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class KernelFamily:
     """A family of kernels.
 
     ``sizes`` and ``defaults`` (of sizes that may be left out). ``options``: values of each option, the first is where the search
@@ -57,7 +57,7 @@ class Family:
     name: str
     sizes: tuple[str, ...]
     defaults: Mapping[str, float]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FittedParameter, ...]
     options: Mapping[str, tuple[float, ...]]
     features: Callable[[Sizes, Formats, Machine, Options], Features]
     time: Callable[[Mapping[str, float], Features], Array]
@@ -90,11 +90,11 @@ def combined(first: Array | float, second: Array | float, sharpness: float) -> A
     return np.asarray(largest * ((first / largest) ** sharpness + (second / largest) ** sharpness) ** (1 / sharpness))
 
 
-LAUNCH = Parameter("launch", 3e-6, 2e-7, 1e-3, 3.0, "low")
-HOST = Parameter("host", 1e-7, 1e-8, 3e-3, 4.0, "low")
+LAUNCH = FittedParameter("launch", 3e-6, 2e-7, 1e-3, 3.0, "low")
+HOST = FittedParameter("host", 1e-7, 1e-8, 3e-3, 4.0, "low")
 SLOWDOWN_TIME = 1e-3
 """Time [s] of matrix work at which the power limit has lowered the clock half-way: that of a power controller."""
-SLOWDOWN = Parameter("slowdown", 0.1, 1e-3, 2.0, 1.2, "low")
+SLOWDOWN = FittedParameter("slowdown", 0.1, 1e-3, 2.0, 1.2, "low")
 
 
 def under_load(work: Array, slowdown: float) -> Array:

@@ -15,8 +15,8 @@ import numpy as np
 
 from halley.errors import BadInput, Fault
 from halley.kernels.library.families import FAMILIES
-from halley.kernels.library.family import Array, Family, Features
-from halley.kernels.library.rows import Measured, Stratum, columns, halves, strata, times
+from halley.kernels.library.family import Array, Features, KernelFamily
+from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
 from halley.kernels.machine import Machine
 
 EXPECTED_ERROR = 0.05
@@ -51,7 +51,7 @@ class StratumFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class SimpleRoofline:
     """The simple model that a fit has to beat: a launch [s], and shares of the matrix rate and of the memory bandwidth."""
 
     launch: float
@@ -59,7 +59,7 @@ class Roofline:
     memory: float
 
     def time(self, sides: tuple[Array, Array]) -> Array:
-        """Time [s] from the times at the data sheet's rates (`Family.demand`)."""
+        """Time [s] from the times at the data sheet's rates (`KernelFamily.demand`)."""
         return np.asarray(self.launch + np.maximum(sides[0] / self.matrix, sides[1] / self.memory))
 
 
@@ -96,13 +96,13 @@ def relative_error(predicted: Array, measured: Array) -> float:
     return float(np.mean(np.abs(predicted / measured - 1)))
 
 
-def evaluate(stratum: Stratum, rows: Sequence[Measured], chip: Machine, found: StratumFit) -> Array:
+def evaluate(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine, found: StratumFit) -> Array:
     """Times [s] of the rows by the fit."""
     known = FAMILIES[stratum.family]
     return known.time(found.parameters, known.features(columns(rows, known), stratum.formats, chip, found.options))
 
 
-def fit_strata(groups: Mapping[Stratum, Sequence[Measured]], chip: Machine) -> dict[Stratum, StratumFit]:
+def fit_strata(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine) -> dict[Stratum, StratumFit]:
     """A fit of each stratum with enough rows, the largest first. Raises BadInput: a format that the chip lacks."""
     found: dict[Stratum, StratumFit] = {}
     for stratum in sorted(groups, key=lambda key: (key.family, -len(groups[key]), key)):
@@ -120,7 +120,7 @@ def _likeness(one: Stratum, other: Stratum) -> tuple[bool, ...]:
     return tuple(alike[name] for name in order)
 
 
-def fit_stratum(stratum: Stratum, rows: Sequence[Measured], chip: Machine, similar: StratumFit | None = None) -> StratumFit:
+def fit_stratum(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine, similar: StratumFit | None = None) -> StratumFit:
     """Parameters and options of one stratum; ``similar``: the fit to start from. Raises BadInput: a format that the chip
     lacks."""
     known, measured = FAMILIES[stratum.family], times(rows)
@@ -145,7 +145,7 @@ def fit_stratum(stratum: Stratum, rows: Sequence[Measured], chip: Machine, simil
 
 
 def _parameters(
-    known: Family,
+    known: KernelFamily,
     features: Features,
     measured: Array,
     options: Mapping[str, float],
@@ -197,14 +197,14 @@ _FREE = ("launch", "host")
 """Times that other strata say little about."""
 
 
-def fit_roofline(sides: tuple[Array, Array], measured: Array) -> Roofline:
-    """The roofline of three numbers with the same loss. ``sides``: see `Family.demand`."""
+def fit_roofline(sides: tuple[Array, Array], measured: Array) -> SimpleRoofline:
+    """The roofline of three numbers with the same loss. ``sides``: see `KernelFamily.demand`."""
     from scipy.optimize import least_squares
 
     logs = np.log(measured)
 
     def residuals(point: Array) -> Array:
-        errors = np.clip(np.log(Roofline(*np.exp(point)).time(sides)) - logs, -8, 8) / EXPECTED_ERROR
+        errors = np.clip(np.log(SimpleRoofline(*np.exp(point)).time(sides)) - logs, -8, 8) / EXPECTED_ERROR
         size = np.abs(errors)
         return np.asarray(np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0))))
 
@@ -214,7 +214,7 @@ def fit_roofline(sides: tuple[Array, Array], measured: Array) -> Roofline:
         for share in (0.2, 0.6):
             start = np.clip(np.log([launch * measured.min(), share, share]), low + 1e-6, high - 1e-6)
             tries.append(least_squares(residuals, start, bounds=(low, high), max_nfev=200))
-    return Roofline(*(float(value) for value in np.exp(min(tries, key=lambda item: item.cost).x)))
+    return SimpleRoofline(*(float(value) for value in np.exp(min(tries, key=lambda item: item.cost).x)))
 
 
 def interval(errors: Array, rest: Array | None = None) -> tuple[float, float]:
@@ -236,7 +236,7 @@ def interval(errors: Array, rest: Array | None = None) -> tuple[float, float]:
     return float(min(math.exp(ordered[below]), 1.0)), float(max(math.exp(ordered[above]), 1.0))
 
 
-def crossed(groups: Mapping[Stratum, Sequence[Measured]], chip: Machine) -> dict[Stratum, Array]:
+def crossed(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine) -> dict[Stratum, Array]:
     """Logarithms of measured over predicted time of every row, each by a fit to the half that it is not in."""
     parts = {stratum: halves(rows) for stratum, rows in groups.items()}
     found: dict[Stratum, list[Array]] = {stratum: [] for stratum in groups}
@@ -269,7 +269,7 @@ def intervals(errors: Mapping[Stratum, Array]) -> dict[Stratum, tuple[float, flo
     return found
 
 
-def judge(rows: Sequence[Measured], chip: Machine) -> tuple[Judged, ...]:
+def judge(rows: Sequence[MeasuredKernel], chip: Machine) -> tuple[Judged, ...]:
     """Half of every stratum by a fit to the other half, with intervals from that other half alone.
 
     Raises BadInput: no stratum has enough rows; a format that the chip lacks.

@@ -17,11 +17,11 @@ from halley.kernels.library.family import (
     LAUNCH,
     SLOWDOWN,
     Array,
-    Family,
     Features,
+    FittedParameter,
     Formats,
+    KernelFamily,
     Options,
-    Parameter,
     Sizes,
     as_measured,
     combined,
@@ -41,21 +41,21 @@ RESULT_BYTES, PARTIAL_BYTES = 2, 4
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("matrix", 0.8, 0.1, 1.1, 0.5),
-    Parameter("memory", 0.8, 0.2, 1.0, 0.5),
-    Parameter("feed", 0.6, 0.05, 4.0, 0.7),
-    Parameter("latency", 8e-7, 1e-8, 1e-5, 1.0),
-    Parameter("combine", 1e-6, 1e-8, 2e-5, 1.0),
-    Parameter("step", 3e-8, 1e-9, 1e-6, 1.0),
-    Parameter("small", 0.05, 1e-3, 1.0, 1.0),
-    Parameter("overlap", 4.0, 1.2, 20.0, 0.7),
-    Parameter("band", 8.0, 1.0, 1000.0, 1.5, "high"),
-    Parameter("cast", 0.7, 0.1, 3.0, 1.0, "high"),
-    Parameter("cast_row", 1e-7, 1e-9, 5e-6, 1.5, "low"),
+    FittedParameter("matrix", 0.8, 0.1, 1.1, 0.5),
+    FittedParameter("memory", 0.8, 0.2, 1.0, 0.5),
+    FittedParameter("feed", 0.6, 0.05, 4.0, 0.7),
+    FittedParameter("latency", 8e-7, 1e-8, 1e-5, 1.0),
+    FittedParameter("combine", 1e-6, 1e-8, 2e-5, 1.0),
+    FittedParameter("step", 3e-8, 1e-9, 1e-6, 1.0),
+    FittedParameter("small", 0.05, 1e-3, 1.0, 1.0),
+    FittedParameter("overlap", 4.0, 1.2, 20.0, 0.7),
+    FittedParameter("band", 8.0, 1.0, 1000.0, 1.5, "high"),
+    FittedParameter("cast", 0.7, 0.1, 3.0, 1.0, "high"),
+    FittedParameter("cast_row", 1e-7, 1e-9, 5e-6, 1.5, "low"),
     HOST,
     SLOWDOWN,
-    Parameter("resident", 0.1, 0.01, 1.0, 1.0),
-    Parameter("cache", 0.5, 0.1, 2.0, 0.5),
+    FittedParameter("resident", 0.1, 0.01, 1.0, 1.0),
+    FittedParameter("cache", 0.5, 0.1, 2.0, 0.5),
 )
 """Shares: matrix rate, memory and cache bandwidth (per core: feed), of a cast; latency of a wave, combine of a split, step of
 `STEP` terms [s]; loss of small tiles; band [tiles]; cast_row [s] of a row on a core; resident: share of the cache in which
@@ -121,5 +121,5 @@ def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]
     return m * n * k / (core_rate(chip, formats.dtype) * chip.cores), moved / chip.memory
 
 
-GEMM = Family("gemm", ("m", "n", "k"), {}, PARAMETERS, {"split": (16.0, 1.0)}, features, time, demand)
+GEMM = KernelFamily("gemm", ("m", "n", "k"), {}, PARAMETERS, {"split": (16.0, 1.0)}, features, time, demand)
 """C[m, n] = A[m, k] B[k, n]: A activations, B weights."""

@@ -1,4 +1,4 @@
-"""Measured rows of kernels, strata of them, and halves of strata."""
+"""MeasuredKernel rows of kernels, strata of them, and halves of strata."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from halley.kernels.library.families import FAMILIES
-from halley.kernels.library.family import Array, Family, Formats
+from halley.kernels.library.family import Array, Formats, KernelFamily
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredKernel:
     """One timed kernel: ``sizes`` of its ``family``, number formats, the software, the name of its kernel; ``time`` [s]."""
 
     family: str
@@ -45,10 +45,10 @@ class Stratum:
         return f"{self.family} ({', '.join(filter(None, said))})"
 
 
-def strata(rows: Iterable[Measured]) -> dict[Stratum, tuple[Measured, ...]]:
+def strata(rows: Iterable[MeasuredKernel]) -> dict[Stratum, tuple[MeasuredKernel, ...]]:
     """The rows by stratum, in the order of their names."""
-    found: dict[Stratum, list[Measured]] = {}
-    by_name: dict[tuple[str, str], list[Measured]] = {}
+    found: dict[Stratum, list[MeasuredKernel]] = {}
+    by_name: dict[tuple[str, str], list[MeasuredKernel]] = {}
     for row in rows:
         by_name.setdefault((row.family, row.framework), []).append(row)
     for (name, framework), same in by_name.items():
@@ -60,14 +60,14 @@ def strata(rows: Iterable[Measured]) -> dict[Stratum, tuple[Measured, ...]]:
     return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def halves(rows: Sequence[Measured]) -> tuple[tuple[Measured, ...], tuple[Measured, ...]]:
+def halves(rows: Sequence[MeasuredKernel]) -> tuple[tuple[MeasuredKernel, ...], tuple[MeasuredKernel, ...]]:
     """Every second row of a stratum in the order of its sizes, then the rows between."""
     names = FAMILIES[rows[0].family].sizes if rows else ()
     ordered = sorted(rows, key=lambda row: (tuple(row.sizes.get(name, 0.0) for name in names), row.time))
     return tuple(ordered[::2]), tuple(ordered[1::2])
 
 
-def columns(rows: Sequence[Measured], known: Family) -> dict[str, Array]:
+def columns(rows: Sequence[MeasuredKernel], known: KernelFamily) -> dict[str, Array]:
     """Sizes as arrays of shape [rows], with defaults."""
     return {
         name: np.array([row.sizes.get(name, known.defaults.get(name, np.nan)) for row in rows], dtype=np.float64)
@@ -75,6 +75,6 @@ def columns(rows: Sequence[Measured], known: Family) -> dict[str, Array]:
     }
 
 
-def times(rows: Sequence[Measured]) -> Array:
-    """Measured times [s]."""
+def times(rows: Sequence[MeasuredKernel]) -> Array:
+    """MeasuredKernel times [s]."""
     return np.array([row.time for row in rows], dtype=np.float64)

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.kernels.library.family import HOST, LAUNCH, Array, Family, Features, Formats, Options, Parameter, Sizes, as_measured
+from halley.kernels.library.family import (
+    HOST,
+    LAUNCH,
+    Array,
+    Features,
+    FittedParameter,
+    Formats,
+    KernelFamily,
+    Options,
+    Sizes,
+    as_measured,
+)
 from halley.kernels.machine import Machine
 
 TAPS = 4.0
@@ -15,9 +26,9 @@ TAPS = 4.0
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("memory", 0.6, 0.02, 1.0, 0.6),
-    Parameter("channel", 1e-8, 1e-12, 1e-6, 3.0, "low"),
-    Parameter("token", 1e-9, 1e-13, 1e-6, 3.0, "low"),
+    FittedParameter("memory", 0.6, 0.02, 1.0, 0.6),
+    FittedParameter("channel", 1e-8, 1e-12, 1e-6, 3.0, "low"),
+    FittedParameter("token", 1e-9, 1e-13, 1e-6, 3.0, "low"),
     HOST,
 )
 """Share of the memory bandwidth; channel [s]: of a channel of a sequence on a core; token [s]: of the tokens of one sequence."""
@@ -53,7 +64,7 @@ def _variant(sizes: Sizes, framework: str) -> NDArray[np.str_]:
     return np.where(sizes["queries"] > 1, "prefill", "decode")
 
 
-CONVOLUTION = Family(
+CONVOLUTION = KernelFamily(
     "mamba2",
     ("batch", "queries", "heads", "head_dim", "groups", "state"),
     {"head_dim": 64.0},

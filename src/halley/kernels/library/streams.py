@@ -6,15 +6,26 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from halley.kernels.library.family import HOST, LAUNCH, Array, Family, Features, Formats, Options, Parameter, Sizes, as_measured
+from halley.kernels.library.family import (
+    HOST,
+    LAUNCH,
+    Array,
+    Features,
+    FittedParameter,
+    Formats,
+    KernelFamily,
+    Options,
+    Sizes,
+    as_measured,
+)
 from halley.kernels.library.formats import number_format
 from halley.kernels.machine import Machine
 
 PARAMETERS = (
     LAUNCH,
-    Parameter("memory", 0.8, 0.05, 1.0, 0.5),
-    Parameter("core", 0.5, 0.02, 10.0, 1.0),
-    Parameter("row", 1e-8, 1e-10, 1e-5, 2.0, "low"),
+    FittedParameter("memory", 0.8, 0.05, 1.0, 0.5),
+    FittedParameter("core", 0.5, 0.02, 10.0, 1.0),
+    FittedParameter("row", 1e-8, 1e-10, 1e-5, 2.0, "low"),
     HOST,
 )
 """Shares of the memory bandwidth, and of the cache's bandwidth per core for the rows of one core; row [s] of a row on a core."""
@@ -44,8 +55,8 @@ def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]
     return 0 * moved, moved / chip.memory
 
 
-def _stream(name: str) -> Family:
-    return Family(name, ("rows", "columns"), {}, PARAMETERS, {}, features, time, demand)
+def _stream(name: str) -> KernelFamily:
+    return KernelFamily(name, ("rows", "columns"), {}, PARAMETERS, {}, features, time, demand)
 
 
 SOFTMAX, LAYER_NORM, GELU = _stream("softmax"), _stream("layernorm"), _stream("gelu")

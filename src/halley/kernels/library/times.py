@@ -18,7 +18,7 @@ import numpy as np
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
 from halley.kernels.library.families import FAMILIES, family
-from halley.kernels.library.family import Array, Family, Mask
+from halley.kernels.library.family import Array, KernelFamily, Mask
 from halley.kernels.library.formats import OTHER_NAMES, number_format
 from halley.kernels.library.rows import Stratum
 from halley.kernels.machine import Machine
@@ -130,7 +130,7 @@ def kernel_time(
     return KernelTime(five[0], five[1], five[2], five[3], five[4], source)
 
 
-def _sizes(known: Family, sizes: Mapping[str, Number]) -> tuple[dict[str, Array], tuple[int, ...]]:
+def _sizes(known: KernelFamily, sizes: Mapping[str, Number]) -> tuple[dict[str, Array], tuple[int, ...]]:
     """All sizes as arrays of one length, and the shape of the answer."""
     faults = [
         Fault(known.name, f"the sizes {', '.join(known.sizes)}", repr(name), did_you_mean(name, known.sizes))
@@ -156,7 +156,7 @@ def _sizes(known: Family, sizes: Mapping[str, Number]) -> tuple[dict[str, Array]
 
 
 def _candidates(
-    fits: KernelFits, known: Family, dtype: str, cache_dtype: str | None, framework: str | None, kernel: str | None
+    fits: KernelFits, known: KernelFamily, dtype: str, cache_dtype: str | None, framework: str | None, kernel: str | None
 ) -> list[KernelFit]:
     """The fits of one framework, format and, if named, kernel."""
     number_format(dtype)
@@ -223,7 +223,9 @@ def _kernels(fits: Sequence[KernelFit], sizes: Mapping[str, Array], count: int) 
     return [(name, np.isin(sizes["head_dim"], values)) for name, values in chosen.items()]
 
 
-def _variants(known: Family, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Mask) -> list[tuple[KernelFit, Mask]]:
+def _variants(
+    known: KernelFamily, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Mask
+) -> list[tuple[KernelFit, Mask]]:
     """Fits of one kernel, each with the rows of its variant; rows of a variant that was not measured go to the largest fit."""
     largest = max(fits, key=lambda item: item.rows)
     if known.variant is None or len(fits) == 1:
