@@ -141,7 +141,8 @@ def fit_stratum(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine,
                     other = fitted({**best.options, name: value}, best)
                     if other.loss < best.loss - OPTION_EVIDENCE:
                         best, moved = other, True
-    return best
+    again = fitted(best.options)
+    return again if again.loss < best.loss else best
 
 
 def _parameters(

@@ -41,7 +41,7 @@ RESULT_BYTES, PARTIAL_BYTES = 2, 4
 
 PARAMETERS = (
     LAUNCH,
-    FittedParameter("matrix", 0.8, 0.1, 1.1, 0.5),
+    FittedParameter("matrix", 0.8, 0.1, 1.2, 0.5),
     FittedParameter("memory", 0.8, 0.2, 1.0, 0.5),
     FittedParameter("feed", 0.6, 0.05, 4.0, 0.7),
     FittedParameter("latency", 8e-7, 1e-8, 1e-5, 1.0),
