@@ -13,6 +13,7 @@ from halley.cli import options
 from halley.cli.options import JsonOption
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.kernel_fits import load_kernel_fits
+from halley.io.files.shelf import is_path
 from halley.kernels.library.families import family
 from halley.kernels.library.family import KernelFamily
 from halley.kernels.library.times import KernelTime, kernel_time
@@ -48,6 +49,8 @@ def time(
     Example: halley time gemm --m 4096 --n 12288 --k 12288 --chip h100
     """
     sizes = _sizes(family(kernel), context.args, options.own_options(context))
+    if fit is None and is_path(chip):
+        raise BadInput(Fault("--fit", "the fit to apply to a chip file", "none", "name the measured chip that is most like it"))
     fits = load_kernel_fits(chip) if fit is None else load_kernel_fits(fit, chip)
     found = kernel_time(fits, kernel, sizes, dtype, cache_dtype, framework, name, cold)
     if json:
