@@ -9,6 +9,7 @@ from validation.accelforge.compare import compare as accelforge
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
+from validation.kernels.compare import compare as kernels
 from validation.megatron.compare import compare as megatron
 from validation.mesh.compare import compare as mesh
 from validation.operators.compare import compare as operators
@@ -73,6 +74,7 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "attention": attention,
     "collectives": collectives,
     "operators": operators,
+    "kernels": kernels,
     "megatron": lambda data: megatron(),
     "training": training,
 }

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
-    "reference/cli.md": 10,
+    "reference/cli.md": 12,
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
@@ -32,6 +32,7 @@ COMMANDS_OF = {
     "how-to/make-it-faster.md": 0,
     "how-to/calibrate-a-network.md": 1,
     "how-to/calibrate-a-chip.md": 1,
+    "how-to/time-a-kernel.md": 3,
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,
     "how-to/sweep-a-design.md": 2,

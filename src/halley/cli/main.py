@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "figure": "answers.figure",
     "table": "answers.table",
     "simulate": "answers.simulate",
+    "time": "kernels.time",
     "chips": "mappings.chips",
     "workloads": "mappings.workloads",
     "system": "networks.system",
@@ -44,8 +45,8 @@ COMMANDS: dict[str, str] = {
 """In the order of the help, with the module of each: a command is the function of its name there (with an underscore where Python
 has the name for itself), or the group ``app``."""
 
-FREE_FORM = ("optimise", "shard", "estimate", "compare", "import")
-"""Those that take the parameters of a workload, which differ from kind to kind."""
+FREE_FORM = ("optimise", "shard", "estimate", "compare", "import", "time")
+"""Those that take the parameters of a workload or the sizes of a kernel, which differ from kind to kind."""
 
 
 ALIASES = {"optimize": "optimise"}

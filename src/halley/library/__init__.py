@@ -65,6 +65,7 @@ MODELS = Shelf(
 NETWORK_FITS = Shelf("network fit", ("networks", "fits"))
 CHIP_FITS = Shelf("chip fit", ("calibrations",))
 SOFTWARE = Shelf("software", ("software",))
+KERNEL_FITS = Shelf("kernel fit", ("kernels",))
 
 
 def chip_names() -> tuple[str, ...]:
