@@ -16,6 +16,7 @@ from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
+from validation.serving.compare import compare as serving
 from validation.timeloop.compare import compare as timeloop_case
 from validation.timeloop.convert import HERE as TIMELOOP
 from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
@@ -77,4 +78,5 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "kernels": kernels,
     "megatron": lambda data: megatron(),
     "training": training,
+    "serving": serving,
 }

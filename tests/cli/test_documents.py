@@ -36,6 +36,8 @@ COMMANDS_OF = {
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,
     "how-to/sweep-a-design.md": 2,
+    "how-to/serve-a-model.md": 5,
+    "serving.md": 0,
     "how-to/plan-your-cluster.md": 5,
     "reference/collectives.md": 0,
     "reference/files.md": 1,

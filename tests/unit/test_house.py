@@ -29,7 +29,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("sharding", "pipeline", "spatial"),
     ("memory", "dfmodel"),
-    ("graphs", "training"),
+    ("graphs", "training", "serving"),
     ("verify",),
     ("io",),
     ("importers", "launch", "sweeps"),
@@ -105,7 +105,7 @@ def test_imports_point_one_way() -> None:
 ORACLES = ("execute", "simulate")
 """Packages that answers are verified by."""
 
-SEARCHES = ("cost", "search", "kernels", "sharding", "pipeline", "spatial", "memory", "dfmodel", "graphs", "training")
+SEARCHES = ("cost", "search", "kernels", "sharding", "pipeline", "spatial", "memory", "dfmodel", "graphs", "training", "serving")
 """Packages that make answers."""
 
 

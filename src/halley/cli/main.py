@@ -16,6 +16,7 @@ from halley.version import halley_version
 COMMANDS: dict[str, str] = {
     "optimise": "mappings.optimise",
     "plan": "plans.plan",
+    "serve": "plans.serve",
     "shard": "plans.shard",
     "import": "plans.importing",
     "models": "plans.models",

@@ -66,6 +66,7 @@ NETWORK_FITS = Shelf("network fit", ("networks", "fits"))
 CHIP_FITS = Shelf("chip fit", ("calibrations",))
 SOFTWARE = Shelf("software", ("software",))
 KERNEL_FITS = Shelf("kernel fit", ("kernels",))
+SERVING_SOFTWARE = Shelf("serving software", ("serving",))
 
 
 def chip_names() -> tuple[str, ...]:

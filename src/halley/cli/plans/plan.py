@@ -17,6 +17,8 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
+from halley.cli.plans.serving_load import CacheOption, InputOption, PrefixOption
+from halley.cli.plans.serving_plan import plan_serving
 from halley.cli.plans.systems import (
     EfficiencyOption,
     SoftwareOption,
@@ -108,7 +110,28 @@ def plan(
     ] = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op, also of the backward pass.")] = False,
-    out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
+    out: Annotated[str | None, typer.Option("-o", help="Write the plan as JSON.", metavar="FILE")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", help="As -o; with --serve, mean tokens of an answer.", metavar="FILE|NUMBER"),
+    ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Plan a deployment that serves the model.")] = False,
+    input_: InputOption = None,
+    prefix: PrefixOption = None,
+    slo: Annotated[
+        str | None, typer.Option("--slo", help="With --serve: limits, e.g. 'ttft 1 s, tpot 30 ms'.", metavar="TEXT")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="With --serve: least chips for so many requests per second.", metavar="NUMBER")
+    ] = None,
+    weights: Annotated[
+        str, typer.Option("--weights", help="With --serve: dtypes of matrices to choose from, e.g. bf16,fp8.", metavar="DTYPES")
+    ] = "bf16",
+    cache: CacheOption = "bf16",
+    front: Annotated[
+        bool, typer.Option("--front", help="With --serve: the whole front of speed for a user and throughput of a chip.")
+    ] = False,
+    together: Annotated[bool, typer.Option("--together", help="With --serve: no chips of their own for prompts.")] = False,
     page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,
@@ -119,6 +142,27 @@ def plan(
 
     Exit codes: 0 proven, 1 bad input, 2 nothing fits, 3 limit before the proof, 130 interrupted before any answer.
     """
+    if serve:
+        plan_serving(
+            model,
+            system,
+            input_,
+            output,
+            prefix,
+            slo,
+            rate,
+            weights,
+            cache,
+            software or "vllm",
+            efficiency,
+            front,
+            together,
+            out,
+            json,
+            force,
+        )
+        return
+    out = out or output
     limit = options.seconds(time_limit)
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))

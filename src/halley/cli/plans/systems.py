@@ -37,7 +37,7 @@ SoftwareOption = Annotated[
     str | None,
     typer.Option(
         "--software",
-        help=f"Software whose host launches the kernels, by name or path; {NO_SOFTWARE}: it never delays them.",
+        help=f"Software that launches the kernels (or serves), by name or path; {NO_SOFTWARE}: it never delays them.",
         metavar="NAME",
     ),
 ]
