@@ -156,6 +156,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "facebook/opt-6.7b": {"model_type": "opt", "do_layer_norm_before": True, "activation_function": "relu"}
     | {"hidden_size": 4096, "ffn_dim": 16384, "num_attention_heads": 32, "num_hidden_layers": 32, "word_embed_proj_dim": 4096}
     | {"vocab_size": 50272, "max_position_embeddings": 2048, "dropout": 0.1},
+    "FacebookAI/roberta-base": {"model_type": "roberta", "architectures": ["RobertaModel"]}
+    | {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12}
+    | {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1},
+    "Qwen/Qwen1.5-MoE-A2.7B": {"model_type": "qwen2_moe", "tie_word_embeddings": False, "use_sliding_window": False}
+    | {"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16, "num_hidden_layers": 24}
+    | {"num_key_value_heads": 16, "vocab_size": 151936, "max_position_embeddings": 8192, "moe_intermediate_size": 1408}
+    | {"num_experts": 60, "num_experts_per_tok": 4, "shared_expert_intermediate_size": 5632, "decoder_sparse_step": 1},
+    "allenai/OLMo-2-1124-7B": {"model_type": "olmo2", "tie_word_embeddings": False}
+    | {"hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "num_hidden_layers": 32}
+    | {"num_key_value_heads": 32, "vocab_size": 100352, "max_position_embeddings": 4096},
+    "bigcode/starcoder2-3b": {"model_type": "starcoder2", "use_bias": True, "sliding_window": 4096}
+    | {"hidden_size": 3072, "intermediate_size": 12288, "num_attention_heads": 24, "num_hidden_layers": 30}
+    | {"num_key_value_heads": 2, "vocab_size": 49152, "max_position_embeddings": 16384},
+    "bigscience/bloom-560m": {"model_type": "bloom", "hidden_size": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 250880},
+    "state-spaces/mamba-130m-hf": {"model_type": "mamba", "tie_word_embeddings": True, "use_bias": False}
+    | {"hidden_size": 768, "intermediate_size": 1536, "num_hidden_layers": 24, "state_size": 16, "conv_kernel": 4}
+    | {"time_step_rank": 48, "use_conv_bias": True, "vocab_size": 50280},
     "mistralai/Mamba-Codestral-7B-v0.1": {"model_type": "mamba2", "tie_word_embeddings": False, "use_bias": False}
     | {"hidden_size": 4096, "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64, "expand": 2, "n_groups": 8}
     | {"state_size": 128, "conv_kernel": 4, "use_conv_bias": True, "vocab_size": 32768},
@@ -217,6 +234,12 @@ CHECKPOINTS: dict[str, int] = {
     "meta-llama/Llama-4-Maverick-17B-128E": 400_711_848_960,  # its language model
     "facebook/opt-125m": 125_239_296,
     "facebook/opt-6.7b": 6_658_473_984,
+    "FacebookAI/roberta-base": 124_645_632,
+    "Qwen/Qwen1.5-MoE-A2.7B": 14_315_784_192,
+    "allenai/OLMo-2-1124-7B": 7_298_617_344,
+    "bigcode/starcoder2-3b": 3_030_371_328,
+    "bigscience/bloom-560m": 559_214_592,
+    "state-spaces/mamba-130m-hf": 129_135_360,
     "mistralai/Mamba-Codestral-7B-v0.1": 7_285_403_648,
     "ai21labs/Jamba-v0.1": 51_570_323_328,
     "google/vit-base-patch16-224": 86_567_656,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from tests.importers.published import CHECKPOINTS, CONFIGS, ROUNDED
 
 from halley.cli.parameters import workload_from
 from halley.errors import BadInput, Fault
-from halley.importers.config import import_config
+from halley.importers.config import MEDIA, import_config
+from halley.importers.decoders import DECODERS
 from halley.importers.model import ImportedModel
+from halley.importers.others import OTHERS
 from halley.importers.source import find_model, plan_remarks
 from halley.io.files.json_text import read_json
 from halley.io.files.text import DEPTH_LIMIT, KeyPath
@@ -323,3 +326,10 @@ def test_lines_of_json(data: object) -> None:
     for path, line in found.items():
         if path and isinstance(path[-1], str):
             assert document.line(path) == line, path
+
+
+def test_the_page_lists_the_architectures() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/bring-your-own-model.md").read_text(encoding="utf-8")
+    table = page.partition("| model type of the file |")[2].partition("\n\n")[0]
+    listed = {word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")}
+    assert listed == {*DECODERS, *OTHERS, *MEDIA}

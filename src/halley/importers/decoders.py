@@ -80,6 +80,9 @@ class Draft:
         )
 
 
+NORMS_BEHIND = "its norms are behind the blocks, those of a plan before them"
+
+
 def _llama_like(fields: Fields, tied: bool = False, head_dim: int | None = None) -> Draft:
     """The fields that most decoders share; ``tied``, ``head_dim``: the defaults of the architecture."""
     model = fields.whole("hidden_size")
@@ -450,7 +453,59 @@ def _bert(fields: Fields) -> Draft:
     if pretrained:
         draft.leave_out("head of the next sentence", 2 * model + 2, 1)
     draft.remarks.append("a plan trains it to predict all tokens of a sequence, with a head that shares the table of tokens")
-    draft.remarks.append("its norms are behind the blocks, those of a plan before them")
+    draft.remarks.append(NORMS_BEHIND)
+    return draft
+
+
+def _qwen2_moe(fields: Fields) -> Draft:
+    draft = _qwen2(fields)
+    step, plain = fields.whole("decoder_sparse_step", default=1), set(fields.numbers("mlp_only_layers"))
+    mixed = [layer for layer in range(draft.layers) if layer not in plain and (layer + 1) % step == 0]
+    experts, top_k = fields.whole("num_experts"), fields.whole("num_experts_per_tok")
+    shared = fields.whole("shared_expert_intermediate_size", default=0, least=0)
+    _mixed(draft, mixed, Experts(experts, top_k, fields.whole("moe_intermediate_size"), shared))
+    if shared:
+        draft.leave_out("gates of the shared experts", draft.model, len(mixed), draft.model)
+    return draft
+
+
+def _olmo2(fields: Fields) -> Draft:
+    draft = _llama_like(fields)
+    draft.leave_out("norms of queries and keys", (draft.heads + draft.kv_heads) * draft.head_dim)
+    draft.remarks.append(NORMS_BEHIND)
+    return draft
+
+
+def _starcoder2(fields: Fields) -> Draft:
+    draft = _llama_like(fields, tied=True)
+    draft.gated, draft.rms = False, False
+    draft.dropout = fields.share("residual_dropout")
+    if fields.flag("use_bias", True):
+        _all_biases(draft)
+    _window(fields, draft)
+    return draft
+
+
+def _bloom(fields: Fields) -> Draft:
+    model = fields.whole("hidden_size", "n_embed")
+    heads = fields.whole("n_head", "num_attention_heads")
+    fields.divides("n_head", heads, "hidden_size", model)
+    draft = Draft(
+        layers=fields.layer_count("n_layer", "num_hidden_layers"),
+        model=model,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=max(model // heads, 1),
+        hidden=4 * model,
+        vocabulary=fields.whole("vocab_size"),
+        sequence=fields.whole("seq_length", default=2048, said=True),
+        gated=False,
+        rms=False,
+        tied=fields.flag("tie_word_embeddings", True),
+        dropout=fields.share("hidden_dropout"),
+    )
+    _all_biases(draft)
+    draft.leave_out("norm of the embedding", 2 * model, 1)
     return draft
 
 
@@ -478,5 +533,10 @@ DECODERS: dict[str, Callable[[Fields], Draft]] = {
     "phi3": _phi3,
     "opt": _opt,
     "bert": _bert,
+    "roberta": _bert,
+    "qwen2_moe": _qwen2_moe,
+    "olmo2": _olmo2,
+    "starcoder2": _starcoder2,
+    "bloom": _bloom,
 }
 """By model type, what reads its fields."""

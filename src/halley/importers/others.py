@@ -137,6 +137,32 @@ def _mamba_2(fields: Fields) -> Counted:
     return Counted(found, made, "a state-space model; a plan trains transformers", remarks)
 
 
+def _mamba(fields: Fields) -> Counted:
+    model, layers = fields.whole("hidden_size", "d_model"), fields.layer_count("num_hidden_layers", "n_layer")
+    inner = fields.whole("intermediate_size", "d_inner", default=2 * model)
+    state, taps = fields.whole("state_size", default=16), fields.whole("conv_kernel", default=4)
+    rank = -(-model // 16)
+    rank = fields.whole("time_step_rank", default=rank) if fields.data.get("time_step_rank") != "auto" else rank
+    vocabulary = fields.whole("vocab_size")
+    biases = (2 * inner + model) if fields.flag("use_bias", False) else 0
+    taps_of = inner * taps + (inner if fields.flag("use_conv_bias", True) else 0)
+    tied = fields.flag("tie_word_embeddings", True)
+    groups = (
+        _group("embedding", vocabulary * model),
+        _matrices("projections of the mixers", (3 * model * inner, inner * (2 * rank + 2 * state)), layers, biases),
+        _group("convolutions of the mixers", taps_of, layers),
+        _group("steps, rates and skips of the mixers", inner * (state + 2), layers),
+        _group("norms", model, layers + 1),
+        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
+    )
+    mixer: dict[str, object] = {"model": model, "inner": inner, "state": state, "rank": rank, "taps": taps, "batch": 1}
+    made = {
+        "mixer": LayerWorkload("selective state-space block", "mamba", mixer, ("length",)),
+        "logits": product("projection to the vocabulary", vocabulary, model),
+    }
+    return Counted(groups, made, "a state-space model; a plan trains transformers")
+
+
 def _jamba(fields: Fields) -> Counted:
     model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
     heads = _heads(fields, "num_attention_heads", model, "hidden_size")
@@ -230,6 +256,7 @@ def _qwen3_next(fields: Fields) -> Counted:
 OTHERS: dict[str, Callable[[Fields], Counted]] = {
     "vit": _vit,
     "whisper": _whisper,
+    "mamba": _mamba,
     "mamba2": _mamba_2,
     "jamba": _jamba,
     "qwen3_next": _qwen3_next,
