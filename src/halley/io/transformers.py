@@ -104,7 +104,9 @@ def model_text(shape: Transformer, remark: str = "") -> str:
     >>> parse_model(model_text(load_model("llama3-8b"))) == load_model("llama3-8b")
     True
     """
-    given = {item.name: getattr(shape, item.name) for item in fields(shape)}
+    given = {
+        item.name: getattr(shape, item.name) for item in fields(shape) if item.name != "products"
+    }  # a choice of the training
     name, source, published = given.pop("name"), given.pop("source"), given.pop("published")
     document: dict[str, object] = {"format": "halley.model/1", "name": name, "source": source}
     document |= {"remark": remark} if remark else {}
