@@ -9,6 +9,7 @@ from validation.accelforge.compare import compare as accelforge
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
+from validation.kernels.compare import compare as kernels
 from validation.megatron.compare import compare as megatron
 from validation.mesh.compare import compare as mesh
 from validation.operators.compare import compare as operators
@@ -21,6 +22,7 @@ from validation.timeloop.convert import HERE as TIMELOOP
 from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
 from validation.timeloop.files import Case as TimeloopCase
 from validation.timeloop.files import case_folders
+from validation.training.compare import compare as training
 
 from halley.cost.estimate import Estimate
 
@@ -73,6 +75,8 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "attention": attention,
     "collectives": collectives,
     "operators": operators,
+    "kernels": kernels,
     "megatron": lambda data: megatron(),
+    "training": training,
     "serving": serving,
 }

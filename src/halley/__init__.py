@@ -35,8 +35,12 @@ if TYPE_CHECKING:
     from halley.mapping.optimise import optimise
     from halley.mapping.problem import Objective, Problem
     from halley.mapping.result import MappingCertificate, Point, Result, Solution
+    from halley.products.collective import collective
+    from halley.products.estimate import estimate
+    from halley.products.plan import plan
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
+    from halley.sweeps.run import DesignSweep, SweepResult, sweep
     from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
@@ -56,8 +60,12 @@ _HOME = {
     "halley.mapping.optimise": ("optimise",),
     "halley.mapping.problem": ("Objective", "Problem"),
     "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
+    "halley.products.collective": ("collective",),
+    "halley.products.estimate": ("estimate",),
+    "halley.products.plan": ("plan",),
     "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
+    "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""
@@ -69,6 +77,7 @@ __all__ = [
     "BadInput",
     "Certificate",
     "Chip",
+    "DesignSweep",
     "Estimate",
     "Execution",
     "HalleyError",
@@ -84,6 +93,7 @@ __all__ = [
     "Result",
     "Solution",
     "Status",
+    "SweepResult",
     "Tensor",
     "UnitError",
     "Workload",
@@ -91,6 +101,8 @@ __all__ = [
     "build",
     "check",
     "chip_names",
+    "collective",
+    "estimate",
     "evaluate",
     "graph",
     "load",
@@ -99,11 +111,13 @@ __all__ = [
     "load_result",
     "optimise",
     "parse",
+    "plan",
     "random_inputs",
     "result_html",
     "run",
     "save_result",
     "shapes",
+    "sweep",
     "to_text",
     "variants",
 ]

@@ -15,8 +15,11 @@ raised together, so that one run shows all of them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +89,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return "use one of: " + ", ".join(options)
+
+
+def visible(text: str) -> str:
+    r"""The text with control characters escaped, so that a name in a file cannot steer the terminal; line breaks and tabs stay.
+
+    >>> visible("a\x1b[31mb"), visible("two\nlines")
+    ('a\\x1b[31mb', 'two\nlines')
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

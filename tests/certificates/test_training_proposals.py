@@ -9,11 +9,11 @@ import pytest
 from tests.certificates import training_enumeration as oracle
 from tests.certificates.test_training_search import Drawn, drawn
 
-from halley.cli.plans.fixed import NAMES, parse_fixed
 from halley.errors import Infeasible
 from halley.ir.system import with_memory
 from halley.pipeline.data_parallel import Sharded
 from halley.rewrite.recompute import Recompute
+from halley.training.fixed import NAMES, parse_fixed
 from halley.training.help import chosen
 from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.search import best_training_plan

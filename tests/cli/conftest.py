@@ -21,7 +21,7 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
         outcome = halley("optimise", *NORM, "--front")
     finally:
         os.chdir(before)
-    return folder / "result.json", outcome
+    return folder / "gemm-layernorm-edge.json", outcome
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ BAD: list[tuple[list[str], str]] = [
     (["simulate", "none.json", "--iterations", "x"], "--iterations: expected a whole number from 1 to 999,999,999; got 'x'"),
     (["calibrate", "chip", "none.csv", "--chip", "a100", "--launch", "-1"], "--launch: expected a number from 0 to 1,000"),
     (["calibrate", "chip", "none.csv"], "halley calibrate chip: expected --chip; got nothing"),
-    (["optimize", "gemm"], "command of halley: expected a known one; got 'optimize'; did you mean 'optimise'?"),
+    (["optimse", "gemm"], "command of halley: expected a known one; got 'optimse'; did you mean 'optimise'?"),
     (["show", "none.json"], "none.json: expected a file; got no such file"),
     (["show", "."], ".: expected a file; got a folder"),
     (["estimate", "none.txt", *GEMM[1:], "--chip", "edge"], "none.txt: expected a file; got no such file"),
@@ -83,7 +83,7 @@ def test_one_clean_line(words: list[str], said: str) -> None:
 
 def test_all_faults_at_once() -> None:
     outcome = halley("optimise", "attention", "--heads", "6", "--kv-heads", "4", "--quries", "3", "--causal=maybe")
-    for word in ("'--quries'", "--queries", "parameter batch", "parameter keys", "divisor of heads", "true or false"):
+    for word in ("'--quries'", "--queries", "parameter keys", "divisor of heads", "true or false"):
         assert word in outcome.err
 
 
@@ -117,12 +117,13 @@ def test_faults_of_a_mapping_name_their_line(empty_folder: Path) -> None:
 
 
 def test_never_overwrites_silently(empty_folder: Path) -> None:
-    kept = empty_folder / "result.json"
+    kept = empty_folder / "embedding-edge.json"
     kept.write_text("mine")
-    by_default = halley(*EMBEDDING)
-    assert by_default.code == 0
-    assert "not saved: result.json exists" in by_default.err
-    asked = halley(*EMBEDDING, "-o", "result.json")
+    for number in (2, 3):
+        by_default = halley(*EMBEDDING)
+        assert by_default.code == 0
+        assert f"written to embedding-edge-{number}.json;" in by_default.err
+    asked = halley(*EMBEDDING, "-o", "embedding-edge.json")
     assert asked.code == 1
     assert "--force" in asked.err
     assert kept.read_text() == "mine"

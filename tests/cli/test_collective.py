@@ -12,6 +12,8 @@ from tests.cli.running import halley
 
 from halley.io.networks.fits import load_fit
 from halley.io.networks.nccl_tests import read_measurements
+from halley.io.systems.save import system_yaml
+from halley.io.systems.system import load_system
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.tables import KINDS
@@ -34,8 +36,10 @@ def test_the_command_of_the_issue() -> None:
     text = flat(outcome.out)
     for words in (
         "all-reduce of 256 MiB (the vector of one rank) among 8 ranks of dgx-h100",
-        "algorithm pulled, 23 pieces",
-        "time 717.8 us: 24 us in 24 steps, 693.8 us on links",
+        "time, measured library 1.353 ms by the fit h100-sxm, nccl 2.29.2; all-reduce on 8 ranks is extrapolated",
+        "its bus bandwidth 347.3 GB/s",
+        "fastest algorithm pulled, 23 pieces",
+        "time at link rates 717.8 us: 24 us in 24 steps, 693.8 us on links",
         "algorithm bandwidth 374 GB/s bus bandwidth 654.5 GB/s",
         "bound 597.5 us: latency (",
         "gap 20.1 %",
@@ -109,8 +113,24 @@ def test_a_fitted_library_lies_over_it() -> None:
     assert outcome.json["answer"]["software"]["time"] == load_fit(name).time(CollectiveKind.ALL_REDUCE, 4, 64 * 2**20)
     assert outcome.err == ""
     far = halley("collective", "all-reduce", "--size", "64MiB", *DGX, "--software", name, "-o", "far.svg")
-    assert far.err.count("extrapolated") == 1
-    assert "with software" in far.out
+    assert (far.out + far.err).count("extrapolated") == 2  # beside the time, and for the times over sizes
+    default = halley("collective", "all-reduce", "--size", "64MiB", *DGX)
+    assert "time, measured library" in default.out
+    for plain in (("--software", "none"), ("--algorithm", "ring")):
+        assert "measured" not in halley("collective", "all-reduce", "--size", "64MiB", *DGX, *plain).out
+
+
+def test_systems_have_networks(tmp_path: Path) -> None:
+    pod = ("--system", "16 x h100, nvlink 8, ib")
+    whole = halley("collective", "all-reduce", "--size", "64MiB", *pod, "--json").json["answer"]
+    assert whole["software"] is None  # measured in a node alone
+    assert len(whole["ranks"]) == 16
+    node = halley("collective", "all-reduce", "--size", "64MiB", *pod, "--group", "nvlink", "--json").json["answer"]
+    assert node["software"]["time"] == load_fit("h100-sxm-nccl-2.29.2").time(CollectiveKind.ALL_REDUCE, 8, 64 * 2**20)
+    (tmp_path / "mine.yaml").write_text(system_yaml(load_system("4 x a100, nvlink")))
+    file = halley("collective", "all-reduce", "--size", "64MiB", "--system", str(tmp_path / "mine.yaml"), "--json")
+    assert len(file.json["answer"]["ranks"]) == 4
+    assert "expected at least 2 chips" in halley("collective", "all-reduce", "--size", "1MiB", "--system", "1 x h100").err
 
 
 def test_sizes_as_a_table_and_a_plot(empty_folder: Path) -> None:

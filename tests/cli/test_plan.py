@@ -11,13 +11,13 @@ import pytest
 from tests.cli.running import halley
 from tests.report.chromium import chromium
 
-from halley.cli.plans.fixed import parse_fixed
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.report.browser import browser
 from halley.report.plans.plan import ACCOUNT, HELD
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
+from halley.training.fixed import parse_fixed
 from halley.training.plan import Fixed
 from halley.units import format_time
 

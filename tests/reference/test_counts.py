@@ -224,6 +224,11 @@ def check_searched(seed: int, on: Callable[[Random], Chip] = search_chip) -> boo
     return True
 
 
+@pytest.mark.parametrize("seed", [18848, 19396])
+def test_overlapped_stages_may_broadcast_one_operand(seed: int) -> None:
+    assert check_searched(seed)  # a broadcast into a stage's own buffer changes nothing for the other stages
+
+
 @given(SEEDS)
 @many(200)
 def test_mappings_of_the_search_space(seed: int) -> None:

@@ -32,6 +32,7 @@ from halley.report.mapping.figures import FIGURES, figure
 from halley.report.mapping.roofline import bandwidth, links, roofline
 from halley.report.mapping.sheets import SHEETS, sheet
 from halley.report.markup import svg_file
+from halley.report.table import percent
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -216,3 +217,18 @@ def test_the_command_writes_tables(result_file: Path, empty_folder: Path, result
         assert (empty_folder / f"{name}.csv").read_text() == sheet(result, name)
     assert halley("table", str(result_file), "nodes", "-o", "nodes.csv").code == 1
     assert "did you mean 'nodes'" in halley("table", str(result_file), "node").err
+
+
+def test_the_chip_says_what_each_memory_holds(result: Result) -> None:
+    """Tiles as the mapping has them, shares as the estimate has them."""
+    texts = [item.text or "" for item in figure(result, "chip").iter("text")]
+    chip, cost, workload = result.problem.chip, result.best.estimate, result.problem.workload
+    for memory in chip.memories:
+        assert any(text.startswith(f"{memory.name}, ") for text in texts)
+        used = float(cost.footprint.get(memory.name, 0.0)) / memory.capacity
+        assert f"{percent(used, 1.0)} full" in texts
+    for name in (*workload.inputs, *workload.outputs):  # whole in DRAM
+        extents = " x ".join(str(workload.dims[dim]) for dim in workload.tensors[name].dims)
+        assert f"{name}: {extents}" in texts
+    for resource in (("engine", "matrix"), ("bus", "dram")):
+        assert f"{percent(float(cost.busy.get(resource, 0.0)), float(cost.time))} busy" in texts

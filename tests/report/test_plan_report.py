@@ -20,11 +20,13 @@ from halley.report.plans.figures import plan_roofline
 from halley.report.plans.others import why
 from halley.report.plans.page import plan_page
 from halley.report.plans.plan import plan_tables
+from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.words import model_names, plan_words, short_words
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
+from halley.verify.iteration import simulated_iteration
 from halley.workloads.transformer import Transformer
 
 WIDTHS = {"model": 4096, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden": 16384, "vocabulary": 32000, "sequence": 1024}
@@ -159,3 +161,18 @@ def test_a_page_of_one_chip_has_no_section_of_ops() -> None:
     assert 'id="ops"' in plan_page(planned("tensor"))
     assert 'id="ops"' not in plan_page(planned("replicas"))
     assert short_words(planned("wide").plan).startswith("1 x 1 x 8, mb")
+
+
+@pytest.mark.parametrize("fixed", ["pipeline", "interleaved", "tensor"])
+def test_the_schedule_has_every_pass_of_every_stage(fixed: str) -> None:
+    result = planned(fixed)
+    pipeline = result.plan.pipeline
+    drawn = schedule_figure(result)
+    tips = [item.findtext("title") or "" for item in drawn.iter("rect") if item.find("title") is not None]
+    shown = {int(tip.partition("microbatch ")[2].split()[0]) for tip in tips}
+    assert shown == set(range(len(shown)))
+    assert len(tips) == 2 * pipeline.stages * pipeline.chunks * len(shown)
+    rows = [item.text for item in drawn.iter("text") if (item.text or "").startswith("stage ")]
+    assert rows == [f"stage {stage + 1}" for stage in range(pipeline.stages)]
+    if len(shown) == pipeline.microbatches:
+        assert simulated_iteration(result, len(shown)).time == pytest.approx(result.cost.time, rel=1e-9)

@@ -27,6 +27,9 @@ def test_the_list() -> None:
     assert len({problem.name for problem in PROBLEMS}) == len(PROBLEMS)
     assert len(PROBLEMS) * len(CHIPS) >= 200
     left_out = {"wse-2", "tile-mesh", "tile-mesh-16", "tile-mesh-8", "simba", "h100-clusters"}
+    left_out |= {"a100-40gb", "b300", "gb200", "gb300", "gh200", "h800", "l40s", "rtx-pro-6000"}
+    left_out |= {"mi210", "mi250", "mi325x", "mi355x"}
+    left_out |= {"gaudi-2", "gaudi-3", "tpu-v5p", "tpu-v6e", "tpu-v7", "trainium2"}
     assert {*CHIPS, *left_out} == set(SHIPPED.names())
     assert {problem.name for _, problem in chosen(["a100"], ["gemv"])} == {"gemv-4096", "gemv-11008", "gemv-1024"}
     for chip, problem in chosen(["edge", "simba-like", "eyeriss-like"], ()):
@@ -83,3 +86,12 @@ def test_the_kept_list_is_that_of_the_present_source(chip: str) -> None:
         assert row.part_us == pytest.approx(kept[row.key].part_us, rel=1e-6)
         assert row.simulated_us == pytest.approx(kept[row.key].simulated_us, rel=1e-6)
     assert not [line for line in page.broken(rows) if line.startswith((f"{chip},",))]
+
+
+def test_a_row_depends_on_its_problem_and_on_the_code_behind_it() -> None:
+    first, second = (problem for problem in PROBLEMS if problem.name in ("gemm-512", "gemm-1024"))
+    marks = {store.fingerprint(chip, problem) for chip in ("edge", "cloud") for problem in (first, second)}
+    assert len(marks) == 4
+    behind = {str(path.relative_to(store.ROOT / "src" / "halley")) for path in store._behind(store.MODULES)}
+    assert {"simulate/walk.py", "cost/events.py", "mapping/space/rows.py", "formulas/timing.py"} <= behind
+    assert not {path for path in behind if path.split("/")[0] in ("workloads", "training", "report", "cli")}

@@ -57,15 +57,16 @@ def sizes(problem: Problem) -> str:
 def _kept(some: Sequence[tuple[str, Problem]], limit: float, tasks: int, minutes: float) -> None:
     """Bring these rows up to date, each written as soon as it is known."""
     end = time.monotonic() + 60 * minutes
-    sources = {chip: store.fingerprint(chip) for chip in {chip for chip, _ in some}}
-    for number, (chip, problem) in enumerate(some, 1):
+    sources = {(chip, problem.name): store.fingerprint(chip, problem) for chip, problem in some}
+    by_problem = sorted(some, key=lambda item: PROBLEMS.index(item[1]))  # a part of them says something of every chip
+    for number, (chip, problem) in enumerate(by_problem, 1):
         rows = store.load()
-        if (chip, problem.name) in rows and rows[chip, problem.name].source == sources[chip]:
+        if (chip, problem.name) in rows and rows[chip, problem.name].source == sources[chip, problem.name]:
             continue
         if minutes and time.monotonic() > end:
             print(f"{len(some) - number + 1} of {len(some)} left; start it again")
             break
-        row = row_of(chip, problem, limit, tasks, sources[chip])
+        row = row_of(chip, problem, limit, tasks, sources[chip, problem.name])
         outcome = f"{row.ratio:.3f}, lost {row.lost:.1%}" if row.told else row.reason
         print(f"{number:4} {row.chip:13} {row.problem:20} {outcome}", flush=True)
         order = {(one, other.name): place for place, (one, other) in enumerate(chosen((), ()))}

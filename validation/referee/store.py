@@ -6,17 +6,26 @@ import ast
 import csv
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
+
+from validation.referee.problems import Problem
+
+from halley.io.chips.load import load_chip
+from halley.workloads import variants
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "referee.csv"
 
-DEPENDS = ("formulas", "ir", "network", "workloads", "rewrite", "cost", "mapping", "simulate")
-"""The packages that a figure depends on."""
+MODULES = (
+    "mapping.optimise", "mapping.result", "cost.evaluate", "simulate.simulation", "simulate.truncation", "rewrite.legality",
+    "rewrite.canonical",
+)  # fmt: skip
+"""What the referee calls. A figure depends on these modules and on all that they import, directly or not."""
 
-DATA = ("energy.yaml", "parts.yaml")
-"""The files of the library that all chips use."""
+INPUTS = ("workloads",)
+"""Packages that only make a problem: the figure depends on the workload that they make, not on their code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +60,42 @@ class Row:
         return self.ratio > 0
 
 
-def fingerprint(chip: str) -> str:
-    """Of all code and data behind the figures of a chip: statements and values, wherever they stand; no comments, docstrings or
-    imports."""
-    source = ROOT / "src" / "halley"
-    own = [Path(__file__).with_name(f"{name}.py") for name in ("problems", "compare", "neighbours")]
-    code = [file for part in DEPENDS for file in (source / part).rglob("*.py")]
-    data = [source / "library" / name for name in (*DATA, f"chips/{chip}.yaml")]
-    parts = [_statements(file.read_text(encoding="utf-8")) for file in (*code, *own)]
-    parts += [file.read_text(encoding="utf-8") for file in data]
-    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:12]
+def fingerprint(chip: str, problem: Problem) -> str:
+    """Of all that the figures of a problem on a chip depend on: both as values, and the statements of the code behind them (no
+    comments, docstrings or imports)."""
+    given = problem.on(chip)
+    return hashlib.sha256("\n".join([_code(), _machine(chip), *map(repr, (given, *variants(given)))]).encode()).hexdigest()[:12]
+
+
+@cache
+def _machine(chip: str) -> str:
+    return repr(replace(load_chip(chip), description="", sources={}))
+
+
+@cache
+def _code() -> str:
+    """A hash of the modules behind every figure."""
+    own = [Path(__file__).with_name(f"{name}.py") for name in ("compare", "neighbours")]
+    texts = sorted(_statements(file.read_text(encoding="utf-8")) for file in {*own, *_behind(MODULES)})
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _behind(modules: Iterable[str]) -> set[Path]:
+    """The files of modules of the package and of all that they import, without `INPUTS`."""
+    left, found = [f"halley.{name}" for name in modules], dict[str, Path]()
+    while left:
+        name = left.pop()
+        base = ROOT / "src" / Path(*name.split("."))
+        file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        if name in found or name.split(".")[1:2] == [*INPUTS] or not file.exists():
+            continue
+        found[name] = file
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halley."):
+                left += [str(node.module), *(f"{node.module}.{each.name}" for each in node.names)]
+            elif isinstance(node, ast.Import):
+                left += [each.name for each in node.names if each.name.startswith("halley.")]
+    return set(found.values())
 
 
 def _statements(text: str) -> str:

@@ -37,7 +37,7 @@ STATIC = {"vllm": "vllm-2024", "trtllm": "trtllm-2024"}
 STATIC_CHIPS = ("A100", "H100")
 
 MEANS = {"static vllm": 0.13, "static trtllm": 0.16, "tpot dense": 0.13, "tpot moe": 0.16, "ttft": 0.80}
-MEANS |= {"acceptance": 0.02, "signs": 0.1, "sn40l": 0.10, "TTFT": 0.30, "TPOT": 0.12, "end to end": 0.15}
+MEANS |= {"acceptance": 0.02, "signs": 0.1, "sn40l": 0.10, "TTFT": 0.60, "TPOT": 0.12, "end to end": 0.15}
 """Mean errors that are allowed; docs/serving.md has the medians beside the targets."""
 WORST = 12.0
 """A single row: some report what no machine does (a token every 70 ms where its neighbours take 8)."""

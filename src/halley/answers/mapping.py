@@ -16,9 +16,8 @@ from halley.io.results.estimate import own_document, read_own
 from halley.io.results.models import EstimateFile, MappingFile, SolutionModel
 from halley.io.results.result import Record, record_of, result_document, result_of
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Compute, Node, walk
+from halley.ir.mapping import Compute, walk
 from halley.ir.text import parse
-from halley.ir.workload import Workload
 from halley.mapping.problem import Problem
 from halley.mapping.result import MappingCertificate, Result, Solution
 from halley.report.answers.comparison import loads_table
@@ -54,7 +53,7 @@ from halley.verify.mapping import (
     mapping_findings,
     mapping_search_finding,
 )
-from halley.workloads import variants
+from halley.workloads.registry import mapped_variant
 
 COMPARISON = "halley.comparison/1"
 """Name and version of the document of a comparison."""
@@ -83,7 +82,7 @@ class MappingAnswer(Answer[Result]):
         return asked, plan_text(best), verdict(best.certificate)
 
     def tables(self, details: bool = False) -> list[Table]:
-        return list(result_tables(self.value))
+        return list(result_tables(self.value, details))
 
     def explained(self, part: str) -> list[Table]:
         best, chip = self.value.best, self.value.problem.chip
@@ -172,14 +171,8 @@ def written(text: str, name: str, beside: Answer[Any]) -> EstimateAnswer:
     match beside.value:
         case Result(problem=Problem(workload=workload, chip=chip)) | OwnMapping(workload=workload, chip=chip):
             plan = parse(text, name)
-            return EstimateAnswer(own_mapping(_mapped_by(plan, workload), chip, plan, name))
+            return EstimateAnswer(own_mapping(mapped_variant(workload, plan), chip, plan, name))
     raise BadInput(Fault(name, f"the file of a {beside.kind}", "another file", "write it with '-o FILE.json'"))
-
-
-def _mapped_by(plan: Node, workload: Workload) -> Workload:
-    ops = {node.op for _, node in walk(plan) if isinstance(node, Compute)}
-    family = [work for work in variants(workload) if {op.name for op in work.ops} == ops]
-    return family[0] if family else workload
 
 
 def solution_of(own: OwnMapping) -> Solution:

@@ -6,22 +6,31 @@ answer.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from halley.cli.interrupts import INTERRUPTED
-from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean
+from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean, visible
 
 USAGE = 1
 LIMIT = 3
 BROKEN = 70
+
+
+COMPLETE_VARIABLE = "_HALLEY_COMPLETE"
+"""Environment variable by which the script of a shell asks for completions."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""System errors of output that cannot be written, none of which is Halley's fault."""
 
 
 class LimitReached(HalleyError):
@@ -56,7 +65,9 @@ class HalleyGroup(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run the command and leave the process with its exit code."""
-        extra.update(complete_var=complete_var, windows_expand_args=windows_expand_args)
+        if COMPLETE_VARIABLE in os.environ:  # the shell asks: the option parser looks for its class
+            import_module("typer._completion_classes").completion_init()
+        extra.update(complete_var=complete_var or COMPLETE_VARIABLE, windows_expand_args=windows_expand_args)
         code = self._code(args, prog_name, extra)
         if standalone_mode:
             sys.exit(code)
@@ -75,25 +86,37 @@ class HalleyGroup(TyperGroup):
             return INTERRUPTED
         except BrokenPipeError:
             # the reader has gone (`| head`); keep the interpreter from complaining about it at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             return 0
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                return _unexpected(error)
+            _drop_output()
+            remedy = "free some space, or write elsewhere"
+            return _tell(BadInput(Fault("output", "room for the answer", error.strerror or str(error), remedy)))
         except Exception as error:
             if callable(getattr(error, "format_message", None)):  # a usage error of the option parser
                 return _usage(error)
             return _unexpected(error)
 
 
+def _drop_output() -> None:
+    """Nothing further can be written: what is left in the buffer goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _tell(error: HalleyError) -> int:
     for fault in error.faults:
-        print(f"halley: {fault}", file=sys.stderr)
+        print(f"halley: {visible(str(fault))}", file=sys.stderr)
     if isinstance(error, InternalError):
         _debug(error)
     return error.exit_code
 
 
 def _usage(error: Any) -> int:
-    if error.format_message():  # else no command was given: the help has been shown, which says it all
-        print(f"halley: {_usage_fault(error)}", file=sys.stderr)
+    if not error.format_message():  # no command was given: the help has been shown, which is what was asked
+        return 0
+    print(f"halley: {visible(str(_usage_fault(error)))}", file=sys.stderr)
     return USAGE
 
 

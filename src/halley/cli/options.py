@@ -6,22 +6,18 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from halley.cli.errors import options_of
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault, did_you_mean, visible
 from halley.io.files.save import dumps
 from halley.mapping.baselines import BASELINES
-from halley.mapping.problem import Objective, gap_faults, objective_faults
-from halley.units import SECONDS, parse
-
-WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
-"""The time of a search; no clock counts it."""
+from halley.mapping.problem import WALL_TIME, Objective, gap_faults, objective_faults
+from halley.units import parse
 
 _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -112,7 +108,25 @@ def needed_chip(name: str | None) -> str:
     return name
 
 
-class Output(Console):
+class SafeConsole(Console):
+    """A console that escapes control characters of what it is given: names come from files."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich prints, but for these."""
+        super().print(*map(_escaped, objects), **options)
+
+
+def _escaped(shown: Any) -> Any:
+    match shown:
+        case str():
+            return visible(shown)
+        case Text() if visible(shown.plain) != shown.plain:
+            return Text(visible(shown.plain), style=shown.style)
+        case _:
+            return shown
+
+
+class Output(SafeConsole):
     """A console whose reader may leave early: that is no fault, and no exit code of bad input."""
 
     def on_broken_pipe(self) -> None:
@@ -126,7 +140,7 @@ def output() -> Console:
 
 def remarks() -> Console:
     """The console for everything else."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return SafeConsole(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
 def tell(remark: str) -> None:

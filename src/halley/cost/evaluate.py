@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from halley.cost.affine import counter_of
 from halley.cost.checks import check_bursts, check_engines
@@ -70,6 +73,7 @@ def evaluate(
     ramps: bool = True,
     once: bool = False,
     rough: bool = False,
+    uneven: bool = False,
 ) -> Estimate:
     """Cost of a mapping, which must be legal (`halley.rewrite.legality.check`); capacity is not checked here.
 
@@ -86,6 +90,9 @@ def evaluate(
     where that is open (not with rounds). Without ``ramps``: first fills and last drains take only their latency. ``once``: costs
     that hold for any order of the loops in time, with every tensor moved once and every node entered once (not with rounds).
     ``rough``: times without terms for ragged visits of a Hold, shared ports, and waits for drains, which make expressions long.
+
+    ``uneven``: the time is at least that of the full tiles of a loop and of its smaller last ones, one after the other: where
+    different resources limit them, no buffer evens that out. Numbers and arrays only.
     """
     nodes = tuple(walk(tree))
     chip = with_axis_groups(chip, [node for _, node in nodes])
@@ -94,7 +101,7 @@ def evaluate(
     check_bursts(workload, chip)
     counter = counter_of(workload, chip, totals, times, sums)
     counter.once, counter.least = once, not ramps
-    fold = _Fold(counter, paths, only, least, ramps, rough or least or once)
+    fold = _Fold(counter, paths, only, least, ramps, rough or least or once, uneven)
     root = fold.visit(tree, CountingScope())
     asked = fold.nodes[only or ()]
     events = [event for event in fold.events if event.path[: len(asked.path)] == asked.path] if only else fold.events
@@ -127,11 +134,19 @@ def _nothing(resource: Resource) -> int:
 
 class _Fold:
     def __init__(
-        self, counter: Counter, paths: Mapping[str, Path], only: Path | None, least: bool, ramps: bool, rough: bool
+        self,
+        counter: Counter,
+        paths: Mapping[str, Path],
+        only: Path | None,
+        least: bool,
+        ramps: bool,
+        rough: bool,
+        uneven: bool,
     ) -> None:
         self.workload, self.chip, self.only = counter.workload, counter.chip, only
         self.least, self.ramps = least, ramps
         self.bounds = rough or not ramps
+        self.uneven = uneven
         chip = self.chip
         self.counter = counter
         self.visits = VisitTimes(counter, ramps, rough)
@@ -196,7 +211,10 @@ class _Fold:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
                 inside = scope.inside(0).with_loop(Loop(node.dim, node.tile, None, path=scope.path, mask=mask))
+                before = self._aside() if self.uneven and mask is None else None
                 cost = self.visit(node.body, inside)
+                if before is not None:
+                    cost = self._with_uneven_tiles(before, node, scope, inside, cost)
                 if not cost.fetches:
                     return cost
                 once = 1 - positive(self.visits.trips(inside, len(scope.loops)) - 1)
@@ -232,6 +250,40 @@ class _Fold:
                 tiles = entries / self.counter.entries(scope)
                 work = pipeline_time(found.times, tiles)
                 return SubtreeCost(work, found.busy, barriers=found.barriers(work, entries))
+
+    def _aside(self) -> _Fold:
+        """A fold in the same state, whose records are of no use."""
+        made = copy(self)
+        made.events, made.nodes, made.moving, made.uneven = [], {}, {}, False
+        made.shared, made.joined, made.stale = dict(self.shared), dict(self.joined), set(self.stale)
+        return made
+
+    def _with_uneven_tiles(
+        self, before: _Fold, node: Temporal, scope: CountingScope, inside: CountingScope, cost: SubtreeCost
+    ) -> SubtreeCost:
+        """The cost of a loop whose last tile is smaller: its full tiles, and then the others. Transfers of one part run ahead
+        into the other as far as there are buffers."""
+        counter, loops = self.counter, inside.loops
+        if any(node.dim in self.workload.reduced(op) for op in self.workload.ops):
+            return cost  # the first tile fills no partial sums, so the others are not like it
+        tiles = counter.visits(node.dim, loops, frozenset())
+        more = counter.first_tile(node.dim, loops) * tiles / counter.covered(node.dim, loops, frozenset()) - 1
+        trips = self.visits.trips(inside, len(scope.loops))
+        apart = (np.asarray(more) > 1e-9) & (np.asarray(trips) > 1)
+        if not apart.any():
+            return cost
+        first = before.visit(node.body, scope.inside(0).with_loop(loops[-1].first))
+        full = np.where(np.asarray(trips) % 1 == 0, np.maximum(np.asarray(trips) - 1, 1), 1)
+        entries = counter.entries(scope)
+        resources = cost.busy.keys() | first.busy.keys()
+
+        def part(work: Number, busy: Mapping[Resource, Number]) -> Number:
+            return longest((work, *(busy.get(name, 0) - entries * cost.ahead.get(name, 0) for name in resources)))
+
+        ones = {name: full * time for name, time in first.busy.items()}
+        rest = {name: time - ones.get(name, 0) for name, time in cost.busy.items()}
+        both = part(full * first.work, ones) + part(maximum(cost.work - full * first.work, 0), rest)
+        return replace(cost, apart=maximum(cost.apart, np.where(apart, both, 0.0)))
 
     def _contended(self, node: Overlap | Parallel, found: ChildPhases) -> Number:
         """Time [s] of children that share an engine. Children of a `Parallel` have separate engines."""
@@ -353,15 +405,27 @@ class _Fold:
         if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
+        ahead = self._ahead_of(node, inner, moved, entries, several) if self.uneven else {}
         if type(node.buffers) is int and node.buffers > 1:
-            return SubtreeCost(inner.work, busy, ramps.up, ramps.down, barriers, inner.hand_over, visits, drained, fetches, soon)
+            handed = inner.hand_over
+            return SubtreeCost(
+                inner.work, busy, ramps.up, ramps.down, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart
+            )
         serial = self.visits.serial(scope, transfers)
         if self.counter.once or (self.least and isinstance(node.buffers, Term)):
             work = inner.work + single * serial
             return SubtreeCost(work, busy, ramps.up, ramps.down, visits=visits, drains=drained, fetches=fetches)
         inside = inner if prefetched is None else inner.not_prefetched(prefetched.ramps, prefetched.barriers)
         work = buffered_time(single, inside.time(entries, self.least), inner.work, serial)
-        return SubtreeCost(work, busy, ramps.up, ramps.down, barriers, open_.hand_over, visits, drained, fetches, soon)
+        handed = open_.hand_over
+        return SubtreeCost(
+            work, busy, ramps.up, ramps.down, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart * several
+        )
+
+    def _ahead_of(self, node: Hold, inner: SubtreeCost, moved: Busy, entries: Number, several: Number) -> Busy:
+        """The transfers [s] that run ahead of the work inside a Hold and of the Holds inside it."""
+        own = {name: several * (node.buffers - 1) * time / entries for name, time in moved.items()}
+        return added({name: several * time for name, time in inner.ahead.items()}, own)
 
     def _barriers(
         self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, scope: CountingScope,

@@ -291,7 +291,9 @@ class SubtreeCost:
     """Cost of a subtree: ``work`` [s], ``busy`` [s] by resource, and the ramps ``up`` and ``down`` that the enclosing phase pays
     on each entry. ``barriers``: the same where double buffers swap at barriers, else None. ``hand_over``: its children that hand
     over. ``visits``: visits of its Holds, limited by the number of buffers in flight. ``drains``: busy time [s] of drains by
-    resource. ``fetches``: fills of its Holds. ``early``: resources of prefetched ramps, which need not wait for others."""
+    resource. ``fetches``: fills of its Holds. ``early``: resources of prefetched ramps, which need not wait for others.
+    ``ahead``: by resource, the time [s] of the transfers that may run ahead of the work, as far as there are buffers. ``apart``:
+    least time [s] of the full and the smaller tiles of a loop, one after the other."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
@@ -303,6 +305,8 @@ class SubtreeCost:
     drains: Busy = field(default_factory=dict)
     fetches: tuple[HoldFills, ...] = ()
     early: frozenset[Resource] = frozenset()
+    ahead: Busy = field(default_factory=dict)
+    apart: Number = 0
 
     def phase(self, several: Number) -> SubtreeCost:
         """The cost with ramps and rounds paid by the enclosing phase if ``several`` is 1, and without them if it is 0."""
@@ -364,7 +368,8 @@ class SubtreeCost:
             return least_phase_time(entries, up, down, self.work, (*self.busy.values(), self.in_flight))
         ends = self.ends()
         beside = [time for name, time in self.busy.items() if name not in ends and name not in self.early]
-        result = maximum(phase_time(entries, up, down, self.work, beside), longest(self.busy[name] for name in self.early))
+        work = self.work if type(self.apart) is int else maximum(self.work, self.apart)
+        result = maximum(phase_time(entries, up, down, work, beside), longest(self.busy[name] for name in self.early))
         for name, (transfers, step) in ends.items():
             result = maximum(result, port_phase_time(entries, transfers + step, self.busy.get(name, 0)))
         for name in (name for name in self.drains if name in self.up.ports and name in self.down.ports):

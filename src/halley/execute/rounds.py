@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from halley.errors import Fault
-from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, walk
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Temporal,
+    children,
+    walk,
+)
 from halley.ir.workload import Workload
 
 Path = tuple[int, ...]
@@ -30,13 +42,23 @@ class _Round:
         self.changes: dict[str, set[int]] = {}
         self.writers: dict[str, int] = {}
         for index, child in enumerate(node.children):
-            for _, inner in walk(child):
-                if isinstance(inner, Compute):
-                    self._op(inner.op, index)
-                elif isinstance(inner, Collective):
-                    for name in inner.tensors:
-                        self.uses.setdefault(name, set()).add(index)
+            self._child(child, index, frozenset())
+
+    def _child(self, tree: Node, index: int, filled: frozenset[str]) -> None:
+        """Note what a child accesses. ``filled``: tensors of its own Holds around ``tree``; a broadcast fills these alone."""
+        match tree:
+            case Compute(op=name):
+                self._op(name, index)
+            case Collective(kind=kind, tensors=tensors):
+                for name in tensors:
+                    self.uses.setdefault(name, set()).add(index)
+                    if kind is not CollectiveKind.BROADCAST or name not in filled:
                         self.changes.setdefault(name, set()).add(index)
+            case Hold(body=body):
+                self._child(body, index, filled.union(tree.names))
+            case _:
+                for inner in children(tree):
+                    self._child(inner, index, filled)
 
     def _op(self, name: str, index: int) -> None:
         op = self.workload.op(name)
@@ -70,7 +92,7 @@ class _Round:
     def _circles(self) -> list[Fault]:
         """A tensor that is carried from round to round must be changed by one child only: later children are a round behind."""
         found = []
-        for name, children in self.changes.items():
+        for name, makers in self.changes.items():
             walked: set[str] = set()
             for node, _ in reversed(self.around):
                 if isinstance(node, Hold) and name in node.names:
@@ -80,7 +102,7 @@ class _Round:
             else:
                 continue
             late = self.writers.get(name) != min(self.uses[name])
-            if len(children) > 1 and not late and walked - set(self.workload.tensors[name].dims):
+            if len(makers) > 1 and not late and walked - set(self.workload.tensors[name].dims):
                 found.append(self._fault(f"{name} recomputed in each round", "changes by several children"))
         return found
 

@@ -17,6 +17,7 @@ from halley.io.results.models import EstimateFile, MappingFile
 from halley.io.results.serving import ServingFile
 from halley.io.results.serving_plan import ServingPlanFile
 from halley.io.results.training import TrainingFile
+from halley.io.studies import StudyFile
 from halley.io.systems.models import SystemFile
 from halley.ir.workload import DTYPE_BYTES
 from halley.library import CHIPS
@@ -34,12 +35,13 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "serving-plan": ServingPlanFile,
     "network": FabricFile,
     "system": SystemFile,
+    "study": StudyFile,
 }
 """Models by the name of the file that they check."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of chip, problem, network or system files, or of the files of a kind of answer.
+    """The JSON Schema (draft 2020-12) of chip, problem, network, system or study files, or of the files of a kind of answer.
 
     >>> schema("problem")["required"]
     ['workload', 'chip']
@@ -60,7 +62,7 @@ def schema(name: str) -> dict[str, Any]:
             definitions[engine]["properties"][table]["propertyNames"] = {"enum": sorted(keys)}
             if engine == "VectorFile":
                 definitions[engine]["properties"][table]["required"] = sorted(keys)
-    if name in ("problem", "system"):
+    if name in ("problem", "system", "study"):
         result["properties"]["chip"]["examples"] = list(CHIPS.names())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result, "title": f"Halley {name} file"}
 

@@ -13,7 +13,7 @@ from halley.io.files.entries import Latency, Size, Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import read_yaml
-from halley.library import SOFTWARE
+from halley.library import SERVING_SOFTWARE
 from halley.serving.software import Software
 
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -52,7 +52,7 @@ def load_software(path_or_name: str | Path) -> Software:
 
     Raises BadInput: neither a shipped name nor a file that can be read; every fault of the file.
     """
-    text, name, _ = found(SOFTWARE, path_or_name)
+    text, name, _ = found(SERVING_SOFTWARE, path_or_name)
     document = read_yaml(text, name)
     file, findings = check(SoftwareFile, document.data)
     if file is None:

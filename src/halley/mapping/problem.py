@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault, UnitError, did_you_mean
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
+from halley.units import SECONDS, parse
+
+WALL_TIME = replace(SECONDS, example="60 s", per_cycle={})
+"""The time of a search; no clock counts it."""
 
 
 class Objective(StrEnum):
@@ -35,9 +39,9 @@ class Problem:
     """A workload (the search also tries its other variants unless ``fixed_variant``), a chip, an objective, limits.
 
     ``gap``: relative gap, for the objectives time and energy: the search ends when the answer is proven to be within it (0.01:
-    one per cent). ``time_limit`` [s] stops the search with the best so far. ``baselines``: True for all that apply, False for
-    none, or their names (`halley.mapping.baselines.BASELINES`). ``front``: also compute the time-energy front. The objective may
-    be given by its name.
+    one per cent). ``time_limit`` [s] stops the search with the best so far; it may be given as text such as "60 s".
+    ``baselines``: True for all that apply, False for none, or their names (`halley.mapping.baselines.BASELINES`). ``front``: also
+    compute the time-energy front. The objective may be given by its name.
 
     Raises BadInput with all faults.
 
@@ -58,6 +62,12 @@ class Problem:
 
     def __post_init__(self) -> None:
         faults = []
+        if isinstance(self.time_limit, str):
+            try:
+                object.__setattr__(self, "time_limit", parse(self.time_limit, WALL_TIME, where="problem, time_limit", zero=True))
+            except UnitError as error:
+                faults += error.faults
+                object.__setattr__(self, "time_limit", None)
         if not isinstance(self.workload, Workload):
             faults.append(Fault("problem, workload", "a Workload", repr(self.workload), "make one with halley.build"))
         if not isinstance(self.chip, Chip):

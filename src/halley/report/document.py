@@ -14,11 +14,17 @@ from halley.report.markup import el, html_text
 
 
 def document(
-    title: str, header: Sequence[Element], sections: Sequence[Element], data: Mapping[str, Any], file: str, footer: str
+    title: str,
+    header: Sequence[Element],
+    sections: Sequence[Element],
+    data: Mapping[str, Any],
+    file: str,
+    footer: str,
+    further: Sequence[str] = (),
 ) -> str:
     """The page as text. Each section has an ``id`` and begins with its heading, to which the contents lead; ``data`` can be saved
-    from the page as ``file``."""
-    script, style = _asset("page.js"), _asset("page.css")
+    from the page as ``file``. ``further``: scripts of this kind of page, by the names of their assets."""
+    script, style = "".join(_asset(name) for name in ("page.js", *further)), _asset("page.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # a second lock on the door: even if text became markup, it could neither run nor load anything
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

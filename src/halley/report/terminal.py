@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from halley.errors import visible
 from halley.report.table import Table
 
 
@@ -43,8 +44,8 @@ def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
     for column in shown:
         right = column in table.right
         made.add_column(
-            Text(table.head[column], style="dim"), justify="right" if right else "left", no_wrap=right, overflow="fold"
+            Text(visible(table.head[column]), style="dim"), justify="right" if right else "left", no_wrap=right, overflow="fold"
         )
     for index, row in enumerate(table.rows):
-        made.add_row(*(Text(row[column]) for column in shown), style="bold" if index in table.strong else None)
+        made.add_row(*(Text(visible(row[column])) for column in shown), style="bold" if index in table.strong else None)
     return made

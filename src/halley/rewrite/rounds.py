@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from halley.errors import Fault
-from halley.ir.mapping import Collective, Compute, Hold, Node, Overlap, Parallel, Pipeline, Temporal, children, walk
+from halley.ir.mapping import (
+    Collective,
+    CollectiveKind,
+    Compute,
+    Hold,
+    Node,
+    Overlap,
+    Parallel,
+    Pipeline,
+    Temporal,
+    children,
+    walk,
+)
 from halley.ir.workload import Workload
 from halley.rewrite.scopes import Path
 
@@ -23,7 +35,7 @@ ConcurrentNode = Overlap | Parallel | Pipeline
 @dataclass(frozen=True, slots=True)
 class Touches:
     """Tensors that a subtree computes (``computed``), changes (``made``: these, and those of its collectives), and accesses
-    (``all``)."""
+    (``all``). A broadcast into a Hold of the subtree only fills that Hold, so it changes nothing for others."""
 
     computed: frozenset[str]
     made: frozenset[str]
@@ -35,13 +47,18 @@ def touches_of(tree: Node, workload: Workload) -> Touches:
     computed: set[str] = set()
     moved: set[str] = set()
     used: set[str] = set()
-    for _, node in walk(tree):
+    held: dict[Path, frozenset[str]] = {(): frozenset()}
+    for path, node in walk(tree):
+        inside = held[path[:-1]]
+        held[path] = inside | set(node.names) if isinstance(node, Hold) else inside
         if isinstance(node, Compute):
             op = workload.op(node.op)
             computed.update(op.outputs)
             used.update(op.inputs, (op.scaled_by,) if op.scaled_by else ())
         elif isinstance(node, Collective):
-            moved.update(node.tensors)
+            filled = inside.intersection(node.tensors) if node.kind is CollectiveKind.BROADCAST else frozenset[str]()
+            used.update(filled)
+            moved.update(set(node.tensors) - filled)
     return Touches(frozenset(computed), frozenset(computed | moved), frozenset(computed | moved | used))
 
 

@@ -14,7 +14,7 @@ from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.sharding.communication import Communication, Interconnect
 from halley.simulate import schedule
 from halley.simulate.schedule import PassTable
-from halley.simulate.training import SimulatedBlock, TrainingIteration, simulate
+from halley.simulate.training import SimulatedBlock, SimulatedIteration, TrainingIteration, simulate
 from halley.training.cost import Batch, PlanInputs, training_of
 from halley.training.plan import TrainingResult
 from halley.units import format_time
@@ -27,9 +27,7 @@ MOST_TASKS = 200_000
 def iteration_finding(name: str, result: TrainingResult) -> Finding:
     """The simulated time of the plan's iteration is that of the formulas."""
     what, plan = "iteration simulation", result.plan
-    communication = Communication(Interconnect(result.problem.system, result.problem.libraries, True), plan.assignment)
-    batch = Batch(plan.pipeline, plan.sharded, plan.offload)
-    training = training_of(result.problem, batch, [PlanInputs(communication, result.cost.parts)])
+    training = _training(result)
     microbatches = _simulated_microbatches(training)
     if not microbatches:
         return Finding(name, what, None, f"more than {MOST_TASKS:,} tasks for a few microbatches")
@@ -41,6 +39,20 @@ def iteration_finding(name: str, result: TrainingResult) -> Finding:
     simulated = simulate(_tasks(training)).time
     detail = f"{format_time(simulated)} simulated, {format_time(time)} by the formulas{size}"
     return Finding(name, what, close(simulated, time), detail)
+
+
+def simulated_iteration(result: TrainingResult, microbatches: int) -> SimulatedIteration:
+    """The simulated iteration of a plan with so many microbatches. Raises BadInput: too many tasks."""
+    training = _training(result)
+    return simulate(_tasks(replace(training, pipeline=replace(training.pipeline, microbatches=microbatches))))
+
+
+def _training(result: TrainingResult) -> PipelinedTraining:
+    """The plan as the recurrences take it."""
+    plan = result.plan
+    communication = Communication(Interconnect(result.problem.system, result.problem.libraries, True), plan.assignment)
+    batch = Batch(plan.pipeline, plan.sharded, plan.offload)
+    return training_of(result.problem, batch, [PlanInputs(communication, result.cost.parts)])
 
 
 def _simulated_microbatches(training: PipelinedTraining) -> int:
@@ -61,7 +73,9 @@ def _tasks(training: PipelinedTraining) -> TrainingIteration:
         pass_table(training.pipeline),
         [
             [
-                SimulatedBlock(*map(_single, (b.forward, b.backward_work, data.gather(b), data.reduction(b), b.activation)))
+                SimulatedBlock(
+                    *map(_single, (data.forward(b), data.backward(b), data.gather(b), data.reduction(b), b.activation))
+                )
                 for b in chunk
             ]
             for chunk in training.chunks

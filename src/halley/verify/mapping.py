@@ -18,7 +18,7 @@ from halley.errors import BadInput, HalleyError, Infeasible, SearchStopped
 from halley.execute.counters import Counters
 from halley.execute.interpreter import random_inputs, run
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Compute, Node, walk
+from halley.ir.mapping import Node
 from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
@@ -30,7 +30,7 @@ from halley.units import format_energy, format_time
 from halley.verify.findings import TOLERANCE, Finding, Progress, close, differences, out_of_time
 from halley.verify.plain import plain
 from halley.verify.reduced import reduced
-from halley.workloads import variants
+from halley.workloads.registry import mapped_variant
 
 ROUNDING = 1e-6
 """Largest relative difference between two orders of summing the same terms."""
@@ -113,9 +113,7 @@ def front_finding(problem: Problem, points: tuple[PointClaim, ...]) -> Finding:
         except HalleyError as error:
             wrong.append(str(error.faults[0]))
             continue
-        ops = {node.op for _, node in walk(plan) if isinstance(node, Compute)}
-        family = [work for work in variants(problem.workload) if {op.name for op in work.ops} == ops]
-        workload = family[0] if family else problem.workload  # of no variant: legality says what is amiss
+        workload = mapped_variant(problem.workload, plan)  # the same for a plan of no variant: legality says what is amiss
         if faults := legality.faults(plan, workload, chip):
             wrong.append(f"{where}: {faults[0]}")
             continue

@@ -14,7 +14,18 @@ import math
 from halley.errors import Fault
 from halley.ir.workload import Workload
 from halley.workloads.graph import STATISTIC, contract, tensors
-from halley.workloads.parameters import SIZE_LIMIT, Rule, WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
+from halley.workloads.parameters import (
+    SIZE_LIMIT,
+    Rule,
+    SameAs,
+    WorkloadKind,
+    algorithm,
+    check,
+    element_type,
+    flag,
+    grouped_heads,
+    size,
+)
 from halley.workloads.steps import scale_scores, softmax_and_values
 
 
@@ -110,9 +121,9 @@ ATTENTION = WorkloadKind(
     "softmax(scale Q K^T + mask) V",
     attention,
     (
-        size("batch", "sequences"),
+        size("batch", "sequences", 1),
         size("heads", "query heads"),
-        size("kv_heads", "key and value heads; divides heads"),
+        size("kv_heads", "key and value heads; divides heads", SameAs("heads")),
         size("queries", "query tokens per sequence; 1 in decode"),
         size("keys", "keys per sequence, the KV cache included"),
         size("head_dim", "head dim of queries and keys"),

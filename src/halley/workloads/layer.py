@@ -13,7 +13,7 @@ import math
 
 from halley.ir.workload import Op, Workload
 from halley.workloads.graph import STATISTIC, contract, elementwise, tensors
-from halley.workloads.parameters import WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
+from halley.workloads.parameters import SameAs, WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
 from halley.workloads.steps import OpSequence, layernorm, rmsnorm, scale_scores, softmax_and_values
 
 
@@ -137,7 +137,7 @@ TRANSFORMER_LAYER = WorkloadKind(
         size("tokens", "tokens of the sequence"),
         size("model", "model dim"),
         size("heads", "query heads"),
-        size("kv_heads", "key and value heads; divides heads"),
+        size("kv_heads", "key and value heads; divides heads", SameAs("heads")),
         size("head_dim", "head dim"),
         size("hidden", "hidden dim of the feed-forward block"),
         flag("causal", "mask the keys behind each query", True),

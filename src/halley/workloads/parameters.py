@@ -42,13 +42,23 @@ REQUIRED = Absent.REQUIRED
 
 
 @dataclass(frozen=True, slots=True)
+class SameAs:
+    """The default of a parameter that has the value of another one unless given."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"as {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One argument of a builder: its name, type, one-line meaning, default and, for a choice, the allowed words."""
 
     name: str
     type: ParameterType
     meaning: str
-    default: int | bool | str | Absent | None = REQUIRED
+    default: int | bool | str | SameAs | Absent | None = REQUIRED
     choices: tuple[str, ...] = ()
 
     @property
@@ -95,7 +105,7 @@ def grouped_heads(kind: str) -> Rule:
     return Rule(("heads", "kv_heads"), check)
 
 
-def size(name: str, meaning: str, default: int | Absent | None = REQUIRED) -> Parameter:
+def size(name: str, meaning: str, default: int | SameAs | Absent | None = REQUIRED) -> Parameter:
     """A whole number from 1 to `SIZE_LIMIT`."""
     return Parameter(name, ParameterType.SIZE, meaning, default)
 
@@ -172,6 +182,10 @@ def faults(kind: WorkloadKind, given: Mapping[str, object]) -> list[Fault]:
             found.append(Fault(where, f"parameter {parameter.name} ({parameter.type})", "nothing", remedy))
             continue
         value = given.get(parameter.name, parameter.default)
+        if isinstance(value, SameAs):
+            if value.name not in valid:  # its own fault is named
+                continue
+            value = valid[value.name]
         fault = value_fault(where, parameter, value)
         if fault:
             found.append(fault)
@@ -182,6 +196,25 @@ def faults(kind: WorkloadKind, given: Mapping[str, object]) -> list[Fault]:
             broken = rule.check(*(valid[need] for need in rule.needs))
             if broken:
                 found.append(broken)
+    return found
+
+
+def completed(kind: WorkloadKind, given: Mapping[str, object]) -> dict[str, object]:
+    """The arguments with the defaults of those left out that a builder needs.
+
+    >>> kind = WorkloadKind("square", "", Workload, (size("m", "rows"), size("n", "columns", SameAs("m"))))
+    >>> completed(kind, {"m": 3})
+    {'m': 3, 'n': 3}
+    """
+    found = dict(given)
+    for parameter in kind.parameters:
+        default = parameter.default
+        if parameter.name in given or parameter.required or default is None:
+            continue
+        if not isinstance(default, SameAs):
+            found[parameter.name] = default
+        elif default.name in found:
+            found[parameter.name] = found[default.name]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.ir.mapping import Compute, Hold, Node, walk
 from halley.ir.workload import Workload
 from halley.workloads.attention import ATTENTION
 from halley.workloads.blocks import EMBEDDING, GATED_SCAN, MERGE_HEADS, POWER_SPECTRUM, SCATTER_ADD
@@ -20,7 +21,7 @@ from halley.workloads.mamba import MAMBA, MAMBA_2
 from halley.workloads.mla import MLA
 from halley.workloads.mlp import GATED_MLP, GEMM_GELU_GEMM
 from halley.workloads.moe import MOE
-from halley.workloads.parameters import WorkloadKind, check, faults
+from halley.workloads.parameters import WorkloadKind, check, completed, faults
 from halley.workloads.user import GRAPH
 
 WORKLOADS: dict[str, WorkloadKind] = {
@@ -65,7 +66,7 @@ def build(kind: str, parameters: Mapping[str, object]) -> Workload:
     if kind not in WORKLOADS:
         raise BadInput(Fault("workload", "a known kind", repr(kind), did_you_mean(str(kind), WORKLOADS)))
     check(WORKLOADS[kind], parameters)
-    return WORKLOADS[kind].builder(**parameters)
+    return WORKLOADS[kind].builder(**completed(WORKLOADS[kind], parameters))
 
 
 def variants(workload: Workload) -> tuple[Workload, ...]:
@@ -81,3 +82,13 @@ def variants(workload: Workload) -> tuple[Workload, ...]:
         return (workload,)
     family = tuple(build(kind.name, {**workload.parameters, "variant": variant}) for variant in kind.variants)
     return family if workload in family else (workload,)
+
+
+def mapped_variant(workload: Workload, tree: Node) -> Workload:
+    """The variant that a mapping computes: that with its ops, and with the tensors that it holds; the workload itself if there is
+    none."""
+    nodes = [node for _, node in walk(tree)]
+    ops = {node.op for node in nodes if isinstance(node, Compute)}
+    held = {name for node in nodes if isinstance(node, Hold) for name in node.names}
+    fitting = (work for work in variants(workload) if {op.name for op in work.ops} == ops and held <= work.tensors.keys())
+    return next(fitting, workload)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,20 +17,24 @@ from halley.cli.errors import LIMIT
 from halley.cli.files import refuse_existing, save_trace
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.output import saved_first
-from halley.cli.parameters import refuse_beside, workload_from
+from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.solve import enough, solve
+from halley.errors import BadInput, Fault
+from halley.importers.files import is_onnx
 from halley.io.chips.load import load_chip, load_problem
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
 from halley.report.terminal import show
 
-DEFAULT_FILE = "result.json"
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def optimise(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, problem file (.yaml), model, or network (.onnx).")
+    ],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
     front: Annotated[bool, typer.Option("--front", help="Also find the Pareto front of time and energy.")] = False,
@@ -39,8 +44,9 @@ def optimise(
     baseline: BaselineOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Where to write the result.", metavar="FILE")] = None,
     force: ForceOption = False,
-    save: Annotated[bool, typer.Option(help=f"Write the result, to {DEFAULT_FILE} unless -o says otherwise.")] = True,
+    save: Annotated[bool, typer.Option(help="Write the result, to WORKLOAD-CHIP.json unless -o says otherwise.")] = True,
     trace: TraceOption = None,
+    details: Annotated[bool, typer.Option("--details", help="Print the energy, the certificate and its space too.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Find the best mapping of a workload on a chip, and prove it.
@@ -49,12 +55,23 @@ def optimise(
 
     The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD selects one algorithm.
 
+    A layer of a model: halley optimise ./config.json --layer attention --tokens 512 --chip edge ('halley import' lists them).
+
     Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
     """
     remarks = options.remarks()
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
-    if Path(workload).suffix in (".yaml", ".yml"):
+    if is_onnx(workload) and not has_layer(context.args):
+        from halley.cli.mappings.network import network_of, optimise_network  # here: only networks need them
+
+        network, machine = network_of(workload, context.args), load_chip(options.needed_chip(chip))
+        _refuse_for_networks({"--front": front, "--baseline": baseline, "--trace": trace})
+        if out:
+            refuse_existing(out, force)
+        optimise_network(network, machine, options.objective(objective), options.gap(gap), asked, out, force, json)
+        return
+    if Path(workload).suffix in (".yaml", ".yml") and not has_layer(context.args):
         problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
         good = options.gap(gap, good)
         problem = replace(problem, gap=good)
@@ -82,12 +99,20 @@ def optimise(
 
             options.print_json(result_document(result))
         else:
-            report(options.output(), result)
+            report(options.output(), result, details)
         if trace is not None:
             save_trace(result, trace, force)
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate)}"))
         raise typer.Exit(LIMIT)
+
+
+def _refuse_for_networks(given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that a whole network does not take."""
+    if faults := [
+        Fault(option, "one layer: --layer NAME", "a whole network", "leave it out") for option, it in given.items() if it
+    ]:
+        raise BadInput(faults)
 
 
 def _from_file(
@@ -115,21 +140,34 @@ def _from_file(
     return problem, file.gap
 
 
-def report(console: Console, result: Result) -> None:
-    """The whole result."""
+def report(console: Console, result: Result, details: bool) -> None:
+    """The result as tables."""
     problem = result.problem
     console.print(Text(problem_text(problem.workload, problem.chip, problem.objective), style="bold"))
     console.print(Text(plan_text(result.best)))
     console.print(Text(verdict(result.best.certificate)))
-    show(console, result_tables(result))
+    show(console, result_tables(result, details))
 
 
 def _save(result: Result, out: str | None, force: bool) -> str:
     """Write the result; what to say about it."""
-    path = Path(out or DEFAULT_FILE)
-    if out is None and path.exists() and not force:
-        return f"not saved: {path} exists; -o FILE chooses another name, --force replaces it, --no-save writes nothing"
     from halley.io.results.result import save_result
 
+    path = Path(out) if out is not None else own_name(result.problem, force)
     save_result(result, path, force)
-    return f"written to {path}; see 'halley show {path}' and 'halley check {path}'"
+    return f"written to {path}; 'halley show {path} --details' prints the certificate, 'halley check {path}' verifies it"
+
+
+def own_name(problem: Problem, force: bool) -> Path:
+    """The name of a result for which none was given: that of workload and chip, with a number where it is taken.
+
+    >>> from halley.workloads import build
+    >>> str(own_name(Problem(build("gemm", {"m": 4, "n": 4, "k": 4}), load_chip("edge")), force=True))
+    'gemm-edge.json'
+    """
+    stem = "-".join(_UNUSUAL.sub("-", name)[:60].strip(".-") for name in (problem.workload.name, problem.chip.name)) or "result"
+    path, number = Path(f"{stem}.json"), 1
+    while path.exists() and not force:
+        number += 1
+        path = Path(f"{stem}-{number}.json")
+    return path

@@ -12,6 +12,7 @@ from halley.cli.parameters import known_kind
 from halley.report.table import Table
 from halley.report.terminal import show
 from halley.workloads import WORKLOADS, WorkloadKind
+from halley.workloads.parameters import Absent, Parameter, SameAs
 
 
 def workloads(
@@ -42,6 +43,12 @@ def _parameters(kind: WorkloadKind) -> Table:
     return Table(f"{kind.name}: {kind.meaning}", ("option", "meaning", "default", "words"), tuple(rows))
 
 
+def _default(parameter: Parameter) -> int | bool | str | None:
+    """The default as plain data."""
+    value = parameter.default
+    return str(value) if isinstance(value, SameAs | Absent) else value
+
+
 def _document(kind: WorkloadKind) -> dict[str, Any]:
     parameters = [
         {
@@ -49,7 +56,7 @@ def _document(kind: WorkloadKind) -> dict[str, Any]:
             "type": parameter.type.value,
             "meaning": parameter.meaning,
             "required": parameter.required,
-            **({} if parameter.required else {"default": parameter.default}),
+            **({} if parameter.required else {"default": _default(parameter)}),
             "choices": parameter.choices,
         }
         for parameter in kind.parameters

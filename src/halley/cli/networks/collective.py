@@ -17,10 +17,10 @@ from halley.cli.output import give
 from halley.errors import BadInput, Fault
 from halley.io.files.save import dumps, write_atomic
 from halley.io.networks import chakra, members
-from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, SingleCollective, answered
+from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, SingleCollective, answered, fit_of
 from halley.io.networks.jobs import kind_of, sentences, whole_bytes
 from halley.io.networks.nccl_export import nccl_text
-from halley.io.networks.network import load_network
+from halley.io.systems.fabric import load_fabric
 from halley.network.algorithms.tables import Kind, Pattern
 from halley.network.graph.fabric import Fabric, with_overhead
 from halley.network.time.schedules import is_line
@@ -47,7 +47,8 @@ def collective(
         str | None, typer.Option("--size", help="Size, e.g. 256MiB; --list says what it counts.", metavar="SIZE")
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="Name of a shipped network, or a path to a network file.", metavar="NAME")
+        str | None,
+        typer.Option("--system", help="A shipped network or system, '64 x h100, nvlink 8, ib', or a path.", metavar="NAME"),
     ] = None,
     ranks: Annotated[
         str | None, typer.Option("--ranks", help="Ranks that take part: 0-7, 0,1,5 or 0-63:8.", metavar="LIST")
@@ -65,7 +66,8 @@ def collective(
         str | None, typer.Option("--per-message", help="Time of the sender for each message; 0 by default.", metavar="TIME")
     ] = None,
     software: Annotated[
-        str | None, typer.Option("--software", help="Fit of a communication library, by name or path.", metavar="NAME")
+        str | None,
+        typer.Option("--software", help="Fit of a library, by name or path; none: link rates alone.", metavar="NAME"),
     ] = None,
     sizes: Annotated[
         str | None, typer.Option("--sizes", help="Many sizes, e.g. 1KiB:1GiB, by factors of 2, or 1KiB:1GiB:4.", metavar="A:B")
@@ -114,16 +116,20 @@ def collective(
         refuse_existing(target, force)
     found = _kind(kind)
     fabric = _fabric(system, per_message)
+    chosen = _members(fabric, ranks, group)
     many = _sizes(sizes) if sizes is not None or written else ()
     alone = size is not None or not many or bool(beside) or optimum or bool(trace) or found is Pattern.BARRIER
+    library = None if software == "none" else software
+    if software is None and algorithm is None:
+        library = fit_of(fabric, chosen, found)
     question = CollectiveQuestion(
         found,
         fabric,
         whole_bytes(size, found, "--size") if alone else None,
-        _members(fabric, ranks, group),
+        chosen,
         algorithm,
         0.0 if startup is None else parse(startup, SECONDS, where="--start-up", zero=True),
-        software,
+        library,
         many,
         sentences(beside or ()),
         optimum,
@@ -155,7 +161,7 @@ def _fabric(name: str | None, per_message: str | None) -> Fabric:
     if name is None:
         remedy = "add for example '--system dgx-h100'; 'halley topology list' lists them"
         raise BadInput(Fault("--system", "a network", "none", remedy))
-    fabric = load_network(name)
+    fabric = load_fabric(name)
     if per_message is None:
         return fabric
     return with_overhead(fabric, parse(per_message, SECONDS, where="--per-message", zero=True))

@@ -14,13 +14,11 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.errors import BadInput, Fault
 from halley.io.files.save import write_atomic
+from halley.io.systems.fabric import fabric_of
 from halley.io.systems.grid import load_grid
 from halley.io.systems.save import system_document
 from halley.io.systems.system import load_system
-from halley.ir.system import System
 from halley.library import SYSTEMS
-from halley.network.graph.fabric import Fabric
-from halley.network.graph.products import product
 from halley.report import terminal
 from halley.report.markup import svg_file
 from halley.report.networks.system import system_list, system_tables
@@ -63,12 +61,8 @@ def show(
         options.print_json(system_document(system))
     else:
         console = options.output()
-        picture = topology_text(_fabric(system), min(console.width - 2, 100)) if system.axes and not out else ""
+        picture = topology_text(fabric_of(system), min(console.width - 2, 100)) if system.axes and not out else ""
         terminal.show_drawn(console, system.name, system.description, picture, system_tables(system))
     if out:
-        write_atomic(out, svg_file(topology_figure(_fabric(system))), force)
+        write_atomic(out, svg_file(topology_figure(fabric_of(system))), force)
         options.remarks().print(Text(f"written to {out}"))
-
-
-def _fabric(system: System) -> Fabric:
-    return Fabric(system.name, product(system.axes), system.axes)

@@ -17,6 +17,7 @@ from halley.io.files.save import write_atomic
 from halley.io.networks.astra import load_astra
 from halley.io.networks.network import load_network
 from halley.io.networks.save import network_document, network_text
+from halley.io.systems.fabric import load_fabric
 from halley.library import NETWORKS
 from halley.report import terminal
 from halley.report.browser import png_file
@@ -37,7 +38,7 @@ def list_networks() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped network's name, or a path to a network file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A shipped network or system, or a path to a file of one.")],
     out: Annotated[
         str | None, typer.Option("-o", "--output", help="Also draw it to this file: .svg, .png or .txt.", metavar="FILE")
     ] = None,
@@ -51,7 +52,7 @@ def show(
     kind = Path(out).suffix.lower() if out else ""
     if out and kind not in (".svg", ".png", ".txt"):
         raise BadInput(Fault("--output", "a name that ends in .svg, .png or .txt", repr(out)))
-    fabric = load_network(name)
+    fabric = load_fabric(name)
     if out:
         refuse_existing(out, force)
     if json:

@@ -99,7 +99,7 @@ def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> Pr
     """
     document = read_yaml(text, name)
     model, findings = check(ProblemModel, document.data)
-    asked, inside = _workload(document)
+    asked, inside = read_workload(document, ("workload",))
     findings += inside
     chip, elsewhere = None, []
     match document.at(("chip",)):
@@ -138,12 +138,12 @@ Asked: TypeAlias = tuple[str, dict[str, int | str | bool]]
 """A kind of workload and its parameters."""
 
 
-def _workload(document: Document) -> tuple[Asked | None, list[Finding]]:
-    """What the key ``workload`` asks for: a kind with parameters, or a graph, which is checked line by line."""
-    path: KeyPath = ("workload",)
+def read_workload(document: Document, path: KeyPath) -> tuple[Asked | None, list[Finding]]:
+    """What the map at ``path`` asks for: a kind with parameters, or a graph, which is checked line by line."""
     data = document.at(path)
     if data is None:
-        missing = isinstance(document.data, dict) and "workload" in document.data
+        around = document.at(path[:-1])
+        missing = isinstance(around, dict) and path[-1] in around
         return None, [Finding(path, "a map of keys", "nothing")] if missing else []
     if not (isinstance(data, dict) and "graph" in data and "kind" not in data):
         named, findings = check(WorkloadFile, data, path)

@@ -57,16 +57,26 @@ class CollectiveQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryTime:
+    """What a communication library takes [s], by its fit ``name``; ``remark``: where that reaches beyond what was measured, or
+    an empty string."""
+
+    name: str
+    time: float
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
 class SingleCollective:
-    """One collective of one size: its cost, every candidate with it, fastest first; ``software``: what a library takes [s], with
-    its name; ``optimum``: the best routing of all its bytes, if it was asked for."""
+    """One collective of one size: its cost, every candidate with it, fastest first; ``software``: the time of a library;
+    ``optimum``: the best routing of all its bytes, if it was asked for."""
 
     fabric: Fabric
     team: Group
     startup: float
     cost: CollectiveCost
     candidates: tuple[CollectiveCost, ...]
-    software: tuple[str, float] | None = None
+    software: LibraryTime | None = None
     optimum: Flow | None = None
 
     @property
@@ -96,12 +106,30 @@ class CollectiveAnswer:
         return f"{self.question.kind} among {self.team.graph.ranks} ranks of {self.question.fabric.name}"
 
     def remarks(self) -> tuple[str, ...]:
-        """Where the library's times reach beyond what was measured."""
-        kind, sizes = self.question.kind, [*self.question.sizes]
-        sizes += [self.question.size] if self.single and self.question.size is not None else []
+        """Where the library's times over sizes reach beyond what was measured."""
+        kind, sizes = self.question.kind, self.question.sizes
         if self.overlay is None or not isinstance(kind, CollectiveKind) or self.team.graph.ranks < 2 or not sizes:
             return ()
         return tuple(self.overlay.remarks(kind, self.team.graph.ranks, np.array([min(sizes), max(sizes)])))
+
+
+def fit_of(fabric: Fabric, ranks: Sequence[int] | None, kind: Kind) -> str | None:
+    """The fit of the library that was measured on the one axis along which these ranks (all for None) differ; None where there
+    is none, or it says nothing of such collectives.
+
+    >>> from halley.io.networks.network import load_network
+    >>> fit_of(load_network("dgx-h100"), None, CollectiveKind.ALL_REDUCE)
+    'h100-sxm-nccl-2.29.2'
+    """
+    if not isinstance(kind, CollectiveKind) or not fabric.libraries:
+        return None
+    left, used = range(fabric.graph.ranks) if ranks is None else ranks, []
+    for axis in reversed(fabric.axes):
+        if len({rank % axis.size for rank in left}) > 1:
+            used.append(axis.name)
+        left = [rank // axis.size for rank in left]
+    name = fabric.libraries.get(used[0]) if len(used) == 1 else None
+    return name if name is not None and load_fit(name).serves(kind) else None
 
 
 def answered(question: CollectiveQuestion) -> CollectiveAnswer:
@@ -125,7 +153,10 @@ def _single(question: CollectiveQuestion, team: Group, overlay: Overlay | None, 
     else:
         found = (chosen(kind, team, size, question.algorithm, startup),)
     library = _library(question, team, overlay, (size,), (found[0].bound.value,))
-    software = None if library is None else (library[0], library[1][0])
+    software = None
+    if library is not None and overlay is not None and isinstance(kind, CollectiveKind):
+        remark = "; ".join(overlay.remarks(kind, team.graph.ranks, size)) if team.graph.ranks > 1 and size else ""
+        software = LibraryTime(library[0], library[1][0], remark)
     flow = None
     if question.optimum:
         if kind is not CollectiveKind.ALL_TO_ALL or team.graph.ranks < 2:

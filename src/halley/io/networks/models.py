@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
@@ -15,6 +16,7 @@ from halley.io.files.entries import (
     Flag,
     Frequency,
     Latency,
+    Ratio,
     Reads,
     Text,
     Whole,
@@ -24,7 +26,7 @@ from halley.io.files.entries import (
 from halley.io.files.models import Section
 from halley.io.files.text import read_yaml
 from halley.ir.hardware import NETWORK_TOPOLOGIES
-from halley.library import links_text
+from halley.library import NETWORK_FITS, links_text
 
 PRICE_LIMIT = 1e12
 """Highest price of one link."""
@@ -91,6 +93,7 @@ class LinkEntry(Section):
     technology: Row | None = Field(None, description="row of the table of link technologies")
     count: Whole | None = Field(None, description="parallel links of the technology; 1 unless given")
     bandwidth: Bandwidth | None = Field(None, description="bandwidth in each direction")
+    share: Ratio | None = Field(None, description="share of the bandwidth that transfers reach; 1 unless given")
     latency: Latency | None = Field(None, description="latency from end to end")
     energy: EnergyPerByte | None = Field(None, description="energy per byte")
     price: Price | None = Field(None, description="price of both directions with the parts at their ends")
@@ -99,6 +102,10 @@ class LinkEntry(Section):
 
 AXIS_FLAGS = ("multicast", "reduction", "on_request", "one_way", "multipath")
 """Keys of an axis that are true or false."""
+
+
+Library = Annotated[Entry[str], word(NETWORK_FITS.names())]
+LIBRARY = "fit of the communication library that was measured on such an axis; left out, times are those of the links"
 
 
 class BlockFile(Section):
@@ -116,6 +123,12 @@ class BlockFile(Section):
     on_request: Flag | None = Field(None, description="true: the switches give a sum to the one rank that asks for it")
     one_way: Flag | None = Field(None, description="true: the links of the ring all point up")
     multipath: Flag | None = Field(None, description="true: a message shares all shortest paths; left out, it takes one")
+    library: Library | None = Field(None, description=LIBRARY)
+
+
+def libraries_of(axes: Sequence[BlockFile]) -> dict[str, str]:
+    """The library of each axis that names one."""
+    return {axis.name: axis.library.value for axis in axes if axis.library is not None}
 
 
 class SwitchFile(Section):

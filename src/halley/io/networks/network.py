@@ -17,7 +17,16 @@ from halley.io.files.check import check
 from halley.io.files.entries import Entry, origin, shown
 from halley.io.files.shelf import found
 from halley.io.files.text import Document, Finding, KeyPath, read_yaml
-from halley.io.networks.models import AXIS_FLAGS, BlockFile, FabricFile, LinkEntry, SwitchFile, Technology, links_table
+from halley.io.networks.models import (
+    AXIS_FLAGS,
+    BlockFile,
+    FabricFile,
+    LinkEntry,
+    SwitchFile,
+    Technology,
+    libraries_of,
+    links_table,
+)
 from halley.ir.hardware import Axis, Exchange, Link, Topology
 from halley.library import NETWORKS
 from halley.network.graph.fabric import Fabric
@@ -72,10 +81,10 @@ def _texts(document: Document, origins: dict[KeyPath, str]) -> dict[str, str]:
     return {".".join(document.words(path)): text for path, text in origins.items() if text}
 
 
-def read_axes(blocks: Sequence[BlockFile]) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
+def read_axes(blocks: Sequence[BlockFile], limit: int = RANK_LIMIT) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
     """Axes of another file that has the key ``axes``: the axes, what is wrong with them, and the origins of numbers that
-    technologies bring."""
-    reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)))
+    technologies bring. ``limit``: the most ranks; those of a network whose graph is drawn unless given."""
+    reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)), limit)
     return reader._axes(list(blocks)), reader.findings, reader.origins
 
 
@@ -96,8 +105,8 @@ class _Ports:
 class _Reader:
     """From a checked file to the network; collects what is wrong, and the origins of numbers that technologies bring."""
 
-    def __init__(self, file: FabricFile) -> None:
-        self.file = file
+    def __init__(self, file: FabricFile, limit: int = RANK_LIMIT) -> None:
+        self.file, self.limit = file, limit
         self.findings: list[Finding] = []
         self.origins: dict[KeyPath, str] = {}
 
@@ -121,7 +130,8 @@ class _Reader:
             graph = self._graph() if not self.findings else None
         if graph is None:
             return None
-        return Fabric(file.name, replace(graph, name=file.name), axes, file.currency, file.description.strip())
+        libraries = libraries_of(file.axes or ())
+        return Fabric(file.name, replace(graph, name=file.name), axes, file.currency, file.description.strip(), {}, libraries)
 
     # links
 
@@ -144,6 +154,10 @@ class _Reader:
         if len(numbers) < 3:
             return Link(1.0)
         price = self._price(entry, row, numbers["bandwidth"], ports, path)
+        if entry.share is not None:
+            if entry.share.value > 1:
+                self.findings.append(Finding((*path, "share"), "a share of at most 1", f"{entry.share.value:g}"))
+            numbers["bandwidth"] *= entry.share.value
         return Link(**numbers, price=price, overhead=entry.overhead.value if entry.overhead else 0.0)
 
     def _price(self, entry: LinkEntry, row: Technology | None, bandwidth: float, ports: _Ports, path: KeyPath) -> float:
@@ -184,9 +198,10 @@ class _Reader:
         if sum(map(coordinates, found)) > COORDINATES:
             got = str(sum(map(coordinates, found)))
             self.findings.append(Finding(("axes",), f"at most {COORDINATES} coordinates, all axes together", got))
-        if ranks > RANK_LIMIT or edges > EDGE_LIMIT:
+        links = EDGE_LIMIT // RANK_LIMIT * self.limit
+        if ranks > self.limit or edges > links:
             got = f"{ranks} ranks and {edges} links"
-            self.findings.append(Finding(("axes",), f"at most {RANK_LIMIT} ranks and {EDGE_LIMIT} links", got))
+            self.findings.append(Finding(("axes",), f"at most {self.limit} ranks and {links} links", got))
         return tuple(found)
 
     def _axis(self, block: BlockFile, path: KeyPath) -> Axis:

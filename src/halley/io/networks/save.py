@@ -29,7 +29,7 @@ def network_document(fabric: Fabric) -> dict[str, Any]:
     content: dict[str, Any] = {"name": fabric.name}
     content |= {key: text for key, text in (("description", fabric.description), ("currency", fabric.currency)) if text}
     if fabric.axes:
-        content["axes"] = [axis_document(axis) for axis in fabric.axes]
+        content["axes"] = [axis_document(axis) | library_document(fabric.libraries, axis.name) for axis in fabric.axes]
     else:
         content |= _listed(fabric.graph)
     return {key: _sourced(value, key, fabric.sources) for key, value in content.items()}
@@ -56,6 +56,10 @@ def link_document(link: Link) -> dict[str, Any]:
     more: dict[str, Any] = {"price": float(link.price)} if link.price else {}
     more |= {"overhead": f"{float(link.overhead)!r} s"} if link.overhead else {}
     return {key: f"{float(value)!r} {unit}" for key, (value, unit) in numbers.items()} | more
+
+
+def library_document(libraries: Mapping[str, str], axis: str) -> dict[str, Any]:
+    return {"library": libraries[axis]} if axis in libraries else {}
 
 
 def axis_document(axis: Axis) -> dict[str, Any]:

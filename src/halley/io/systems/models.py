@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Annotated
 
@@ -11,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from halley.io.files.entries import Bandwidth, EnergyPerByte, Entry, Flag, Frequency, Latency, Power, Size, Text, Whole, word
 from halley.io.files.models import Section
 from halley.io.files.text import read_yaml
-from halley.io.networks.models import BlockFile, LinkEntry, Price
+from halley.io.networks.models import LIBRARY, BlockFile, Library, LinkEntry, Price
 from halley.ir.hardware import Topology
-from halley.library import NETWORK_FITS, parts_text
+from halley.library import parts_text
 
 SIMPLE = (Topology.SWITCH, Topology.RING, Topology.LINE, Topology.FULL)
 """Topologies that need no more than a size."""
@@ -50,16 +49,6 @@ class DramFile(Section):
     energy: EnergyPerByte = Field(description="its energy per byte")
 
 
-Library = Annotated[Entry[str], word(NETWORK_FITS.names())]
-_LIBRARY = "fit of the communication library that was measured on such an axis; left out, times are those of the links"
-
-
-class SystemAxis(BlockFile):
-    """An axis of a system."""
-
-    library: Library | None = Field(None, description=_LIBRARY)
-
-
 class SystemFile(Section):
     """A system: chips, and the axes that join them."""
 
@@ -71,7 +60,7 @@ class SystemFile(Section):
     dram: DramFile | None = Field(None, description="other DRAM than the chip's own")
     costs: CostsFile | None = Field(None, description="prices and power; the table of parts has those left out")
     host: HostFile | None = Field(None, description="memory of the node's processors; left out, that of the table of parts")
-    axes: list[SystemAxis] = Field(default_factory=list, description="axes, the outermost first; none for a single chip")
+    axes: list[BlockFile] = Field(default_factory=list, description="axes, the outermost first; none for a single chip")
 
 
 class PortFile(Section):
@@ -82,12 +71,20 @@ class PortFile(Section):
     multicast: Flag | None = Field(None, description="true: the switches can send one arrival on to several")
     reduction: Flag | None = Field(None, description="true: the switches can add what arrives")
     on_request: Flag | None = Field(None, description="true: the switches give a sum to the one rank that asks for it")
-    library: Library | None = Field(None, description=_LIBRARY)
+    library: Library | None = Field(None, description=LIBRARY)
+
+
+class DeviceFile(Section):
+    """What software finds of a chip's memory."""
+
+    reported: Size = Field(description="bytes that the driver reports")
+    reserve: Size = Field(description="bytes of those that the context of the chip and its libraries take")
 
 
 class ChipParts(Section):
     """A row of the table of parts."""
 
+    device: DeviceFile | None = None
     costs: CostsFile | None = None
     host: HostFile | None = None
     ports: dict[str, PortFile] = Field(default_factory=dict)
@@ -100,11 +97,6 @@ class PartsFile(BaseModel):
     dated: Text
     currency: Text
     chips: dict[str, ChipParts]
-
-
-def libraries_of(axes: Sequence[SystemAxis]) -> dict[str, str]:
-    """The library of each axis that names one."""
-    return {axis.name: axis.library.value for axis in axes if axis.library is not None}
 
 
 @cache

@@ -9,7 +9,7 @@ import yaml
 
 from halley.io.chips.load import load_chip
 from halley.io.chips.save import chip_document
-from halley.io.networks.save import axis_document, link_document
+from halley.io.networks.save import axis_document, library_document, link_document
 from halley.ir.hardware import Chip
 from halley.ir.system import Cost, System
 from halley.library import CHIPS
@@ -34,13 +34,9 @@ def system_document(system: System) -> dict[str, Any]:
         numbers = {"capacity": f"{system.host.capacity!r} B", "bandwidth": f"{system.host.bandwidth!r} B/s"}
         content["host"] = _sourced(numbers | {"link": link_document(system.host.link)}, "host", system)
     if system.axes:
-        axes = [axis_document(axis) | _library(system, axis.name) for axis in system.axes]
+        axes = [axis_document(axis) | library_document(system.libraries, axis.name) for axis in system.axes]
         content["axes"] = [_sourced(axis, f"axes.{axis['name']}", system) for axis in axes]
     return content
-
-
-def _library(system: System, axis: str) -> dict[str, Any]:
-    return {"library": system.libraries[axis]} if axis in system.libraries else {}
 
 
 def _chip(chip: Chip) -> str | dict[str, Any]:

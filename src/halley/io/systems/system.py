@@ -13,9 +13,10 @@ from halley.io.files.check import check
 from halley.io.files.entries import shown
 from halley.io.files.shelf import found, is_path
 from halley.io.files.text import Document, Finding, read_yaml
+from halley.io.networks.models import libraries_of
 from halley.io.networks.network import EDGE_LIMIT, RANK_LIMIT, read_axes
 from halley.io.systems.grid import load_grid
-from halley.io.systems.models import SystemFile, libraries_of
+from halley.io.systems.models import SystemFile
 from halley.io.systems.parts import read_parts
 from halley.io.systems.words import parse_words
 from halley.ir.hardware import Chip
@@ -23,7 +24,7 @@ from halley.ir.system import System, resized, with_memory
 from halley.library import GRIDS, SYSTEMS
 from halley.network.graph.topologies import edge_count
 
-_COUNTED = re.compile(r"\s*([0-9]{1,9})\s*x\s+([^,\s]+)\s*")
+_COUNTED = re.compile(r"\s*([0-9]{1,9})\s*[xX]\s+([^,\s]+)\s*")
 """So many chips of a system: `256 x dgx-h100-pod`."""
 
 
@@ -52,7 +53,7 @@ def load_system(reference: str | Path) -> System:
             remedy = hint if hint.startswith("did") else f"'halley system list {grid}' names them"
             raise BadInput(Fault(f"grid {grid}", "one of its systems", repr(name), remedy))
         return systems[name]
-    if "," in text or re.match(r"\s*\S+\s+x\b", text):
+    if "," in text or re.match(r"\s*\S+\s+[xX]\b", text):
         return parse_words(text)
     return parse_system(*found(SYSTEMS, reference), folder=Path(reference).parent)
 

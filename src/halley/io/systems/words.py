@@ -22,15 +22,17 @@ from halley.io.chips.load import load_chip
 from halley.io.files.entries import Entry
 from halley.io.files.shelf import is_path
 from halley.io.files.text import KeyPath
-from halley.io.networks.models import LinkEntry, links_table
-from halley.io.networks.network import RANK_LIMIT, read_axes
-from halley.io.systems.models import SIMPLE, ChipParts, PortFile, SystemAxis, libraries_of
+from halley.io.networks.models import BlockFile, LinkEntry, libraries_of, links_table
+from halley.io.networks.network import read_axes
+from halley.io.systems.models import SIMPLE, ChipParts, PortFile
 from halley.io.systems.parts import parts_row, read_parts
 from halley.ir.hardware import Topology
 from halley.ir.system import System
 from halley.library import CHIPS, SYSTEMS
 
-_HEAD = re.compile(r"(\S+)\s+x\s+(.+)")
+_HEAD = re.compile(r"(\S+)\s+[xX]\s+(.+)")
+CHIP_LIMIT = 1_000_000
+"""Most chips of a short form: nothing but its axes grows with them."""
 _SIZES = re.compile(r"[0-9]{1,9}(x[0-9]{1,9})*")
 _ALIASES = {"torus": Topology.RING, "mesh": Topology.LINE}
 """Products of these are called so."""
@@ -63,6 +65,8 @@ def parse_words(text: str) -> System:
         raise BadInput(Fault("system", "a count of chips and a chip", repr(head), _EXAMPLE))
     faults: list[Fault] = []
     count, chip_name = _count(match[1], faults), match[2].strip()
+    if not is_path(chip_name):
+        chip_name = chip_name.lower()  # as names of shipped chips are
     if chip_name not in CHIPS.names() and not is_path(chip_name):
         raise BadInput([*faults, _unknown(chip_name)])
     chip = load_chip(chip_name)
@@ -73,7 +77,7 @@ def parse_words(text: str) -> System:
     if faults:
         raise BadInput(faults)
     blocks = [block for item in reversed(sized) for block in _blocks(item, sized)]
-    axes, findings, brought = read_axes(blocks)
+    axes, findings, brought = read_axes(blocks, CHIP_LIMIT)
     if findings:
         raise BadInput([Fault(f"system, {item.path}", item.expected, item.got, item.remedy) for item in findings])
     parts = read_parts(chip.name)
@@ -93,15 +97,15 @@ def _unknown(name: str) -> Fault:
 
 
 def _count(text: str, faults: list[Fault]) -> int:
-    if re.fullmatch(r"[0-9]{1,9}", text) and 1 <= int(text) <= RANK_LIMIT:
+    if re.fullmatch(r"[0-9]{1,9}", text) and 1 <= int(text) <= CHIP_LIMIT:
         return int(text)
-    faults.append(Fault("system, count", f"a whole number of chips from 1 to {RANK_LIMIT}", repr(text), _EXAMPLE))
+    faults.append(Fault("system, count", f"a whole number of chips from 1 to {CHIP_LIMIT:,}", repr(text), _EXAMPLE))
     return 1
 
 
 def _axis(text: str, chip: str, row: ChipParts, faults: list[Fault]) -> _Words | None:
     """The axis that its words describe; None, and the faults, where they describe none."""
-    where, words = f"system, axis {text!r}", text.split()
+    where, words = f"system, axis {text!r}", text.lower().split()
     if not words:
         faults.append(Fault("system", "an axis after each comma", "nothing", "leave the comma out"))
         return None
@@ -156,13 +160,13 @@ def _sized(words: Sequence[_Words], count: int, row: ChipParts, faults: list[Fau
     return [item for item in full if math.prod(item.sizes) > 1]
 
 
-def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[SystemAxis]:
+def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
     """The axis, or the axes of its product, as a file would have them; names are the ports', numbered where they come twice."""
     alike = [other for other in all_words if other.word == item.word]
     name = item.word if len(alike) == 1 else f"{item.word}-{1 + next(i for i, other in enumerate(alike) if other is item)}"
     letters = "xyzuvw" if len(item.sizes) <= 6 else ""
     return [
-        SystemAxis.model_construct(
+        BlockFile.model_construct(
             name=name if len(item.sizes) == 1 else f"{name}-{letters[place] if letters else place}",
             size=Entry(size),
             topology=item.port.topology,
@@ -178,7 +182,7 @@ def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[SystemAxis]:
     ]
 
 
-def _sources(blocks: Sequence[SystemAxis], brought: dict[KeyPath, str]) -> dict[str, str]:
+def _sources(blocks: Sequence[BlockFile], brought: dict[KeyPath, str]) -> dict[str, str]:
     """Origins by dotted key; sizes are the user's own."""
     told = {("axes", place, *path): text for place, block in enumerate(blocks) for path, text in origins_of(block, (), "")}
     return {

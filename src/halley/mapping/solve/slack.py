@@ -1,4 +1,5 @@
-"""Tie-breaking: among mappings of equal value, one that needs less energy, works less, has more even tiles and more buffers.
+"""Tie-breaking: among mappings of equal value, one whose uneven tiles cost less, that needs less energy, works less, has more
+even tiles and more buffers.
 
 The time of a phase is that of its busiest resource, or of its waits, so many mappings take equally long by the formulas. The one
 whose other resources and buffers have most to spare is the safest of them: a resource that is almost as busy as the busiest one
@@ -29,7 +30,10 @@ LESS = 1e-9
 """Relative difference from which on one mapping needs less than another."""
 
 Costs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-"""[time, energy, busy times of all resources added up, unevenness; mapping]."""
+"""[time, time with uneven tiles apart over it, energy, busy times of all resources added up, unevenness; mapping]."""
+
+SMALL = 0.01
+"""Share of the time: less than that between full and smaller tiles apart and together says nothing."""
 
 
 def with_slack(
@@ -39,9 +43,10 @@ def with_slack(
     choice: GroupMapping,
     value: Callable[[float, float], float],
 ) -> GroupMapping:
-    """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, neither time nor energy grows, and
-    time, energy, the busy times added up or the unevenness shrink (in this order of importance); then with as many buffers as
-    fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around`` wraps the group's tree."""
+    """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time,
+    the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
+    then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around``
+    wraps the group's tree."""
     every = choice.slots
     known: Costs | None = None
     for slot in sorted(every, key=lambda slot: slot.dim == BUFFERS):
@@ -51,18 +56,19 @@ def with_slack(
             continue
         columns = np.array([now, *sizes], dtype=np.float64)
         tiles = {**choice.tiles, slot.name: columns}
-        estimate = evaluate(workload, chip, around(replace(choice, tiles=tiles).tree()))
-        costs = _costs(estimate, unevenness(every, tiles), len(columns))
+        tree = around(replace(choice, tiles=tiles).tree())
+        estimate, apart = evaluate(workload, chip, tree), evaluate(workload, chip, tree, uneven=True)
+        costs = _costs(estimate, apart.time, unevenness(every, tiles), len(columns))
         known = costs[:, :1] if known is None else known
         able = those_that_fit(chip, estimate, len(columns)) & _equal(costs, known, value)
-        better = _less(costs, known) if slot.dim != BUFFERS else (costs[:3] <= known[:3] * (1 + LESS)).all(axis=0)
+        better = _less(costs, known) if slot.dim != BUFFERS else (costs[:4] <= known[:4] * (1 + LESS)).all(axis=0)
         found = np.flatnonzero(able & better)
         if not len(found):
             continue
         if slot.dim == BUFFERS:
             best = int(found[-1])
         else:
-            scale = np.array([*known[:3, 0], 1.0])
+            scale = np.array([*known[:4, 0], 1.0])
             best = min(found.tolist(), key=lambda at: tuple(np.round(costs[:, at] / scale, 9)))
         choice = replace(choice, tiles={**choice.tiles, slot.name: int(columns[best])})
         known = costs[:, best : best + 1]
@@ -95,8 +101,9 @@ def unevenness(slots: Iterable[Slot], tiles: Tiles) -> Number:
     return result
 
 
-def _costs(estimate: Estimate, uneven: Number, count: int) -> Costs:
-    every = (estimate.time, estimate.energy, total(estimate.busy.values()), uneven)
+def _costs(estimate: Estimate, apart: Number, uneven: Number, count: int) -> Costs:
+    longer = np.maximum(np.asarray(apart, dtype=np.float64) / estimate.time, 1 + SMALL)
+    every = (estimate.time, longer, estimate.energy, total(estimate.busy.values()), uneven)
     return np.stack([np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in every])
 
 
@@ -109,10 +116,10 @@ def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tup
 
 
 def _equal(costs: Costs, known: Costs, value: Callable[[float, float], float]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which mappings have the known one's value, and neither more time nor more energy, to rounding."""
-    before = value(*known[:2, 0].tolist())
-    values = np.array([value(time, energy) for time, energy in costs[:2].T.tolist()])
-    no_more = (costs[:2] <= known[:2] * (1 + RELATIVE_ROUNDING)).all(axis=0)
+    """Which mappings have the known one's value and no more time, to rounding."""
+    before = value(*known[[0, 2], 0].tolist())
+    values = np.array([value(time, energy) for time, energy in costs[[0, 2]].T.tolist()])
+    no_more = costs[0] <= known[0] * (1 + RELATIVE_ROUNDING)
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = no_more & (np.abs(values - before) <= RELATIVE_ROUNDING * before)
     return found
 

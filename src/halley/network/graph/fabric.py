@@ -13,7 +13,7 @@ from halley.network.graph.products import product
 @dataclass(frozen=True, eq=False)
 class Fabric:
     """A network as files hold it. ``axes`` is empty where the links are listed one by one; ``currency``: what prices are in;
-    ``sources``: file key -> text."""
+    ``sources``: file key -> text; ``libraries``: axis -> fit of the communication library that was measured there."""
 
     name: str
     graph: Graph
@@ -21,6 +21,7 @@ class Fabric:
     currency: str = ""
     description: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
 
 
 def with_overhead(fabric: Fabric, overhead: float) -> Fabric:

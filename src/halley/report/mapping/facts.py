@@ -211,18 +211,20 @@ def solution_tables(chip: Chip, tree: Node, estimate: Estimate) -> tuple[Table, 
     return (tree_table(tree, estimate), summary(chip, estimate), time_table(tree, estimate), energy_table(estimate))
 
 
-def result_tables(result: Result) -> tuple[Table, ...]:
-    """The tables of a whole result, in the order in which they are read."""
+def result_tables(result: Result, details: bool = False) -> tuple[Table, ...]:
+    """The tables of a result, in the order in which they are read. ``details``: energy by component, the certificate with the
+    space, and the collectives of every plan too."""
     best = result.best
-    tables = [
-        *solution_tables(result.problem.chip, best.plan, best.estimate),
-        *certificate_tables(best.certificate),
-    ]
+    tables = list(solution_tables(result.problem.chip, best.plan, best.estimate))
+    if not details:
+        tables = tables[:-1]
     if result.baselines:
         tables.append(comparison(result))
+    if result.front:
+        tables.append(front_table(result.front))
+    if details:
+        tables += certificate_tables(best.certificate)
         used = tuple((s.name, text) for s in (*result.baselines, best) for text in collectives(s.plan))
         if used:
             tables.append(Table("Collectives", ("plan", "collective"), used))
-    if result.front:
-        tables.append(front_table(result.front))
     return tuple(tables)

@@ -10,6 +10,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.mapping.result import Result, Solution
 from halley.report.draw import Bar, Part, byte_base, colours, stacked
 from halley.report.mapping.causes import causes
+from halley.report.mapping.chip_picture import chip_picture
 from halley.report.mapping.facts import outer_name
 from halley.report.mapping.gantt import gantt
 from halley.report.mapping.plots import front_plot, roofline_plot
@@ -17,6 +18,7 @@ from halley.report.mapping.roofline import roofline
 from halley.report.mapping.timeline import timeline
 from halley.report.table import percent
 from halley.units import format_bytes, format_energy, format_time
+from halley.workloads.registry import mapped_variant
 
 
 def plans(result: Result) -> tuple[Solution, ...]:
@@ -161,6 +163,13 @@ def timeline_figure(result: Result) -> Element:
     return gantt(timeline(result.problem.chip, best.plan, best.estimate), tensor_colours(result))
 
 
+def chip_figure(result: Result) -> Element:
+    """The chip with the best plan on it."""
+    best, problem = result.best, result.problem
+    workload = mapped_variant(problem.workload, best.plan)
+    return chip_picture(workload, problem.chip, best.plan, best.estimate, tensor_colours(result))
+
+
 def front_figure(result: Result) -> Element:
     """The time-energy front, and where the plans lie."""
     if not result.front:
@@ -177,6 +186,7 @@ FIGURES: dict[str, Figure] = {
     "time": time_figure,
     "energy": energy_figure,
     "outer-traffic": outer_figure,
+    "chip": chip_figure,
     "timeline": timeline_figure,
     "roofline": roofline_figure,
     "traffic": traffic_figure,

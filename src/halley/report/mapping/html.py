@@ -60,7 +60,7 @@ def result_html(result: Result) -> str:
     """A result: what was asked, the verdict, and all its tables."""
     problem = result.problem
     head = f"<p><b>{escape(problem_text(problem.workload, problem.chip, problem.objective))}</b><br>{_about(result.best)}</p>"
-    return head + _tables(result_tables(result))
+    return head + _tables(result_tables(result, details=True))
 
 
 def solution_html(solution: Solution) -> str:

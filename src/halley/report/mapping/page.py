@@ -187,7 +187,12 @@ def _mapping(result: Result) -> list[Element]:
         "does not. Energy and traffic include all inner nodes; energy excludes the static part."
     )
     tools = (el("button", "Unfold all", id="unfold", type="button"), el("button", "Fold all", id="fold", type="button"))
-    return [el("p", about, class_="lead"), el("div", *tools, class_="tools"), tree(result, best)]
+    words = (
+        "The chip from its outermost memory down. Each memory lists the tiles that it holds. Blue bars say how full it is at "
+        "most, red bars for what share of the time a port, link or engine is busy. Filled squares are members at work."
+    )
+    drawn = _picture(result, "chip", words)
+    return [drawn, el("p", about, class_="lead"), el("div", *tools, class_="tools"), tree(result, best)]
 
 
 def tree(result: Result, plan: Solution) -> Element:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from halley.io.networks.collectives import CollectiveAnswer, SingleCollective
@@ -54,11 +55,16 @@ def facts(answer: SingleCollective) -> dict[str, str]:
     """What there is to say of the chosen schedule, in words."""
     cost, team, fabric = answer.cost, answer.team, answer.fabric
     delay, money = cost.waiting, price(fabric.graph)
-    found = {
-        "algorithm": cost.algorithm,
-        "time": f"{format_time(cost.time)}: {format_time(delay)} in {_count(cost.steps, 'step')}, "
-        f"{format_time(cost.time - delay)} on links",
-    }
+    found = {}
+    if answer.software is not None:
+        library = answer.software
+        remark = f"; {library.remark}" if library.remark else ""
+        found["time, measured library"] = f"{format_time(library.time)} by the fit {library.name}{remark}"
+        if library.time:
+            found["its bus bandwidth"] = format_rate(cost.busbw * cost.time / library.time)
+    found["fastest algorithm" if len(answer.candidates) > 1 else "algorithm"] = cost.algorithm
+    parts = f"{format_time(delay)} in {_count(cost.steps, 'step')}, {format_time(cost.time - delay)} on links"
+    found["time" if answer.software is None else "time at link rates"] = f"{format_time(cost.time)}: {parts}"
     if cost.size:
         found["algorithm bandwidth"] = format_rate(cost.algbw)
         found["bus bandwidth"] = format_rate(cost.busbw)
@@ -66,10 +72,6 @@ def facts(answer: SingleCollective) -> dict[str, str]:
     found["limiting link"] = limiting_words(answer)
     if cost.limiting is not None:
         found["limiting link"] += f", busy {format_time(busiest_time(cost, team))}"
-    if answer.software is not None:
-        name, time = answer.software
-        rate = f"; bus bandwidth {format_rate(cost.busbw * cost.time / time)}" if time else ""
-        found["with software"] = f"{format_time(time)} by {name}{rate}"
     if answer.optimum is not None:
         found["optimum"] = optimum_words(answer.optimum)
     sent = f"{format_bytes(bytes_sent(cost, team))} leave the busiest rank"
@@ -176,7 +178,7 @@ def answer_document(answer: SingleCollective) -> dict[str, Any]:
         "network_power": power(fabric.graph),
         "network_price": price(fabric.graph),
         "currency": fabric.currency,
-        "software": None if answer.software is None else {"name": answer.software[0], "time": answer.software[1]},
+        "software": None if answer.software is None else asdict(answer.software),
         "optimum": None
         if answer.optimum is None
         else {"time": answer.optimum.time, "bound": answer.optimum.bound, "status": str(answer.optimum.status)},

@@ -10,6 +10,7 @@ from halley.report.draw import Bar, Part, byte_base, colours, stacked
 from halley.report.mapping.plots import roofline_plot
 from halley.report.mapping.roofline import Peak, Roof, Roofline
 from halley.report.plans.plan import ACCOUNT, HELD
+from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.traffic import ROUNDING
 from halley.report.plans.words import short_words
 from halley.report.table import percent
@@ -86,6 +87,7 @@ def plan_roofline(cost: PlanCost) -> Roofline:
 
 FIGURES: Mapping[str, Callable[[TrainingResult], Element]] = {
     "account": account_figure,
+    "schedule": schedule_figure,
     "memory": memory_figure,
     "roofline": roofline_figure,
 }

@@ -27,6 +27,8 @@ CAPTIONS = {
     "account": "The best plan first, then the best plans of other kinds: data x pipeline x model; mb: sequences of a microbatch; "
     "v: chunks of a stage; full, sel: what is recomputed; Z: ZeRO; off: optimizer state in the second tier of memory. For each "
     "plan, the stage that finishes last; the parts add up to the plan's time.",
+    "schedule": "From the event simulation of the plan, with a few microbatches where an iteration has many. Numbers are those "
+    "of microbatches; lighter colours are further chunks of a stage. At the end, gradients are summed and the optimizer works.",
     "memory": "Stages with equal memory share a bar.",
     "roofline": "From the rate that the plan reaches up to the rate that each resource alone would allow: the shorter the stem, "
     "the busier the resource.",
@@ -41,6 +43,7 @@ def plan_page(result: TrainingResult) -> str:
     on_chip, trees = _tables(on_chip_tables(result.cost)), _op_trees(result)
     sections = [
         _section("account", "Where the time goes, and why alternatives are slower", _picture(result, "account"), *others),
+        _section("schedule", "Schedule", _picture(result, "schedule")),
         _section("memory", "Memory", _picture(result, "memory")),
         _section("roofline", "Hierarchical roofline", _picture(result, "roofline")),
         _section("numbers", "In numbers", *_tables(summary_tables(result))),

@@ -1,0 +1,173 @@
+"""``halley sweep``: the best designs of a study, and its front, with proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from halley.cli import options
+from halley.cli.errors import LIMIT, HalleyGroup
+from halley.cli.files import refuse_existing
+from halley.cli.options import ForceOption, JsonOption
+from halley.cli.output import saved_first
+from halley.cli.solve import Bar
+from halley.errors import BadInput, Fault
+from halley.io.files.save import write_atomic
+from halley.report.rows import csv_text
+from halley.report.sweeps import facts
+from halley.report.terminal import show as show_tables
+from halley.sweeps.load import load_study
+from halley.sweeps.run import DesignSweep, SweepResult
+
+RUN = "run"
+"""The command that a study file without a command means."""
+
+
+class SweepGroup(HalleyGroup):
+    """``halley sweep STUDY`` is ``halley sweep run STUDY``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, with the command that is meant in front."""
+        words = [word for word in args if not word.startswith("-")]
+        if words and words[0] not in self.list_commands(ctx):
+            args = [RUN, *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+app = typer.Typer(
+    cls=SweepGroup,
+    no_args_is_help=True,
+    help="Search all designs of a study: halley sweep STUDY.yaml. Its front is proven by bounds, and nothing is searched twice.",
+)
+
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="A study file (.yaml).")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="File that keeps the answers; else that of the study, with .db.", metavar="FILE")
+]
+BestOption = Annotated[str | None, typer.Option("--best", help="Also list this many designs, the best first.", metavar="N")]
+CsvOption = Annotated[str | None, typer.Option("--csv", help="Write every design as CSV.", metavar="FILE")]
+ParquetOption = Annotated[str | None, typer.Option("--parquet", help="Write every design as Parquet.", metavar="FILE")]
+PageOption = Annotated[str | None, typer.Option("--page", help="Write one HTML file: scatter, front, table.", metavar="FILE")]
+OutOption = Annotated[str | None, typer.Option("-o", "--output", help="Write the answer as JSON.", metavar="FILE")]
+
+
+@app.command(RUN)
+def run(
+    study: StudyArgument,
+    workers: Annotated[str | None, typer.Option("-j", "--workers", help="Processes; 1 unless given.", metavar="N")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Search every design, not only those the front needs.")] = False,
+    store: StoreOption = None,
+    best: BestOption = None,
+    csv: CsvOption = None,
+    parquet: ParquetOption = None,
+    page: PageOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Search the designs of a study, as far as its front needs, and go on where an earlier run ended.
+
+    Example: halley sweep examples/sweep.yaml -j 2
+
+    Exit codes: 0 the front is proven, 1 bad input, 3 stopped before.
+    """
+    count = options.whole_number("--workers", workers, 1, most=1024)
+    shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
+    _refuse((csv, parquet, page, out), force)
+    remarks = options.remarks()
+    bar = Bar(remarks, "sweep")
+    sweep = DesignSweep(load_study(study), _store(study, store), count, everything=everything, progress=bar)
+    interrupted = False
+    try:
+        sweep.run()
+    except KeyboardInterrupt:
+        if not sweep.begun:
+            raise
+        interrupted = True
+    finally:
+        bar.stop()
+    result = sweep.result()
+    if interrupted:
+        remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
+    _give(result, shown, csv, parquet, page, out, json, force)
+    if interrupted or result.gap > result.study.gap + 1e-8:
+        raise typer.Exit(LIMIT)
+
+
+@app.command()
+def show(
+    study: StudyArgument,
+    store: StoreOption = None,
+    best: BestOption = None,
+    csv: CsvOption = None,
+    parquet: ParquetOption = None,
+    page: PageOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Show what is known of a study, without any search: front, table, best designs.
+
+    Example: halley sweep show examples/sweep.yaml --best 10
+    """
+    shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
+    _refuse((csv, parquet, page, out), force)
+    kept = _store(study, store)
+    if not Path(kept).exists():
+        load_study(study)
+        raise BadInput(Fault(kept, "a store of a sweep", "no file", f"run 'halley sweep {study}' first, or give --store"))
+    _give(DesignSweep(load_study(study), kept, 0, read_only=True).result(), shown, csv, parquet, page, out, json, force)
+
+
+def _store(study: str, store: str | None) -> str:
+    return store or str(Path(study).with_suffix(".db"))
+
+
+def _refuse(targets: tuple[str | None, ...], force: bool) -> None:
+    """Before the work, not after it."""
+    for target in filter(None, targets):
+        refuse_existing(target, force)
+
+
+def _give(
+    result: SweepResult,
+    best: int,
+    csv: str | None,
+    parquet: str | None,
+    page: str | None,
+    out: str | None,
+    json: bool,
+    force: bool,
+) -> None:
+    def save() -> str:
+        files: dict[str, str | bytes] = {}
+        if csv:
+            files[csv] = csv_text(facts.sheet(result))
+        if parquet:
+            from halley.report.sweeps.parquet import parquet_bytes  # here, and below: few ask for it
+
+            files[parquet] = parquet_bytes(facts.sheet(result))
+        if page:
+            from halley.report.sweeps.page import sweep_page
+
+            files[page] = sweep_page(result)
+        if out:
+            files[out] = facts.json_text(result)
+        for target, content in files.items():
+            write_atomic(target, content, force)
+        return "\n".join(f"written to {target}" for target in files)
+
+    with saved_first(save):
+        if json:
+            options.print_json(facts.answer_document(result))
+            return
+        console = options.output()
+        console.print(Text(facts.title(result), style="bold"))
+        console.print(Text(facts.verdict(result)))
+        console.print(Text(facts.effort(result)))
+        tables = [facts.front_table(result), facts.standings_table(result)]
+        show_tables(console, [*tables, *([facts.best_table(result, best)] if best else [])])

@@ -1,0 +1,1 @@
+"""Sweeps as tables, sheets and pages."""

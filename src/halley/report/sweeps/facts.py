@@ -1,0 +1,278 @@
+"""A sweep in words and tables: the front, what became of every design, the best designs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from halley.io.files.save import dumps
+from halley.mapping.problem import Objective
+from halley.report.rows import Row
+from halley.report.table import Table, gap_text
+from halley.sweeps.explore import Standing
+from halley.sweeps.figures import FIGURES
+from halley.sweeps.run import DesignOutcome, SweepResult
+from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
+from halley.version import halley_version
+
+UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
+FORMAT = "halley.sweep-answer/1"
+
+
+def title(result: SweepResult) -> str:
+    """What was asked."""
+    study = result.study
+    asked = ", ".join((study.objective.value, *study.minimised))
+    names = ", ".join(_weighted(part.name, part.weight) for part in study.workloads)
+    return f"{study.name}: {len(result.outcomes):,} designs, {names}; minimised: {asked}"
+
+
+def _weighted(name: str, weight: float) -> str:
+    return name if weight == 1 else f"{weight:g} x {name}"
+
+
+def verdict(result: SweepResult) -> str:
+    """How far the front is proven."""
+    count = len(result.front)
+    points = f"a front of {count:,} designs" if count != 1 else "one best design"
+    open_ = result.count(Standing.OPEN)
+    if not count:
+        return "no design has a mapping" if not open_ else f"nothing is known yet; {open_:,} designs are open"
+    if result.gap <= result.study.gap + 1e-12:
+        if result.gap == 0:
+            return f"exact: {points}; no other design is better in everything that is minimised"
+        word = result.study.objective.value
+        return f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+    if not result.done:
+        return f"not finished: {points} so far; {open_:,} designs are open"
+    return f"{points}; the time limit left a gap of {gap_text(result.gap)} to the bounds"
+
+
+def effort(result: SweepResult) -> str:
+    """How much of the study was searched."""
+    designs, workloads = len(result.outcomes), len(result.study.workloads)
+    touched = sum(bool(outcome.answers) for outcome in result.outcomes)
+    share = 100 * touched / max(1, designs)
+    return (
+        f"{result.searches:,} searches of {designs * workloads:,} in {format_time(result.seconds)} of processor time; "
+        f"{touched:,} of {designs:,} designs searched at least in part ({share:.1f} %)"
+    )
+
+
+def figure_text(name: str, value: float) -> str:
+    """A figure with its unit.
+
+    >>> figure_text("sram", 2**20), figure_text("macs", 4096), figure_text("area", 1.23456)
+    ('1 MiB', '4,096', '1.235')
+    """
+    unit = FIGURES[name][1] if name in FIGURES else ""
+    formats = {"B": format_bytes, "B/s": format_rate, "W": format_power}
+    if unit:
+        return formats[unit](value)
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def value_text(result: SweepResult, value: float) -> str:
+    """A value of the objective."""
+    if math.isinf(value):
+        return "-"
+    match result.study.objective:
+        case Objective.TIME:
+            return format_time(value)
+        case Objective.ENERGY:
+            return format_energy(value)
+        case Objective.EDP:
+            return f"{value:.4g} Js"
+
+
+def front_table(result: SweepResult) -> Table:
+    """The designs of the front."""
+    return designs_table("Front" if result.study.minimised else "Best design", result, [result.outcomes[i] for i in result.front])
+
+
+def best_table(result: SweepResult, count: int) -> Table:
+    """The designs with the least values that are known."""
+    known = sorted((o for o in result.outcomes if math.isfinite(o.value)), key=lambda o: (o.value, o.design.index))
+    return designs_table(f"The {min(count, len(known)):,} best known", result, known[:count])
+
+
+def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome]) -> Table:
+    """Designs with their axes, figures and values."""
+    study = result.study
+    axes = [axis.name for axis in study.axes]
+    figures = [figure for figure in study.minimised if figure not in axes]
+    head = ("#", *short_names(axes), *figures, study.objective.value, "bound", "searches")
+    rows = tuple(
+        (
+            f"{outcome.design.index}",
+            *(outcome.design.setting[axis] for axis in axes),
+            *(figure_text(figure, outcome.design.figures[figure]) for figure in figures),
+            value_text(result, outcome.value),
+            value_text(result, outcome.bound),
+            origin_text(outcome),
+        )
+        for outcome in outcomes
+    )
+    last = len(head) - 1
+    return Table(name, head, rows, frozenset(range(last)), spare=frozenset({last - 1, last}))
+
+
+def short_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Dotted names without what they need not have to differ, but with two words at least.
+
+    >>> short_names(["glb.capacity", "engines.matrix.rows", "a.x.size", "b.x.size"])
+    ('glb.capacity', 'matrix.rows', 'a.x.size', 'b.x.size')
+    """
+    found = []
+    for name in names:
+        words = name.split(".")
+        ends = (".".join(words[-length:]) for length in range(2, len(words) + 1))
+        found.append(next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in names) == 1), name))
+    return tuple(found)
+
+
+def origin_text(outcome: DesignOutcome) -> str:
+    """Where the mappings of a design come from."""
+    others = sorted({of for of in outcome.mappings_of.values() if of not in (-1, outcome.design.index)})
+    if not others:
+        return "its own" if outcome.answers else "none"
+    named = ", ".join(map(str, others[:3]))
+    return f"mappings of {named}" + (" and its own" if len(others) < len(outcome.mappings_of) else "")
+
+
+def standings_table(result: SweepResult) -> Table:
+    """What became of the designs."""
+    rows = tuple((word.value, f"{result.count(word):,}") for word in Standing if result.count(word))
+    return Table("What became of the designs", ("", "designs"), rows, frozenset({1}))
+
+
+def why(result: SweepResult, outcome: DesignOutcome) -> str:
+    """Why a design was not searched further, in a sentence; "" where it was."""
+    if outcome.standing is Standing.INFEASIBLE:
+        return outcome.reason
+    cover = outcome.cover
+    if cover is None or cover.by == outcome.design.index:
+        return ""
+    least = f"no mapping takes less than {value_text(result, cover.bound)}"
+    figures = f", with no more {', '.join(result.study.minimised)}" if result.study.minimised else ""
+    return f"{least}; design {cover.by} takes {value_text(result, cover.value)}{figures}"
+
+
+def sheet(result: SweepResult) -> list[Row]:
+    """Every design as a row of bare numbers in SI units, under heads."""
+    study, unit = result.study, UNITS[result.study.objective]
+    axes = [axis.name for axis in study.axes]
+    figures = [name for name in (*FIGURES, *study.own) if name not in axes]
+    own = [f"{part.name}_{study.objective.value}_{unit}" for part in study.workloads]
+    head = (
+        "design",
+        *axes,
+        *figures,
+        f"{study.objective.value}_{unit}",
+        f"bound_{unit}",
+        *own,
+        "standing",
+        "front",
+        "by",
+        "seconds",
+    )
+    return [tuple(head), *(_sheet_row(result, outcome, axes, figures) for outcome in result.outcomes)]
+
+
+def _sheet_row(result: SweepResult, outcome: DesignOutcome, axes: list[str], figures: list[str]) -> Row:
+    design = outcome.design
+    cover = outcome.cover
+    return (
+        design.index,
+        *(design.figures.get(axis, design.setting[axis]) for axis in axes),
+        *(design.figures[figure] for figure in figures),
+        outcome.value if math.isfinite(outcome.value) else "",
+        outcome.bound if math.isfinite(outcome.bound) else "",
+        *(_found(outcome, part.name) for part in result.study.workloads),
+        outcome.standing.name.lower(),
+        int(outcome.on_front),
+        cover.by if cover is not None and cover.by != design.index else "",
+        outcome.seconds,
+    )
+
+
+def _found(outcome: DesignOutcome, workload: str) -> float | str:
+    answer = outcome.answers.get(workload)
+    return answer.value if answer is not None and math.isfinite(answer.value) else ""
+
+
+def answer_document(result: SweepResult) -> dict[str, Any]:
+    """The sweep as plain data: the study, its certificate, every design, and the mappings of the front."""
+    study = result.study
+    return {
+        "schema": FORMAT,
+        "provenance": {"halley": halley_version()},
+        "study": {
+            "name": study.name,
+            "workloads": {part.name: {**part.given, "weight": part.weight} for part in study.workloads},
+            "axes": [axis.name for axis in study.axes],
+            "minimised": [study.objective.value, *study.minimised],
+            "gap": study.gap,
+            "time_limit": study.time_limit,
+        },
+        "certificate": {
+            "verdict": verdict(result),
+            "gap": finite(result.gap),
+            "done": result.done,
+            "searches": result.searches,
+            "seconds": result.seconds,
+            "designs": {word.name.lower(): result.count(word) for word in Standing},
+        },
+        "front": list(result.front),
+        "designs": [design_document(result, outcome) for outcome in result.outcomes],
+        "mappings": _mappings(result),
+    }
+
+
+def design_document(result: SweepResult, outcome: DesignOutcome) -> dict[str, Any]:
+    """A design as plain data."""
+    return {
+        "index": outcome.design.index,
+        "setting": dict(outcome.design.setting),
+        "figures": dict(outcome.design.figures),
+        "value": finite(outcome.value),
+        "bound": finite(outcome.bound),
+        "standing": outcome.standing.name.lower(),
+        "on_front": outcome.on_front,
+        "why": why(result, outcome),
+        "mappings_of": dict(outcome.mappings_of),
+        "seconds": outcome.seconds,
+    }
+
+
+def _mappings(result: SweepResult) -> dict[str, dict[str, Any]]:
+    """By design and workload, the mappings that the front uses."""
+    used = {(of, part) for index in result.front for part, of in result.outcomes[index].mappings_of.items() if of >= 0}
+    found: dict[str, dict[str, Any]] = {}
+    for design, part in sorted(used):
+        answer = result.outcomes[design].answers[part]
+        found.setdefault(str(design), {})[part] = {
+            "mapping": answer.mapping,
+            "variant": answer.variant,
+            "time": answer.time,
+            "energy": answer.energy,
+            "ended": answer.ended,
+        }
+    return found
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON can hold; None for infinity."""
+    return value if math.isfinite(value) else None
+
+
+def json_text(result: SweepResult) -> str:
+    """The document as text."""
+    return dumps(answer_document(result))
+
+
+def columns(rows: list[Row]) -> Mapping[str, list[Any]]:
+    """The sheet by columns; empty cells are None."""
+    head, *body = rows
+    return {str(name): [None if row[place] == "" else row[place] for row in body] for place, name in enumerate(head)}

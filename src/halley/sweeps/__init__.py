@@ -1,0 +1,1 @@
+"""Sweeps over designs: studies, their store, exact fronts by bounds."""

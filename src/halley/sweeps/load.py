@@ -1,0 +1,252 @@
+"""Study files: text in, a checked study out; all faults of a file are raised together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.io.chips.chip import read_chip
+from halley.io.chips.load import read_workload
+from halley.io.files.check import check
+from halley.io.files.entries import shown
+from halley.io.files.shelf import found, is_path
+from halley.io.files.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.studies import LinkedAxisFile, StudyFile
+from halley.library import CHIPS
+from halley.mapping.problem import Objective
+from halley.sweeps.expressions import Expression, expression
+from halley.sweeps.figures import FIGURES
+from halley.sweeps.places import place_of
+from halley.sweeps.study import Study, StudyWorkload, SweepAxis
+from halley.sweeps.values import VALUES_LIMIT, AxisValue, axis_values
+from halley.workloads import build
+
+OBJECTIVES = tuple(item.value for item in Objective)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
+_UNIT_BEHIND = re.compile(r"^(\s+[^\s#:][^#:]*:\s+)(\[[^\]#]*\]\s*[A-Za-zµ][A-Za-zµ/]*)(\s*(?:#.*)?)$", re.MULTILINE)
+"""A list with a unit behind it, which YAML has only in quotes."""
+
+
+def load_study(path: str | Path) -> Study:
+    """The study of a file; paths in it start at its folder.
+
+    Raises BadInput: every fault of the file, and of the chip file that it names.
+    """
+    return parse_study(read_text_bounded(path), str(path), Path(path).parent)
+
+
+def parse_study(text: str, name: str = "study", folder: Path = Path()) -> Study:
+    """The study that the text of a file describes; ``name`` is for messages, a path to a chip starts at ``folder``.
+
+    >>> text = "workloads: {g: {kind: gemm, m: 64, n: 64, k: 64}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
+    >>> [design.figures["glb.capacity"] for design in parse_study(text).designs()]
+    [1048576.0, 2097152.0]
+
+    Raises BadInput: every fault of the text.
+    """
+    document = read_yaml(_UNIT_BEHIND.sub(r'\1"\2"\3', text), name)
+    reader = _StudyReader(document, folder)
+    study = reader.study(Path(name).stem)
+    if study is None or reader.findings or reader.elsewhere:
+        raise BadInput([*document.faults(reader.findings), *reader.elsewhere])
+    return study
+
+
+class _StudyReader:
+    """Reads the parts of a study, whatever else may be wrong with it, so that one run shows all faults."""
+
+    def __init__(self, document: Document, folder: Path) -> None:
+        self.document, self.folder = document, folder
+        self.findings: list[Finding] = []
+        self.elsewhere: list[Fault] = []
+
+    def study(self, name: str) -> Study | None:
+        model, self.findings = check(StudyFile, self.document.data)
+        data = self.document.data if isinstance(self.document.data, dict) else {}
+        base = self._base(data.get("chip")) if "chip" in data else None
+        workloads = self._workloads(_map(data.get("workloads")), _map(data.get("weights")))
+        axes = self._axes(base, _map(data.get("axes")))
+        names = [*FIGURES, *(axis.name for axis in axes)]
+        own = self._figures(_map(data.get("figures")), names)
+        names += list(own)
+        where = self._constraints(data.get("where"), names)
+        asked = data.get("minimise", ["time"])
+        objective, minimised = self._objectives(asked, names) if isinstance(asked, list) else (None, ())
+        if model is None or base is None or objective is None or self.findings or self.elsewhere:
+            return None
+        if objective is Objective.EDP and model.gap.value:
+            self._find(("gap",), "no gap where edp is minimised", f"{model.gap.value:g}", "remove it")
+        limit = model.time_limit.value if model.time_limit else None
+        return Study(
+            name, self.document, base, workloads, axes, own, where, objective, minimised, gap=model.gap.value, time_limit=limit
+        )
+
+    def _find(self, path: KeyPath, expected: str, got: str, remedy: str = "") -> None:
+        self.findings.append(Finding(path, expected, got, remedy))
+
+    def _faults(self, path: KeyPath, error: BadInput) -> None:
+        for fault in error.faults:
+            self._find(path, fault.expected, fault.got, fault.remedy)
+
+    def _base(self, given: object) -> Document | None:
+        """The chip file that the axes change."""
+        where = self.document.where(("chip",))
+        match given:
+            case str() if given.strip():
+                try:
+                    text, name, _ = found(CHIPS, self.folder / given if is_path(given) else given)
+                    base = read_yaml(text, name)
+                except BadInput as error:
+                    self.elsewhere += [
+                        Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy) for each in error.faults
+                    ]
+                    return None
+                chip, findings = read_chip(base)
+                for each in base.faults(findings):
+                    self.elsewhere.append(Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy))
+                return base if chip is not None else None
+            case dict():
+                chip, findings = read_chip(self.document, ("chip",))
+                self.findings += findings
+                return Document(self.document.name, given, {(): self.document.line(("chip",))}) if chip is not None else None
+            case _:
+                self._find(("chip",), "the name of a chip, a path to its file, or a map", shown(given))
+                return None
+
+    def _workloads(self, given: Mapping[str, Any], weights: Mapping[str, Any]) -> tuple[StudyWorkload, ...]:
+        made = []
+        for name in given:
+            path: KeyPath = ("workloads", name)
+            asked, findings = read_workload(self.document, path)
+            self.findings += findings
+            if asked is None:
+                if not findings:
+                    self._find(path, "a workload: a kind with its parameters, or a graph", shown(given[name]))
+                continue
+            kind, parameters = asked
+            try:
+                work = build(kind, parameters)
+            except BadInput as error:
+                for fault in error.faults:
+                    key = fault.where.partition(", parameter ")[2]
+                    place = (*path, key) if key in (given[name] or ()) else path
+                    self._find(place, fault.expected, fault.got, fault.remedy)
+                continue
+            weight = weights.get(name, 1.0)
+            plain = {"kind": kind, **parameters}
+            made.append(StudyWorkload(name, work, float(weight) if isinstance(weight, int | float) else 1.0, plain))
+        for name in weights:
+            if name not in given:
+                self._find(("weights", name), "the name of a workload", repr(name), did_you_mean(str(name), given))
+        return tuple(made)
+
+    def _axes(self, base: Document | None, given: Mapping[str, Any]) -> tuple[SweepAxis, ...]:
+        made: list[SweepAxis] = []
+        taken: dict[KeyPath, str] = {}
+        for name, value in given.items():
+            path: KeyPath = ("axes", name)
+            if not _NAME.fullmatch(name):
+                self._find(path, "a name of letters, digits, _ and dots", repr(name))
+                continue
+            if name in FIGURES or name in OBJECTIVES:
+                self._find(path, "a name that no figure has", repr(name), "choose another")
+                continue
+            before = len(self.findings)
+            lists = self._lists(name, value, path)
+            if base is None or len(self.findings) > before or not lists:
+                continue
+            places = []
+            for target in lists:
+                try:
+                    places.append(place_of(base.data, target))
+                except BadInput as error:
+                    self._faults(path, error)
+            for place in places:
+                if place in taken:
+                    self._find(
+                        path, "an axis of its own for each number", f"{'.'.join(base.words(place))}, set by {taken[place]}"
+                    )
+                taken[place] = name
+            if len(places) == len(lists):
+                made.append(SweepAxis(name, tuple(places), tuple(zip(*lists.values(), strict=True)), path))
+        counts = [len(axis.steps) for axis in made]
+        if (points := math.prod(counts)) > VALUES_LIMIT:
+            product = " x ".join(f"{count:,}" for count in counts)
+            remedy = "give fewer values, or split the study"
+            self._find(("axes",), f"at most {VALUES_LIMIT:,} designs", f"{points:,} ({product})", remedy)
+        return tuple(made)
+
+    def _lists(self, name: str, value: object, path: KeyPath) -> dict[str, tuple[AxisValue, ...]]:
+        """The values of each path that an axis sets."""
+        try:
+            if not isinstance(value, dict):
+                return {name: axis_values(value)}
+            linked, findings = check(LinkedAxisFile, value, path)
+            self.findings += findings
+            if linked is None:
+                return {}
+            if isinstance(linked.set, list):
+                values = axis_values(linked.values)
+                return dict.fromkeys(linked.set, values)
+            lists = {target: axis_values(each, unique=False) for target, each in linked.set.items()}
+            if linked.values is not None:
+                self._find((*path, "values"), "no values beside a set that has them", "some", "remove them")
+            if len({len(each) for each in lists.values()}) > 1:
+                counts = ", ".join(str(len(each)) for each in lists.values())
+                self._find(path, "as many values for each path of linked axes", counts)
+            elif len(set(steps := list(zip(*lists.values(), strict=True)))) < len(steps):
+                self._find(path, "each step of linked axes once", "one twice")
+            return lists
+        except BadInput as error:
+            self._faults(path, error)
+            return {}
+
+    def _figures(self, given: Mapping[str, Any], names: list[str]) -> dict[str, Expression]:
+        made: dict[str, Expression] = {}
+        for name, text in given.items():
+            path: KeyPath = ("figures", name)
+            if not _NAME.fullmatch(name) or name in OBJECTIVES or name in names:
+                self._find(path, "a name of its own, of letters, digits and _", repr(name), "choose another")
+            elif isinstance(text, str | int | float):
+                try:
+                    made[name] = expression(str(text), [*names, *made])
+                except BadInput as error:
+                    self._faults(path, error)
+        return made
+
+    def _constraints(self, given: object, names: list[str]) -> tuple[Expression, ...]:
+        made = []
+        for index, text in enumerate(given if isinstance(given, list) else ()):
+            if isinstance(text, str):
+                try:
+                    made.append(expression(text, names))
+                except BadInput as error:
+                    self._faults(("where", index), error)
+                    continue
+                if not made[-1].compares:
+                    self._find(("where", index), "a comparison, such as 'macs <= 4096'", repr(text))
+        return tuple(made)
+
+    def _objectives(self, given: list[Any], names: list[str]) -> tuple[Objective | None, tuple[str, ...]]:
+        searched = [name for name in given if name in OBJECTIVES]
+        others = tuple(name for name in given if name not in OBJECTIVES)
+        if len(searched) != 1:
+            got = ", ".join(searched) or "none of them"
+            self._find(("minimise",), "one of time, energy and edp, which the searches minimise, beside figures", got)
+            return None, ()
+        for name in others:
+            if name not in names:
+                known = [*OBJECTIVES, *names]
+                self._find(("minimise", given.index(name)), "a figure or an axis", shown(name), did_you_mean(str(name), known))
+            elif others.count(name) > 1:
+                self._find(("minimise",), "each figure once", f"{name} twice")
+        return Objective(searched[0]), others
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
