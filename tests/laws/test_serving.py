@@ -17,7 +17,7 @@ from halley.serving.deployment import Load, served
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import serving_memory
 from halley.serving.simulate import generated, simulate
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Acceptance, sequence_tokens, speculation_round, tree_tokens, verification_time
 from halley.serving.steady import Lengths, closed_loop, poisson, static_batch
 from halley.serving.step import PARTS, StepBatch, busiest_share, distinct_experts
@@ -187,7 +187,7 @@ def test_faults_of_a_deployment() -> None:
     with pytest.raises(Infeasible, match="limited by"):
         served(deployment(), Load(Lengths(1000, 100), rate=1e4))
     with pytest.raises(BadInput, match="a share above 0"):
-        Software(memory=1.5)
+        ServingSoftware(memory=1.5)
 
 
 def test_longer_pages_hold_fewer_sequences() -> None:

@@ -12,14 +12,14 @@ from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import ServingMemory
 from halley.serving.model import ServedModel
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 
-SOFTWARE = Software("test", step=5e-4, user=1e-5, gap=1e-6, collective=3e-6, budget=512, users=64)
+SOFTWARE = ServingSoftware("test", step=5e-4, user=1e-5, gap=1e-6, collective=3e-6, budget=512, users=64)
 
 
 @cache
 def deployment(
-    model: str = "llama3-8b", system: str = "1 x h100", layout: ReplicaLayout | None = None, software: Software = SOFTWARE
+    model: str = "llama3-8b", system: str = "1 x h100", layout: ReplicaLayout | None = None, software: ServingSoftware = SOFTWARE
 ) -> Deployment:
     """A deployment on kernels at the rates of the data sheet."""
     found = ServedModel(load_model(model))

@@ -33,7 +33,7 @@ from halley.serving.step import StepBatch
 SKIPPED = "no data: serving/end_to_end.csv lies outside the repository"
 
 STATIC = {"vllm": "vllm-2024", "trtllm": "trtllm-2024"}
-"""Software of static batches, which were measured in 2024, by framework."""
+"""ServingSoftware of static batches, which were measured in 2024, by framework."""
 STATIC_CHIPS = ("A100", "H100")
 
 MEANS = {"static vllm": 0.13, "static trtllm": 0.16, "tpot dense": 0.13, "tpot moe": 0.16, "ttft": 0.80}

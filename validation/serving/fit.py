@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 from validation.serving.predict import Predictor
 from validation.serving.rows import Measured, halves, measured
 
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 
 NAMES = ("step", "user", "gap", "collective", "memory", "matrix")
 UNITS = np.array([1e-3, 1e-5, 1e-6, 1e-6, 1.0, 1.0])
@@ -38,12 +38,12 @@ FITS = {
 """By name of the software, framework, mode and chips of its rows."""
 
 
-def software(name: str, values: NDArray[np.float64]) -> Software:
+def software(name: str, values: NDArray[np.float64]) -> ServingSoftware:
     """The software with these parameters."""
     given = dict(zip(NAMES, (values * UNITS).tolist(), strict=True))
     request, request_user = FRONT.get(name, (0.0, 0.0))
     given |= {"request": request, "request_user": request_user}
-    return Software(name=name, budget=8192, users=1024, share=0.95, reserve=1e9, **given)
+    return ServingSoftware(name=name, budget=8192, users=1024, share=0.95, reserve=1e9, **given)
 
 
 def residuals(values: NDArray[np.float64], name: str, rows: Sequence[Measured]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from validation.serving.rows import Measured, libraries_of
 from halley.io.chips.fits import load_chip_fit
 from halley.kernels.machine import Efficiency
 from halley.serving.deployment import Deployment
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, Steady, closed_loop, static_batch
 
 LONGEST = 16384
@@ -25,7 +25,7 @@ def efficiency() -> Efficiency:
 class Predictor:
     """Times of rows with the software of each framework; deployments are made once."""
 
-    def __init__(self, software: Callable[[str], Software]) -> None:
+    def __init__(self, software: Callable[[str], ServingSoftware]) -> None:
         self.software = software
         self.known: dict[object, Deployment] = {}
 

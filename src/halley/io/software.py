@@ -14,14 +14,14 @@ from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import read_yaml
 from halley.library import SERVING_SOFTWARE
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 
 Part = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10**7)]
 
 
-class SoftwareFile(Model):
-    """A serving framework (`halley.serving.software.Software`)."""
+class ServingSoftwareFile(Model):
+    """A serving framework (`halley.serving.software.ServingSoftware`)."""
 
     format: Literal["halley.serving-software/1"] = Field(description="version of the format")
     name: Text = Field(description="name of the framework, with its version where it matters")
@@ -44,7 +44,7 @@ class SoftwareFile(Model):
     reserve: Size | None = Field(None, description="bytes of it for workspaces and graphs")
 
 
-def load_software(path_or_name: str | Path) -> Software:
+def load_software(path_or_name: str | Path) -> ServingSoftware:
     """The software of that name, if it ships with Halley, else that of the file.
 
     >>> load_software("ideal").step
@@ -54,7 +54,7 @@ def load_software(path_or_name: str | Path) -> Software:
     """
     text, name, _ = found(SERVING_SOFTWARE, path_or_name)
     document = read_yaml(text, name)
-    file, findings = check(SoftwareFile, document.data)
+    file, findings = check(ServingSoftwareFile, document.data)
     if file is None:
         raise BadInput(document.faults(findings))
     times = {key: getattr(file, key).value for key in ("step", "user", "layer", "gap", "collective", "request", "request_user")}
@@ -62,4 +62,4 @@ def load_software(path_or_name: str | Path) -> Software:
     rest = {
         key: getattr(file, key) for key in ("graphs", "memory", "matrix", "budget", "users", "page", "share", "name", "source")
     }
-    return Software(**times, **rest)
+    return ServingSoftware(**times, **rest)

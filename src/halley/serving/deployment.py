@@ -16,7 +16,7 @@ from halley.serving.kernels import NVFP4_SHARE, StepKernels, library_kernels, se
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, Steady, arrivals, closed_loop
 from halley.serving.step import StepModel
 
@@ -55,7 +55,7 @@ class Deployment:
     model: ServedModel
     system: System
     layout: ReplicaLayout
-    software: Software
+    software: ServingSoftware
     efficiency: Efficiency
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
     kernels: StepKernels | None = None

@@ -10,7 +10,7 @@ from halley.formulas.numbers import Number
 from halley.ir.system import System
 from halley.kernels.machine import PEAK, Efficiency, Machine, machine
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 
 NVFP4_SHARE = 9 / 16
 """Bytes of an nvfp4 weight, its scale included, relative to one of fp8."""
@@ -56,7 +56,7 @@ def serving_machine(system: System) -> Machine:
     return replace(chip, memory=nearest.read_bandwidth)
 
 
-def library_kernels(system: System, efficiency: Efficiency, software: Software) -> LibraryKernels:
+def library_kernels(system: System, efficiency: Efficiency, software: ServingSoftware) -> LibraryKernels:
     """The library's kernels in a running server: launches are the software's, shares are reduced to what it reaches."""
     reached = replace(
         efficiency,

@@ -10,7 +10,7 @@ from halley.formulas.numbers import Number
 from halley.ir.system import System
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, ServedModel, cached_tokens
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.step import weight_bytes_per_chip
 
 LIVE_ACTIVATIONS = 3
@@ -58,7 +58,7 @@ class ServingMemory:
         return int(self.capacity_pages // max(self.pages(context), 1))
 
 
-def serving_memory(model: ServedModel, layout: ReplicaLayout, system: System, software: Software) -> ServingMemory:
+def serving_memory(model: ServedModel, layout: ReplicaLayout, system: System, software: ServingSoftware) -> ServingMemory:
     """The memory of a chip of a deployment, of its nearest memory that holds tensors."""
     shape, capacity = model.shape, system.tiers[0].capacity
     widest = max(model.matrices * shape.hidden / layout.tp, 2 * shape.heads * shape.head_dim / layout.tp)

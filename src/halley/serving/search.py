@@ -25,7 +25,7 @@ from halley.serving.deployment import Deployment, Load, Served, served, transfer
 from halley.serving.layout import ReplicaLayout, divisors
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch, StepModel
 
@@ -70,7 +70,7 @@ class ServingProblem:
 
     models: tuple[ServedModel, ...]
     system: System
-    software: Software
+    software: ServingSoftware
     efficiency: Efficiency
     lengths: Lengths
     limits: Limits = Limits()

@@ -9,7 +9,7 @@ from halley.errors import BadInput, Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class ServingSoftware:
     """A serving framework.
 
     Times [s]: ``step`` of the host in each step that does not overlap the chip (scheduling, sampling, output); ``user``: of it
@@ -58,5 +58,5 @@ class Software:
             raise BadInput(faults)
 
 
-IDEAL = Software()
+IDEAL = ServingSoftware()
 """No time of the host, and the data sheet's shares that the kernels themselves reach."""

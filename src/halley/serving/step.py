@@ -25,7 +25,7 @@ from halley.kernels.times import Attention
 from halley.serving.kernels import StepKernels
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.tables import Array, Line, StackedLines, Surface, grid
 
 PARTS = {
@@ -80,7 +80,7 @@ class StepModel:
     layout: ReplicaLayout
     network: ReplicaNetwork
     kernels: StepKernels
-    software: Software
+    software: ServingSoftware
     longest: int = 32768
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from halley.kernels.machine import Efficiency
 from halley.serving.deployment import Deployment, Load, Served, served
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.workloads.transformer import Transformer
 
@@ -54,7 +54,7 @@ class ServingQuestionModel(Model):
     model: ServingModelModel = Field(description="the model")
     system: dict[str, Any] = Field(description="the system with its whole chip, as in a system file")
     layout: ReplicaLayout = Field(description="degrees of parallelism of a replica")
-    software: Software = Field(description="the serving framework")
+    software: ServingSoftware = Field(description="the serving framework")
     efficiency: Efficiency = Field(description="how near kernels come to the data sheet")
     load: LoadModel = Field(description="what is served")
 

@@ -17,7 +17,7 @@ from halley.io.results.systems import system_in, whole_system
 from halley.kernels.machine import Efficiency
 from halley.serving.model import ServedModel
 from halley.serving.search import Limits, ServingObjective, ServingPlan, ServingProblem, search
-from halley.serving.software import Software
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 
 KIND = "serving-plan"
@@ -30,7 +30,7 @@ class ServingPlanQuestionModel(Model):
 
     models: list[ServingModelModel] = Field(min_length=1, description="the model in each precision that may be chosen")
     system: dict[str, Any] = Field(description="the system with its whole chip, as in a system file")
-    software: Software = Field(description="the serving framework")
+    software: ServingSoftware = Field(description="the serving framework")
     efficiency: Efficiency = Field(description="how near kernels come to the data sheet")
     input: Length = Field(description="mean tokens of a prompt")
     output: Length = Field(description="mean tokens of an answer")
