@@ -69,7 +69,8 @@ class CostTerms:
 
 @dataclass(frozen=True, slots=True)
 class HostTimes:
-    """What the host takes for the passes of a part. ``launches``: kernels by pass; ``software``: that launches them, if any."""
+    """What the host takes for the passes of a part. ``launches``: kernels by pass; ``software``: that launches them; None, and
+    no launches: hosts take no time."""
 
     launches: Mapping[str, float]
     software: Software | None = None
@@ -228,4 +229,5 @@ def _solver(
         objective += (CostTable(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
     price = tie_break_multiplier(objective, tables.memory)
     least_by = MinMarginals(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
-    return PartSolver(graph, costs, tables, objective, end, least_by, HostTimes(launches(graph), terms.software))
+    hosts = HostTimes({} if terms.software is None else launches(graph), terms.software)
+    return PartSolver(graph, costs, tables, objective, end, least_by, hosts)

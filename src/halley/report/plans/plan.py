@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from halley.answer import Certificate, Status
 from halley.kernels.machine import machine
 from halley.kernels.searched import KernelCost, KernelShape, Product, shape_of
+from halley.kernels.software import Software
 from halley.kernels.times import Attention, Gemm, Kernel
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
@@ -102,7 +103,7 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
     cost, plan = result.cost, result.plan
     yield _figures(result)
     yield _axes(result)
-    yield _choices(plan, cost.tier, cost.second)
+    yield _choices(plan, cost.tier, cost.second, result.problem.software)
     if known := searched_in_plan(result):
         yield kernels_table(result, known)
         yield sources_table(result)
@@ -177,7 +178,7 @@ def _axes(result: TrainingResult) -> Table:
     return Table("Parallelism on each axis", head, tuple(rows), strong=frozenset({len(rows) - 1}))
 
 
-def _choices(plan: Plan, tier: str, second: str) -> Table:
+def _choices(plan: Plan, tier: str, second: str, software: Software | None) -> Table:
     pipeline = plan.pipeline
     layers = sorted(set(plan.layers))
     each = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
@@ -191,7 +192,16 @@ def _choices(plan: Plan, tier: str, second: str) -> Table:
         ("optimizer state in", kept),
         ("attention", "one kernel" if plan.fused else "kernel by kernel"),
     ]
+    if software is not None:
+        rows.append(("software", _software(software)))
     return Table("Schedule and memory", ("", ""), tuple(rows))
+
+
+def _software(software: Software) -> str:
+    """Its name, and how near it came to the measured iterations that were held out."""
+    if software.error is None:
+        return f"{software.name}, not measured"
+    return f"{software.name}; {100 * software.error:.0f} % mean error on iterations held out"
 
 
 def _count(number: int, noun: str) -> str:
