@@ -42,7 +42,23 @@ def test_values(given: object, values: tuple[object, ...]) -> None:
     assert axis_values(given) == values
 
 
-@pytest.mark.parametrize("given", [[], "", "1 MiB, 2 MiB", "pow2(8..4)", "pow2(0..4)", "range(4..1)", [1, 1], {"a": 1}, [None]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        "",
+        "1 MiB, 2 MiB",
+        "pow2(8..4)",
+        "pow2(0..4)",
+        "range(4..1)",
+        [1, 1],
+        "1e400",
+        "range(1..1e999)",
+        "pow2(1..1e999)",
+        {"a": 1},
+        [None],
+    ],
+)
 def test_wrong_values(given: object) -> None:
     with pytest.raises(BadInput):
         axis_values(given)
