@@ -9,17 +9,20 @@ from validation.accelforge.compare import compare as accelforge
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
+from validation.kernels.compare import compare as kernels
 from validation.megatron.compare import compare as megatron
 from validation.mesh.compare import compare as mesh
 from validation.operators.compare import compare as operators
 from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
+from validation.serving.compare import compare as serving
 from validation.timeloop.compare import compare as timeloop_case
 from validation.timeloop.convert import HERE as TIMELOOP
 from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
 from validation.timeloop.files import Case as TimeloopCase
 from validation.timeloop.files import case_folders
+from validation.training.compare import compare as training
 
 from halley.cost.estimate import Estimate
 
@@ -72,5 +75,8 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "attention": attention,
     "collectives": collectives,
     "operators": operators,
+    "kernels": kernels,
     "megatron": lambda data: megatron(),
+    "training": training,
+    "serving": serving,
 }

@@ -21,6 +21,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Replicate, Shard
 from halley.ir.system import Host, System, with_memory
 from halley.kernels.machine import Efficiency
+from halley.kernels.software import Software
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule, never_deadlocks
 from halley.rewrite.recompute import Recompute
@@ -198,7 +199,8 @@ def drawn(seed: int, many: int) -> tuple[TrainingProblem, Drawn]:
     if fixed.sharded is not None and fixed.sharded is not Sharded.NOTHING:
         fixed = Fixed(recompute=fixed.recompute, fused=fixed.fused)
     problem = TrainingProblem(shape, system, draw.choice([4, 6, 8]), 64, EFFICIENCY, fixed=fixed)
-    return problem, Drawn(seed, kinds, many)
+    software = Software("drawn", contention=draw.choice([0.05, 0.3])) if draw.random() < 0.5 else None
+    return replace(problem, software=software), Drawn(seed, kinds, many)
 
 
 def check(seed: int, many: int) -> bool:

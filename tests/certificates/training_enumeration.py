@@ -108,7 +108,11 @@ def composed(
     def block(part: Any) -> SimulatedBlock:
         gather = float(communication.data(CollectiveKind.ALL_GATHER, recipe.weight * part.parameters))
         reduction = float(communication.data(kind, recipe.gradient * part.parameters))
-        return SimulatedBlock(part.forward, part.recompute + part.backward, gather, reduction, part.activation)
+        # collectives of each pass take a share of the chip from its work
+        taken = problem.software.contention if problem.software else 0.0
+        forward = part.forward + taken * gather * (zero == 3)
+        backward = part.recompute + part.backward + taken * (gather * (zero == 3) + reduction * (zero >= 2))
+        return SimulatedBlock(forward, backward, gather, reduction, part.activation)
 
     sizes = {"b": problem.batch // ranks // table.microbatches, "m": problem.sequence, "k": problem.shape.model}
     for layout, axis in zip(costs.boundary, communication.mesh, strict=True):

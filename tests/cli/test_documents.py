@@ -20,21 +20,27 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
-    "reference/cli.md": 7,
+    "reference/cli.md": 12,
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
     "how-to/write-your-own-graph.md": 3,
     "how-to/report.md": 7,
+    "how-to/bring-your-own-model.md": 5,
+    "how-to/launch-flags.md": 4,
     "how-to/why-is-it-faster.md": 4,
     "how-to/make-it-faster.md": 0,
     "how-to/calibrate-a-network.md": 1,
     "how-to/calibrate-a-chip.md": 1,
+    "how-to/time-a-kernel.md": 3,
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,
     "how-to/sweep-a-design.md": 2,
+    "how-to/serve-a-model.md": 5,
+    "serving.md": 0,
     "how-to/plan-your-cluster.md": 5,
     "reference/collectives.md": 0,
+    "reference/files.md": 1,
     "reference/whole-systems.md": 0,
     "reference/axes.md": 0,
     "reference/models.md": 0,
@@ -55,6 +61,7 @@ ELSEWHERE = {
     "reference/chips.md": "tests/cli/test_chips_page.py",
     "how-to/describe-a-chip.md": "tests/certificates/test_hierarchies.py",
     "validation-dfmodel.md": "tests/validation/test_dfmodel.py",
+    "how-to/import-onnx.md": "tests/importers/test_onnx.py",  # where the package onnx is installed
 }
 """Pages whose examples run in another test, which also compares their results with the page."""
 

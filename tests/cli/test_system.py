@@ -34,12 +34,12 @@ def test_show_prints_the_numbers() -> None:
     text = re.sub(r"\s+", " ", outcome.out)
     for words in (
         "chips 1024 h100",
-        "ib 128 switch with multicast and reduction 50 GB/s 500 ns 25.6 TB/s",
+        "ib 128 switch 42.5 GB/s 2.5 us 21.76 TB/s",
         "nvlink 8 switch with multicast and reduction on request 450 GB/s 500 ns 230.4 TB/s",
         "host 238.4 GiB 76.8 GB/s 63.02 GB/s",
         "chips 1024 716.8 kW 30,720,000",
         "nodes 1024 588.8 kW not stated",
-        "all that is stated 1.364 MW 41,492,480",
+        "all that is stated 1.362 MW 41,492,480",
         "DGX SuperPOD reference architecture",
     ):
         assert words in text

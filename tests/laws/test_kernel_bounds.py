@@ -28,6 +28,12 @@ from halley.library import CHIPS
 from halley.rewrite.legality import faults
 
 NAMES = CHIPS.names()
+ALIKE = {
+    "a100-40gb", "b300", "gb200", "gb300", "gh200", "h20", "h200", "h800", "mi250", "mi325x", "mi355x", "rtx-pro-6000", "tpu-v5p",
+    "tpu-v6e", "tpu-v7", "gaudi-3",
+}  # fmt: skip
+"""Chips whose files have the form of another chip's, with other numbers: the long tests leave them out."""
+FORMS = tuple(name for name in NAMES if name not in ALIKE)
 QUICK = ("cloud", "edge", "simba-like", "sn10", "tile-mesh", "tpu-v4", "tpu-v4i-like", "tpu-v5e")
 """Chips whose mappings are found in a fraction of a second, with one member of each level."""
 
@@ -105,10 +111,10 @@ def test_no_drawn_mapping_is_below_the_bound(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMS)
 def test_no_drawn_mapping_of_5000_kernels_is_below_the_bound(name: str) -> None:
-    """250 products on each of 20 chips."""
-    assert judge_bounds(name, f"{name} many", -(-5000 // len(NAMES))) > 500
+    """Some 200 products on each of more than 20 chips."""
+    assert judge_bounds(name, f"{name} many", -(-5000 // len(FORMS))) > 500
 
 
 def judge_searched(name: str, seed: str, kernels: int) -> int:
@@ -136,7 +142,7 @@ def test_no_drawn_mapping_is_better_than_the_searched_one(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FORMS)
 def test_no_drawn_mapping_of_many_is_better_than_the_searched_one(name: str) -> None:
     assert judge_searched(name, f"{name} many", 10) > 100
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,9 @@ LATENT = Transformer(
     "latent", layers=2, model=6, heads=2, kv_heads=2, head_dim=3, hidden=5, vocabulary=9, sequence=4,
     latent=Latent(queries=5, keys=4, rope_dim=2, value_dim=3),
 )  # fmt: skip
-SMALL = (LLAMA, GPT, MIXTURE, LATENT)
+DIRECT = replace(LATENT, name="direct", latent=Latent(queries=0, keys=4, rope_dim=2, value_dim=3))
+ENCODER = replace(GPT, name="encoder", causal=False)
+SMALL = (LLAMA, GPT, MIXTURE, LATENT, DIRECT, ENCODER)
 
 
 def drawn(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
@@ -66,12 +69,14 @@ def parts(model: TrainingModel) -> dict[str, Workload]:
 @pytest.mark.parametrize("rms", [True, False])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_a_layer_is_that_of_one_sequence_for_each_sequence(rms: bool, gated: bool, kv_heads: int) -> None:
-    shape = Transformer("t", 1, 6, 4, kv_heads, 3, 5, 9, 4, gated=gated, rms=rms)
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_layer_is_that_of_one_sequence_for_each_sequence(rms: bool, gated: bool, kv_heads: int, causal: bool) -> None:
+    shape = Transformer("t", 1, 6, 4, kv_heads, 3, 5, 9, 4, gated=gated, rms=rms, causal=causal)
     work = training_model(shape, batch=3).blocks[0].workload
     arrays = drawn(work)
     known = evaluate(work, arrays)
-    one = transformer_layer(tokens=4, model=6, heads=4, kv_heads=kv_heads, head_dim=3, hidden=5, gated=gated, rms=rms)
+    own = {"causal": causal, "gated": gated, "rms": rms}
+    one = transformer_layer(tokens=4, model=6, heads=4, kv_heads=kv_heads, head_dim=3, hidden=5, **own)
     weights = {name: np.moveaxis(arrays[name], 0, -2) for name in ("Wq", "Wk", "Wv")}
     for b in range(3):
         given = {**arrays, **weights, "X": arrays["X"][b], "Xn": arrays["X"][b]}
@@ -100,8 +105,9 @@ def test_experts_are_those_of_one_sequence_for_each_sequence() -> None:
         np.testing.assert_allclose(known["D"][b], routed + shared, rtol=1e-9, atol=1e-9)
 
 
-def test_latent_attention_is_that_of_one_sequence() -> None:
-    work = training_model(LATENT, batch=2).blocks[0].workload
+@pytest.mark.parametrize("shape", [LATENT, DIRECT], ids=lambda shape: shape.name)
+def test_latent_attention_is_that_of_one_sequence(shape: Transformer) -> None:
+    work = training_model(shape, batch=2).blocks[0].workload
     arrays = drawn(work)
     known = evaluate(work, arrays)
 
@@ -111,7 +117,7 @@ def test_latent_attention_is_that_of_one_sequence() -> None:
     one = mla(heads=2, queries=4, keys=4, latent=4, head_dim=3, rope_dim=2, value_dim=3, causal=True)
     for b in range(2):
         a = normed(arrays["X"][b], arrays["gain1"])
-        q = normed(a @ arrays["Wa"], arrays["gainq"])
+        q = normed(a @ arrays["Wa"], arrays["gainq"]) if shape is LATENT else a
         c = normed(a @ arrays["Wc"], arrays["gainl"])
         given = {
             "Qc": np.einsum("mq,qhd->hmd", q, arrays["Wq"]),

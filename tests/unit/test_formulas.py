@@ -196,6 +196,8 @@ CASES: dict[Formula, Case] = {
     software.sent_bytes: Case((ONE, ONE, BYTE), BYTE),
     software.protocol_time: Case((SECOND, ONE, SECOND, SECOND, SECOND), SECOND),
     software.overlaid_time: Case((SECOND, SECOND), SECOND),
+    software.dispatch_time: Case((ONE, SECOND, ONE, SECOND, SECOND), SECOND),
+    software.queued_time: Case((SECOND, SECOND), SECOND),
     spatial.peak_rate: Case((ONE, {"s": -1}), {"s": -1}),
     spatial.matrix_tile_cycles: Case((ONE,) * 5, ONE),
     spatial.vector_tile_cycles: Case((ONE,) * 3, ONE),
@@ -218,6 +220,7 @@ CASES: dict[Formula, Case] = {
     ),
     training.drained_time: Case((SECOND,) * 4 + (ONE,), SECOND),
     textbook.exposed_reduction_time: Case((ONE, SECOND, SECOND), SECOND),
+    training.contended_time: Case((SECOND, SECOND, ONE), SECOND),
     training.prefetched_time: Case((SECOND,) * 4, SECOND, lambda g, h, w, x: training.prefetched_time([g, h], [w, x])),
     training.sharded_backward_time: Case(
         (SECOND,) * 6, SECOND, lambda g, h, w, x, c, d: training.sharded_backward_time([g, h], [w, x], [c, d])

@@ -29,10 +29,10 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("sharding", "pipeline", "spatial"),
     ("memory", "dfmodel"),
-    ("graphs", "training"),
+    ("graphs", "training", "serving"),
     ("verify",),
     ("io",),
-    ("sweeps",),
+    ("importers", "launch", "sweeps"),
     ("report",),
     ("answers", "products"),
     ("cli",),
@@ -105,7 +105,7 @@ def test_imports_point_one_way() -> None:
 ORACLES = ("execute", "simulate")
 """Packages that answers are verified by."""
 
-SEARCHES = ("cost", "search", "kernels", "sharding", "pipeline", "spatial", "memory", "dfmodel", "graphs", "training")
+SEARCHES = ("cost", "search", "kernels", "sharding", "pipeline", "spatial", "memory", "dfmodel", "graphs", "training", "serving")
 """Packages that make answers."""
 
 

@@ -91,9 +91,10 @@ def test_names_of_systems_and_chips_differ() -> None:
 
 PUBLISHED = [
     # chips, bandwidth that leaves a chip [GB/s], nearest memory [GB], bandwidth of that [GB/s]
-    ("dgx-a100-pod", 160, 300 + 25, 80, 2039),
-    ("dgx-h100-pod", 256, 450 + 50, 80, 3350),
-    ("gb200-nvl72-pod", 576, 900 + 50, 180, 8000),
+    # of a network between nodes, the share that libraries reach
+    ("dgx-a100-pod", 160, 300 + 0.85 * 25, 80, 2039),
+    ("dgx-h100-pod", 256, 450 + 0.85 * 50, 80, 3350),
+    ("gb200-nvl72-pod", 576, 900 + 0.85 * 50, 186, 8000),
     ("tpu-v4-cube", 64, 300, 32 * 1.024**3, 1200),
     ("tpu-v4-pod", 4096, 300, 32 * 1.024**3, 1200),
     ("sn10-ring", 8, 50, 1500, 200),
@@ -111,9 +112,23 @@ def test_the_figures_of_shipped_systems(name: str, chips: int, injection: float,
     assert system.tiers[0].read_bandwidth == pytest.approx(bandwidth * 1e9)
 
 
-@pytest.mark.parametrize(("system", "network"), [("dgx-h100-pod", "hgx-pod"), ("sn10-ring", "sn10-ring")])
-def test_a_system_is_joined_as_the_network_of_its_kind(system: str, network: str) -> None:
-    assert product(load_system(system).axes).edges == load_network(network).graph.edges
+def test_a_system_is_joined_as_the_network_of_its_kind() -> None:
+    assert product(load_system("sn10-ring").axes).edges == load_network("sn10-ring").graph.edges
+    system, network = product(load_system("dgx-h100-pod").axes), load_network("hgx-pod").graph
+    pairs = (
+        [(one.source, one.target, one.link.price) for one in system.edges],
+        [(e.source, e.target, e.link.price) for e in network.edges],
+    )
+    assert pairs[0] == pairs[1]
+
+
+def test_between_nodes_a_library_reaches_a_share_of_the_line_rate_and_pays_for_all_of_it() -> None:
+    short, bare = load_system("256 x h100, nvlink 8, ib"), load_system("256 x h100, nvlink 8, infiniband-ndr")
+    network, line = short.axes[0].link, bare.axes[0].link
+    assert (network.bandwidth, network.latency) == (pytest.approx(0.85 * line.bandwidth), 2.5e-6)
+    assert network.price == line.price
+    assert not short.axes[0].reduction
+    assert load_system("256 x h100, nvlink 8, ib").axes[1].reduction
 
 
 @pytest.mark.parametrize("network", ["tpu-v4-cube", "sn10-torus"])

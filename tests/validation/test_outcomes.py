@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -313,9 +314,20 @@ def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "--data: expected a folder" in halley("validate", "rtl", "--data", str(tmp_path / "none")).err
 
 
-def test_the_page_has_the_table() -> None:
+def the_page_has(names: Iterable[str]) -> None:
     rows = set(re.findall(r"^\| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    for name, source in SOURCES.items():
-        for line in source(FOLDER).lines:
+    for name in names:
+        for line in SOURCES[name](FOLDER).lines:
             shares = (line.mean_error, line.mean, abs(line.worst_case.error), line.worst)
             assert " | ".join([name, line.quantity, str(len(line.cases)), *map(_percent, shares)]) in rows
+
+
+def test_the_page_has_the_table() -> None:
+    the_page_has(name for name in SOURCES if name != "kernels")
+
+
+@needs_data
+@pytest.mark.slow
+def test_the_page_has_the_table_of_kernels() -> None:
+    """Apart, as its fits take minutes."""
+    the_page_has(["kernels"])

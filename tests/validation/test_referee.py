@@ -27,6 +27,9 @@ def test_the_list() -> None:
     assert len({problem.name for problem in PROBLEMS}) == len(PROBLEMS)
     assert len(PROBLEMS) * len(CHIPS) >= 200
     left_out = {"wse-2", "tile-mesh", "tile-mesh-16", "tile-mesh-8", "simba", "h100-clusters"}
+    left_out |= {"a100-40gb", "b300", "gb200", "gb300", "gh200", "h800", "l40s", "rtx-pro-6000"}
+    left_out |= {"mi210", "mi250", "mi325x", "mi355x"}
+    left_out |= {"gaudi-2", "gaudi-3", "tpu-v5p", "tpu-v6e", "tpu-v7", "trainium2"}
     assert {*CHIPS, *left_out} == set(SHIPPED.names())
     assert {problem.name for _, problem in chosen(["a100"], ["gemv"])} == {"gemv-4096", "gemv-11008", "gemv-1024"}
     for chip, problem in chosen(["edge", "simba-like", "eyeriss-like"], ()):

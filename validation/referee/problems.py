@@ -13,8 +13,9 @@ CHIPS = (
     "sn10", "sn30", "sn40l", "tpu-v4", "tpu-v4i-like", "tpu-v5e",
 )  # fmt: skip
 """The shipped chips, but for `wse-2`, whose 850,000 members are more than the simulation walks one by one; the meshes of tiles,
-which `validation.mesh` compares with published times; and chips with more levels (`simba`, `h100-clusters`), whose searches
-rarely end within the limit."""
+which `validation.mesh` compares with published times; chips with more levels (`simba`, `h100-clusters`), whose searches
+rarely end within the limit; chips whose file differs from that of another only in numbers (A100, H100, B200, MI300X, TPU v5e);
+Gaudi and Trainium."""
 
 DTYPES = {"simba-like": "int8", "eyeriss-like": "fp16"}
 """Element types of the chips that do not compute in bf16."""

@@ -20,6 +20,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "sharding": ("halley.answers.plans", "ShardingAnswer"),
     "training-plan": ("halley.answers.plans", "TrainingAnswer"),
     "dfmodel-plan": ("halley.answers.plans", "DFModelAnswer"),
+    "serving": ("halley.answers.serving", "ServingAnswer"),
+    "serving-plan": ("halley.answers.serving", "ServingPlanAnswer"),
 }
 """By kind of a file, the module and the class of its answers."""
 
@@ -30,6 +32,8 @@ VALUES: dict[str, str] = {
     "GraphPlan": "sharding",
     "TrainingResult": "training-plan",
     "DFModelResult": "dfmodel-plan",
+    "Served": "serving",
+    "ServingPlan": "serving-plan",
 }
 """By class of a value, the kind of its answer."""
 
@@ -45,8 +49,8 @@ def load(path: str | Path) -> Answer[Any]:
 
 
 def as_answer(value: object) -> Answer[Any]:
-    """The answer of a value that a search returned: `Result`, `OwnMapping`, `CollectiveAnswer`, `GraphPlan`, `TrainingResult` or
-    `DFModelResult`. Raises BadInput: another value.
+    """The answer of a value that a search returned: `Result`, `OwnMapping`, `CollectiveAnswer`, `GraphPlan`, `TrainingResult`,
+    `DFModelResult`, `Served` or `ServingPlan`. Raises BadInput: another value.
 
     >>> import halley
     >>> made = halley.optimise(halley.Problem(halley.build("gemm", {"m": 4, "n": 4, "k": 4}), halley.load_chip("edge")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,10 @@ from halley.version import halley_version
 COMMANDS: dict[str, str] = {
     "optimise": "mappings.optimise",
     "plan": "plans.plan",
+    "serve": "plans.serve",
     "shard": "plans.shard",
+    "import": "plans.importing",
+    "models": "plans.models",
     "collective": "networks.collective",
     "sweep": "sweeps.sweep",
     "estimate": "mappings.estimate",
@@ -27,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "figure": "answers.figure",
     "table": "answers.table",
     "simulate": "answers.simulate",
+    "time": "kernels.time",
     "chips": "mappings.chips",
     "workloads": "mappings.workloads",
     "system": "networks.system",
@@ -38,10 +43,11 @@ COMMANDS: dict[str, str] = {
     "validate": "validate",
     "demo": "mappings.demo",
 }
-"""In the order of the help, with the module of each: a command is the function of its name there, or the group ``app``."""
+"""In the order of the help, with the module of each: a command is the function of its name there (with an underscore where Python
+has the name for itself), or the group ``app``."""
 
-FREE_FORM = ("optimise", "shard", "estimate", "compare")
-"""Those that take the parameters of a workload, which differ from kind to kind."""
+FREE_FORM = ("optimise", "shard", "estimate", "compare", "import", "time")
+"""Those that take the parameters of a workload or the sizes of a kernel, which differ from kind to kind."""
 
 
 ALIASES = {"optimize": "optimise"}
@@ -71,7 +77,8 @@ def command(name: str) -> Any:
         group.name = name
         return group
     alone, free = typer.Typer(add_completion=False), name in FREE_FORM
-    alone.command(name, context_settings={"allow_extra_args": free, "ignore_unknown_options": free})(getattr(module, name))
+    function = getattr(module, f"{name}_" if iskeyword(name) else name)
+    alone.command(name, context_settings={"allow_extra_args": free, "ignore_unknown_options": free})(function)
     return typer.main.get_command(alone)
 
 

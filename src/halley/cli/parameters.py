@@ -1,16 +1,27 @@
-"""The parameters of a workload on the command line: ``--m 64 --kv-heads=8 --causal``."""
+"""The parameters of a workload on the command line: ``--m 64 --kv-heads=8 --causal``; or a layer of a model, at a number of
+tokens: ``config.json --layer attention --tokens 512``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.files import is_model, is_onnx
 from halley.ir.workload import Workload
 from halley.workloads import WORKLOADS, ParameterType, WorkloadKind, build
 from halley.workloads.parameters import faults as value_faults
+from halley.workloads.parameters import size
+
+if TYPE_CHECKING:
+    from halley.importers.model import ImportedModel, LayerWorkload
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+LAYER = "--layer"
+TOKENS = 512
+"""Tokens of a layer of a model, unless --tokens sets another number."""
 
 
 def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) -> Workload:
@@ -19,8 +30,19 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
     >>> workload_from("gemm", ["--m", "4", "--n=5", "--k", "6"]).macs()
     120
 
+    In place of the kind there may be a model, with ``--layer NAME`` among the words.
+
     Raises BadInput: an unknown kind, and every unknown, repeated, missing and wrong parameter at once.
     """
+    if is_onnx(kind):
+        from halley.cli.mappings.network import layer_of_network  # here: only networks need it
+
+        name, rest = _layer_name(words)
+        return layer_of_network(kind, name, rest).workload
+    if kind not in WORKLOADS and is_model(kind):
+        from halley.importers.source import find_model  # here: it loads what reads files
+
+        return _layer_of(find_model(kind), words, tuple(options))
     known = known_kind(kind)
     given: dict[str, object] = {}
     faults = list(_read(known, words, tuple(options), given))
@@ -28,6 +50,56 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
     if faults:
         raise BadInput(faults)
     return build(kind, given)
+
+
+def has_layer(words: Sequence[str]) -> bool:
+    """Whether the words name a layer of a model."""
+    return any(word.partition("=")[0] == LAYER for word in words)
+
+
+def _layer_of(model: ImportedModel, words: Sequence[str], options: tuple[str, ...]) -> Workload:
+    """A layer of a model. ``--tokens`` sets all parameters that count tokens, each of which may be given by itself."""
+    name, rest = _layer_name(words)
+    if name not in model.layers:
+        got = repr(name) if name else "nothing"
+        remedy = did_you_mean(name, model.layers)
+        raise BadInput(Fault(f"model {model.name}, option {LAYER}", "the name of a layer", got, remedy))
+    layer = model.layers[name]
+    native = known_kind(layer.kind)
+    own = tuple(
+        replace(item, default=cast(Any, layer.parameters.get(item.name, 1 if item.name in _counted(layer) else item.default)))
+        for item in native.parameters
+    )
+    if native.parameter("tokens") is None:
+        own = (*own, size("tokens", "tokens that the layer processes", TOKENS))
+    kind = replace(native, name=f"{model.name} {name}", parameters=own, rules=())
+    given: dict[str, object] = {}
+    faults = list(_read(kind, rest, (*options, LAYER), given))
+    faults += value_faults(kind, given)
+    if faults:
+        raise BadInput(faults)
+    tokens = given.pop("tokens", TOKENS)
+    if isinstance(tokens, int) and tokens % layer.unit:
+        raise BadInput(Fault(f"workload {kind.name}, option --tokens", f"a multiple of {layer.unit}", str(tokens)))
+    counted = {parameter: int(str(tokens)) // layer.unit for parameter in layer.tokens}
+    attended = given.get(layer.tokens[0], counted[layer.tokens[0]]) if layer.tokens else tokens
+    return build(layer.kind, {**layer.parameters, **counted, **dict.fromkeys(layer.keys, attended), **given})
+
+
+def _counted(layer: LayerWorkload) -> tuple[str, ...]:
+    return (*layer.tokens, *layer.keys)
+
+
+def _layer_name(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The value of --layer, "" if there is none, and the other words."""
+    rest = list(words)
+    for place, word in enumerate(rest):
+        option, equals, value = word.partition("=")
+        if option == LAYER:
+            end = place + 1 if equals else place + 2
+            name = value if equals else "".join(rest[place + 1 : end])
+            return ("" if name.startswith("--") else name), rest[:place] + rest[end:]
+    return "", rest
 
 
 def refuse_beside(path: str, words: Sequence[str]) -> None:

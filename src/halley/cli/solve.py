@@ -60,7 +60,7 @@ def solve(problem: Problem, console: Console, label: str = "searching") -> Resul
 
     Raises Infeasible; LimitReached, Cancelled: the limit, or a signal, came before any mapping was found.
     """
-    return _solve(problem, console, label)[0]
+    return solve_noted(problem, console, label)[0]
 
 
 def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announced: bool = False) -> list[Result]:
@@ -74,7 +74,7 @@ def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announ
         if announced and not console.is_terminal:
             console.print(Text(label))
         try:
-            result, interrupted = _solve(problem, console, label)
+            result, interrupted = solve_noted(problem, console, label)
         except (Cancelled, KeyboardInterrupt):
             if not results:
                 raise
@@ -87,7 +87,7 @@ def solve_each(problems: Sequence[tuple[str, Problem]], console: Console, announ
     return results
 
 
-def _solve(problem: Problem, console: Console, label: str) -> tuple[Result, bool]:
+def solve_noted(problem: Problem, console: Console, label: str) -> tuple[Result, bool]:
     """The result, and whether Ctrl-C asked for it."""
     with searching(console, f"{problem.workload.name} on {problem.chip.name}", "mapping", label) as bar:
         return optimise(problem, bar), bool(bar.interrupts)

@@ -26,7 +26,10 @@ from halley.report.terminal import show
 DATA = "HALLEY_DATA"
 """Environment variable that names the folder of data where ``--data`` does not."""
 
-NAMES = ("timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "megatron")
+NAMES = (
+    "timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "kernels",
+    "megatron", "training", "serving",
+)  # fmt: skip
 """The comparisons of `validation.sources`."""
 
 FAILED = 1
@@ -58,6 +61,9 @@ def validate(
         options.print_json([_document(outcome) for outcome in outcomes])
     else:
         show(options.output(), [_table(outcomes)])
+        for outcome in outcomes:
+            for note in outcome.notes:
+                options.output().print(f"{outcome.source}: {note}", markup=False, highlight=False)
     for outcome in outcomes:
         if outcome.skipped:
             text = f"{outcome.source}: skipped: {outcome.skipped}; name its folder with --data or {DATA}"
@@ -131,4 +137,4 @@ def _document(outcome: Any) -> dict[str, Any]:
         }
         for line in outcome.lines
     ]
-    return {"source": outcome.source, "skipped": outcome.skipped, "lines": lines}
+    return {"source": outcome.source, "skipped": outcome.skipped, "lines": lines, "notes": list(outcome.notes)}

@@ -277,7 +277,7 @@ class _Fold:
         entries = counter.entries(scope)
         resources = cost.busy.keys() | first.busy.keys()
 
-        def part(work: Number, busy: Busy) -> Number:
+        def part(work: Number, busy: Mapping[Resource, Number]) -> Number:
             return longest((work, *(busy.get(name, 0) - entries * cost.ahead.get(name, 0) for name in resources)))
 
         ones = {name: full * time for name, time in first.busy.items()}

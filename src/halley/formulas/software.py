@@ -1,4 +1,5 @@
-"""Collectives of a communication library: start-up, steps and bytes of one protocol, and the bound of the physical network."""
+"""Software of a machine: collectives of a communication library (start-up, steps and bytes of one protocol, and the bound of the
+physical network), and the host that launches kernels."""
 
 from __future__ import annotations
 
@@ -49,3 +50,34 @@ def overlaid_time(measured: Number, bound: Number) -> Number:
     15
     """
     return maximum(measured, bound)
+
+
+def dispatch_time(kernels: Number, launch: Number, collectives: Number, call: Number, block: Number) -> Number:
+    """Time in which a host launches the kernels and collectives of a pass through a part of a model.
+
+    .. math:: t_H = n \\tau + c \\kappa + \\beta
+
+    Symbols: n [1] kernels, tau [s] launch of one; c [1] collectives, kappa [s] call of one; beta [s] the rest (the framework's
+    own work for a layer). Holds for: launches one by one, each of which takes the host equally long. Does not model: noise, waits
+    of one rank for the host of another. Source: definition.
+
+    >>> dispatch_time(20, 0.5, 4, 2, 7)
+    25.0
+    """
+    return kernels * launch + collectives * call + block
+
+
+def queued_time(device: Number, host: Number) -> Number:
+    """Time of a run of kernels that a host launches into a queue of the device.
+
+    .. math:: t = \\max(t_D, t_H)
+
+    Symbols: t_D [s] the kernels one after the other, t_H [s] their launches. Holds for: kernels and launches that are spread
+    alike over the run, and a queue that holds the difference. Does not model: the first launch and the last kernel, which add at
+    most one of each; a host that waits for the device within the run. Source: two servers in series with a queue between them;
+    Lindley's recursion, Proc. Cambridge Philos. Soc. 48, 1952.
+
+    >>> queued_time(12, 15), queued_time(31, 15)
+    (15, 31)
+    """
+    return maximum(device, host)

@@ -28,6 +28,22 @@ def drained_time(end: Number, first: Number, apart: Number, service: Number, req
     return maximum(maximum(end, first) + requests * service, first + (requests - 1) * apart + service)
 
 
+def contended_time(work: Number, collectives: Number, share: Number) -> Number:
+    """Time of kernels beside which collectives run, as those take a part of the chip.
+
+    .. math:: t = w + \\kappa c
+
+    Symbols: w [s] the kernels alone, c [s] the collectives that run beside them, kappa [1] share of the chip that a collective
+    takes while it runs (cores that move its data, bandwidth of the memory). Holds for: collectives that end no later than the
+    kernels; of longer ones it counts too much, but then they decide. Does not model: collectives that the kernels slow. Source:
+    definition of a share.
+
+    >>> contended_time(20, 30, 0.1)
+    23.0
+    """
+    return work + share * collectives
+
+
 def prefetched_time(gathers: Sequence[Number], works: Sequence[Number]) -> Number:
     """Time of a pass over layers whose parameters are all-gathered one layer ahead.
 

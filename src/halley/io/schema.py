@@ -14,6 +14,8 @@ from halley.io.results.collective import CollectiveFile
 from halley.io.results.dfmodel import DFModelFile
 from halley.io.results.graphs import ShardingFile
 from halley.io.results.models import EstimateFile, MappingFile
+from halley.io.results.serving import ServingFile
+from halley.io.results.serving_plan import ServingPlanFile
 from halley.io.results.training import TrainingFile
 from halley.io.studies import StudyFile
 from halley.io.systems.models import SystemFile
@@ -29,6 +31,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "sharding": ShardingFile,
     "training-plan": TrainingFile,
     "dfmodel-plan": DFModelFile,
+    "serving": ServingFile,
+    "serving-plan": ServingPlanFile,
     "network": FabricFile,
     "system": SystemFile,
     "study": StudyFile,

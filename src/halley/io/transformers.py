@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
+import yaml
 from pydantic import Field
 
 from halley.errors import BadInput, Fault
@@ -18,6 +20,9 @@ from halley.workloads.parameters import SIZE_LIMIT
 from halley.workloads.transformer import Experts, Latent, Transformer
 
 Extent = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
+LINE_WIDTH = 130
+"""Longest line of a file that is written [characters], where there is a space to break it."""
+
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
@@ -34,7 +39,7 @@ class ExpertsFile(Model):
 class LatentFile(Model):
     """Latent attention."""
 
-    queries: Extent = Field(description="dim of the queries' latents")
+    queries: Annotated[int, Field(ge=0, le=SIZE_LIMIT)] = Field(description="dim of the queries' latents; 0: they have none")
     keys: Extent = Field(description="dim of the keys' latents")
     rope_dim: Extent = Field(description="head dim of the rotary part")
     value_dim: Extent = Field(description="head dim of values")
@@ -60,6 +65,7 @@ class TransformerFile(Model):
     positions: bool = Field(description="true: a learned table of positions")
     tied: bool = Field(description="true: the head multiplies by the table of the embedding")
     dropout: Share = Field(description="share dropped from attention weights and branches")
+    causal: bool = Field(True, description="true: no token attends to later ones; false: an encoder")
     experts: ExpertsFile | None = Field(None, description="a mixture of experts")
     latent: LatentFile | None = Field(None, description="latent attention")
     published: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="parameters as the source states them")
@@ -90,6 +96,26 @@ def parse_model(text: str, name: str = "model") -> Transformer:
         return Transformer(**given, experts=experts, latent=latent)
     except BadInput as error:  # of a key together with others: "model NAME, KEY"
         raise BadInput(document.faults(_at_its_key(file.name, fault) for fault in error.faults)) from None
+
+
+def model_text(shape: Transformer, remark: str = "") -> str:
+    """The text of a model file.
+
+    >>> parse_model(model_text(load_model("llama3-8b"))) == load_model("llama3-8b")
+    True
+    """
+    given = {
+        item.name: getattr(shape, item.name) for item in fields(shape) if item.name != "products"
+    }  # a choice of the training
+    name, source, published = given.pop("name"), given.pop("source"), given.pop("published")
+    document: dict[str, object] = {"format": "halley.model/1", "name": name, "source": source}
+    document |= {"remark": remark} if remark else {}
+    for key in ("experts", "latent"):
+        part = given.pop(key)
+        if part is not None:
+            given[key] = asdict(part)
+    document |= given | {"published": published}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False, width=LINE_WIDTH)
 
 
 def _at_its_key(model: str, fault: Fault) -> Finding:

@@ -56,9 +56,17 @@ CHIPS = Shelf("chip", ("chips",))
 NETWORKS = Shelf("network", ("networks",), tables=("links",))
 SYSTEMS = Shelf("system", ("systems",), "a path to a file or a short form", "a short form is '1024 x h100, nvlink 8, ib'")
 GRIDS = Shelf("grid", ("systems", "grids"))
-MODELS = Shelf("model", ("models",))
+MODELS = Shelf(
+    "model",
+    ("models",),
+    "a path to a model file, to a config.json of Hugging Face or to its folder",
+    "a path contains / or ends in .yaml or .json",
+)
 NETWORK_FITS = Shelf("network fit", ("networks", "fits"))
 CHIP_FITS = Shelf("chip fit", ("calibrations",))
+SOFTWARE = Shelf("software", ("software",))
+KERNEL_FITS = Shelf("kernel fit", ("kernels",))
+SERVING_SOFTWARE = Shelf("serving software", ("serving",))
 
 
 def chip_names() -> tuple[str, ...]:

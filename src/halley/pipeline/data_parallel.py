@@ -12,8 +12,8 @@ whose gradients are reduced, together.
                  (forward: all-gather)
 
 Reductions overlap with the backward work of the following blocks; what remains after it is exposed. Collectives of one pass do
-not overlap with the next pass, so the first gather and the last scatter of each pass are exposed. Collectives do not slow the
-work that they overlap with.
+not overlap with the next pass, so the first gather and the last scatter of each pass are exposed. Collectives of each pass may
+take a share of the chip from the work beside them (``contention``); those after the last microbatch do not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from itertools import accumulate, groupby
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.formulas.training import drained_time, prefetched_time, sharded_backward_time
+from halley.formulas.training import contended_time, drained_time, prefetched_time, sharded_backward_time
 from halley.ir.mapping import CollectiveKind
 from halley.pipeline.schedule import TrainingPipeline, layers_per_chunk
 
@@ -135,12 +135,14 @@ def layers_of_chunks(
 
 @dataclass(frozen=True, slots=True)
 class DataParallel:
-    """``ranks`` [1], a number or an array over plans; what is ``sharded``; ``time`` of the collectives."""
+    """``ranks`` [1], a number or an array over plans; what is ``sharded``; ``time`` of the collectives. ``contention``: share of
+    the chip that a collective takes from the kernels beside it."""
 
     ranks: Number
     sharded: Sharded
     time: CollectiveTime
     recipe: Recipe
+    contention: float = 0.0
     _known: dict[tuple[CollectiveKind, int], _KnownTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def gather(self, block: LayerBlock) -> Number:
@@ -159,21 +161,36 @@ class DataParallel:
             self._known[key] = block, self.time(kind, word * block.parameters)
         return self._known[key][1]
 
+    def forward(self, block: LayerBlock) -> Number:
+        """Work of a block's forward pass beside its collectives [s]."""
+        if not self.contention or self.sharded is not Sharded.PARAMETERS:
+            return block.forward
+        return contended_time(block.forward, self.gather(block), self.contention)
+
+    def backward(self, block: LayerBlock) -> Number:
+        """Work of a block's backward pass beside its collectives [s]."""
+        if not self.contention or self.sharded < Sharded.GRADIENTS:
+            return block.backward_work
+        busy = self.reduction(block)
+        if self.sharded is Sharded.PARAMETERS:
+            busy = busy + self.gather(block)
+        return contended_time(block.backward_work, busy, self.contention)
+
     def passes(self, blocks: LayerBlocks) -> tuple[Number, Number]:
         """Forward and backward pass of one microbatch [s], with the exposed time of their collectives."""
         if self.sharded is Sharded.PARAMETERS:
             return self._gathered_passes(blocks)
         counted = run_lengths(blocks)
-        ahead = total([count * block.forward for block, count in counted])
+        ahead = total([count * self.forward(block) for block, count in counted])
         if self.sharded is Sharded.GRADIENTS:
             return ahead, self._reduced_backward(blocks)[0]
-        return ahead, total([count * block.backward_work for block, count in counted])
+        return ahead, total([count * self.backward(block) for block, count in counted])
 
     def _gathered_passes(self, blocks: LayerBlocks) -> tuple[Number, Number]:
         """Forward and backward pass of one microbatch with gathered parameters [s]."""
         gathers, scatters = [self.gather(block) for block in blocks], [self.reduction(block) for block in blocks]
-        backward = sharded_backward_time(gathers[::-1], [block.backward_work for block in reversed(blocks)], scatters[::-1])
-        return prefetched_time(gathers, [block.forward for block in blocks]), backward
+        backward = sharded_backward_time(gathers[::-1], [self.backward(block) for block in reversed(blocks)], scatters[::-1])
+        return prefetched_time(gathers, [self.forward(block) for block in blocks]), backward
 
     def _reduced_backward(self, blocks: LayerBlocks) -> tuple[Number, Number, Number]:
         """From the start of a backward pass [s]: when its gradients are reduced over the ranks, when its work ends; and the
@@ -182,7 +199,7 @@ class DataParallel:
         work: Number = 0
         busy: Number = 0
         for block, count in reversed(run_lengths(blocks)):
-            behind, reduction = block.backward_work, self.reduction(block)
+            behind, reduction = self.backward(block), self.reduction(block)
             end = drained_time(end, work + behind, behind, reduction, count)
             work, busy = work + count * behind, busy + count * reduction
         return end, work, busy

@@ -45,6 +45,9 @@ Integers = NDArray[np.intp]
 ACTIVATION_WORD_BYTES = 2
 """Bytes of an element of an activation."""
 
+HOST_WAITS = "host"
+"""Name of the waits for the host in an account."""
+
 NORM_BYTES = 4
 """The norm of the gradients, which is reduced over all chips: one number in fp32."""
 
@@ -77,7 +80,7 @@ def training_of(problem: TrainingProblem, batch: Batch, cases: Sequence[PlanInpu
     return PipelinedTraining(
         batch.pipeline,
         chunks_of_parts(parts, costs[0].layers, batch.pipeline),
-        DataParallel(networks.ranks, batch.sharded, networks.time, problem.recipe),
+        DataParallel(networks.ranks, batch.sharded, networks.time, problem.recipe, problem.contention),
         optimizer_of(problem, batch.offload, networks.norms),
         onward,
         onward,
@@ -313,7 +316,7 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: PlanInputs) -> PlanCos
     moved = traffic(problem, plan, busiest)
     return PlanCost(
         time=float(timed.time[0]),
-        account={name: float(part[0]) for name, part in timed.breakdown().items()},
+        account=_account(problem, plan, case, timed),
         memory=_stages(held),
         offloaded=tuple(held.offloaded[:, 0].tolist()),
         tier=problem.memory.name,
@@ -329,6 +332,19 @@ def plan_cost(problem: TrainingProblem, plan: Plan, case: PlanInputs) -> PlanCos
         tokens=problem.tokens,
         bill=bill(problem.system),
     )
+
+
+def _account(problem: TrainingProblem, plan: Plan, case: PlanInputs, timed: Iteration) -> dict[str, float]:
+    """The breakdown of the time, with the waits for the host apart from the passes that contain them."""
+    found = {name: float(part[0]) for name, part in timed.breakdown().items()}
+    if problem.software is None:
+        return found
+    waits = dict.fromkeys(("forward", "recompute", "backward"), 0.0)
+    for part, times in stage_parts(plan, case.costs, int(timed.stage[0])):
+        for name, time in part.waits.items():
+            waits[name] += plan.pipeline.microbatches * times * time
+    found |= {name: found[name] - time for name, time in waits.items()}
+    return {**{name: found[name] for name in waits}, HOST_WAITS: math.fsum(waits.values()), **found}
 
 
 def model_macs(problem: TrainingProblem) -> float:

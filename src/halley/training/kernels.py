@@ -70,13 +70,15 @@ class OpContribution:
 class TrainingGraph:
     """A graph with its backward pass, as kernels. ``contributions``: by op. ``same_split``: ops with the same split because one
     kernel has them. ``weights``: inputs that are trained. ``stored``: tensors that pass between kernels, or into or out of
-    the graph; others are never in memory."""
+    the graph; others are never in memory. ``products``: element type to which operands of products with weights are cast; "":
+    none are."""
 
     found: Differentiated
     weights: tuple[str, ...]
     contributions: Mapping[str, OpContribution]
     same_split: tuple[tuple[str, ...], ...]
     stored: frozenset[str]
+    products: str = ""
 
     @property
     def workload(self) -> Workload:
@@ -84,9 +86,14 @@ class TrainingGraph:
 
 
 def training_graph(
-    found: Differentiated, weights: Collection[str], choice: Recompute = Recompute.NONE, fused: bool = True
+    found: Differentiated,
+    weights: Collection[str],
+    choice: Recompute = Recompute.NONE,
+    fused: bool = True,
+    products: str = "",
 ) -> TrainingGraph:
-    """The graph with ``choice`` recomputed, as kernels; ``fused``: attention cores are one kernel each.
+    """The graph with ``choice`` recomputed, as kernels; ``fused``: attention cores are one kernel each; ``products``: as in
+    `TrainingGraph`.
 
     Fully recomputed layers run again as a whole, as in frameworks. Masks of dropout are generated again where their reader is
     recomputed. Tokens, targets and routes, a few bytes per token, are given to each op that reads them in the layout that it
@@ -108,7 +115,7 @@ def training_graph(
         alike.append(names)
         whole = [tuple(name for name in kernel if name not in names) for kernel in whole]
         whole += [core.ops, tuple(name for name in names if name not in core.ops)]
-    return TrainingGraph(known, tuple(weights), shares, tuple(alike), frozenset(_stored(known.workload, whole)))
+    return TrainingGraph(known, tuple(weights), shares, tuple(alike), frozenset(_stored(known.workload, whole)), products)
 
 
 def resized(graph: TrainingGraph, before: Workload, after: Workload) -> TrainingGraph | None:

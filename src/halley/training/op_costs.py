@@ -1,8 +1,8 @@
 """Times of the ops of a training graph on one chip, each at its local extents: the objective of shardings.
 
-Products are GEMMs; the gradient of a weight is added to its sum over microbatches as it is produced. Other ops are streams of
-their tensors that cross the boundary of their kernel (`halley.training.kernels`), and the first one has the launch. A fused
-attention core is one kernel.
+Products are GEMMs; where layers multiply in another type than they store (fp8), their operands are cast before. The gradient of
+a weight is added to its sum over microbatches as it is produced. Other ops are streams of their tensors that cross the boundary
+of their kernel (`halley.training.kernels`), and the first one has the launch. A fused attention core is one kernel.
 
 Times have to add up over ops. So the passes of a kernel take the sum of what bounds each op, memory or lanes, instead of the
 bound of the sums: at least the time of the kernel as a whole, and at most three times as much.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.workload import Op, OpKind, roles
+from halley.ir.workload import DTYPE_BYTES, Op, OpKind, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import op_kernel, stream
 from halley.kernels.searched import SearchedKernels
@@ -44,7 +44,7 @@ class Task:
 @dataclass(slots=True, eq=False)
 class OpCosts:
     """Times of ops, a `KernelTime`. ``gradient`` [B]: of an element of a sum of gradients. ``searched``: the source of times, if
-    it is not the kernels' formulas. Times are cached.
+    it is not the kernels' formulas. ``attention``: rate of fused attention as a share of the fitted one. Times are cached.
 
     >>> from halley.ir.workload import Op
     >>> from halley.kernels.machine import PEAK
@@ -62,6 +62,7 @@ class OpCosts:
     efficiency: Efficiency
     gradient: int = 4
     searched: SearchedKernels | None = None
+    attention: float = 1.0
     _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
 
     def __call__(self, op: Op, local: Mapping[str, int]) -> float:
@@ -89,7 +90,8 @@ class OpCosts:
     def _time(self, task: Task) -> Array:
         if self.searched is not None:
             return self.searched.times(task.kernel)
-        return kernel_time(task.kernel, self.chip, self._share(task))
+        found = kernel_time(task.kernel, self.chip, self._share(task))
+        return found / self.attention if isinstance(task.kernel, Attention) else found
 
     def _share(self, task: Task) -> Efficiency:
         known = self.efficiency
@@ -139,6 +141,22 @@ def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradie
     return tuple(found)
 
 
+def launches(graph: TrainingGraph) -> dict[str, float]:
+    """By pass, the kernels that the host launches where nothing is split; a split may add kernels.
+
+    >>> from halley.rewrite.backward import backward
+    >>> from halley.training.kernels import training_graph
+    >>> from halley.workloads.gemm import gemm
+    >>> launches(training_graph(backward(gemm(4, 5, 6)), ["B"]))
+    {'forward': 1.0, 'recompute': 0.0, 'backward': 2.0}
+    """
+    found = dict.fromkeys(("forward", "recompute", "backward"), 0.0)
+    for op in graph.workload.ops:
+        tasks = op_tasks(graph, op, {})
+        found[graph.found.passes[op.name]] += sum(bool(task.launched and np.all(np.asarray(task.times) > 0)) for task in tasks)
+    return found
+
+
 def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient: int) -> tuple[Task, ...]:
     """A product, with those that it computes as one: over the same reduced dims their columns add up, else their reduced
     extents."""
@@ -154,7 +172,20 @@ def _product(graph: TrainingGraph, op: Op, whole: Mapping[str, Number], gradient
         if same
         else replace(found[0], depth=total([each.depth for each in found]), result=result)
     )
-    return (Task(joined),)
+    if graph.products in ("", joined.dtype) or joined.dtype not in ("bf16", "fp16") or not _with_weight(graph, op, share):
+        return (Task(joined),)
+    cast = Task(replace(joined, dtype=graph.products))
+    if share.summed:  # both operands were cast for the products before
+        return (cast,)
+    elements = joined.rows * joined.depth * joined.batch
+    read, written = DTYPE_BYTES[joined.dtype], 2 * DTYPE_BYTES[graph.products]
+    # by rows for this product and by columns for the gradient of the weight
+    return cast, Task(Stream(elements, elements * read, elements * written, {"mul": 1.0, "max": 1.0}))
+
+
+def _with_weight(graph: TrainingGraph, op: Op, share: OpContribution) -> bool:
+    """Whether a product multiplies by a weight, or gives a weight's gradient."""
+    return bool(share.summed) or not set(graph.weights).isdisjoint(op.inputs)
 
 
 def _added(graph: TrainingGraph, op: Op, share: OpContribution, whole: Mapping[str, Number], gradient: int) -> Stream:

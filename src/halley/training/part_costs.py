@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault, Infeasible
+from halley.formulas.software import queued_time
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
@@ -47,7 +48,8 @@ class PartCosts:
     chip; ``activation`` [B] saved from the forward to the backward pass; ``working`` [B] in addition during a pass. ``macs``
     (recomputed ones included) and memory ``traffic`` [B] of the three passes; ``products``: the macs that kernels execute, as a
     fused attention core skips what its mask hides. ``exposed`` [s]: by kind, the collectives, which are included in the times.
-    ``sharding``: that of least time. ``on_chip``: by pass, the partitions in which a spatial chip runs its kernels.
+    ``sharding``: that of least time. ``on_chip``: by pass, the partitions in which a spatial chip runs its kernels. ``waits``
+    [s]: by pass, how long the chip waits for the host that launches its kernels, which is included in the times.
     """
 
     forward: float
@@ -62,6 +64,7 @@ class PartCosts:
     exposed: Mapping[CollectiveKind, float]
     sharding: Sharding
     on_chip: Mapping[str, SpatialPlan] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def time(self) -> float:
@@ -133,7 +136,10 @@ def model_costs(
         found, _ = _within_budget(parts, [part.objective for part in parts], counts, budget, allowed, effort)
         known.done += found[0].certificate.effort["entries"]
     costs = [sharded_costs(part, sharding, in_flight) for part, sharding in zip(parts, found, strict=True)]
-    possible = times[np.isfinite(times).all(axis=1)] * (1 - RELATIVE_TOLERANCE)
+    # the host launches as many kernels under any sharding
+    hosts = np.array([part.host.least for part in parts])
+    possible = np.maximum(times[np.isfinite(times).all(axis=1)] * (1 - RELATIVE_TOLERANCE), hosts)
+    bound = math.fsum(count * each.certificate.bound for count, each in zip(counts, found, strict=True))
     return ModelCosts(
         costs[0],
         tuple(zip(costs[1:-1], counts[1:-1], strict=True)),
@@ -141,7 +147,7 @@ def model_costs(
         found[0].ends["Y"],
         least=tuple(possible.min(axis=0).tolist()),
         by_boundary=tuple(map(tuple, possible.tolist())),
-        bound=math.fsum(count * each.certificate.bound for count, each in zip(counts, found, strict=True)),
+        bound=max(bound, float(hosts @ np.array(counts, np.float64))),
     )
 
 
@@ -194,11 +200,11 @@ def least_layer_times(
     and errors as in `model_costs`."""
     known = solvers or Solvers()
     layers = [known.of(graph, terms) for graph in training_graphs(shape, microbatch, sequence, recompute, terms.fused)[1:-1]]
+    hosts = np.array([layer.host.least for layer in layers])
     if rough:
-        return np.array([layer.least.floor for layer in layers]) * (1 - RELATIVE_TOLERANCE)
-    return np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers]) * (
-        1 - RELATIVE_TOLERANCE
-    )
+        return np.asarray(np.maximum(hosts, np.array([layer.least.floor for layer in layers]) * (1 - RELATIVE_TOLERANCE)))
+    found = np.array([layer.times[allowed_layouts(layer, terms)].min(initial=math.inf) for layer in layers])
+    return np.asarray(np.maximum(hosts, found * (1 - RELATIVE_TOLERANCE)))
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +227,10 @@ def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choic
         found = resized(_graph(shape, 1, sequence, place, choice, fused), first.workload, part.workload)
         if found is not None:
             return found
-    return training_graph(differentiated(part), part.weights, choice, fused)
+    last = len(_parts(shape, microbatch, sequence)) - 1
+    # embedding and head multiply as they are stored
+    products = shape.products if 0 < place < last else ""
+    return training_graph(differentiated(part), part.weights, choice, fused, products)
 
 
 @lru_cache(maxsize=256)
@@ -314,19 +323,23 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
     """Costs of a part under a sharding, with ``in_flight`` microbatches saved."""
     graph = solver.graph
     times: dict[str, list[float]] = {"forward": [], "recompute": [], "backward": []}
+    calls = dict.fromkeys(times, 0)
     exposed: dict[CollectiveKind, list[float]] = {}
-    at = [times[name] for name in graph.found.passes.values()]
+    names = list(graph.found.passes.values())
+    at = [times[name] for name in names]
     makers = {name: number for number, op in enumerate(graph.workload.ops) for name in op.outputs}
     for number, op in enumerate(sharding.ops):
         at[number].append(op.time)
     for move in sharding.redistributions:
         # outputs are redistributed in the pass of their producer
-        when = at[move.at if move.reader else makers.get(move.tensor, 0)]
+        place = move.at if move.reader else makers.get(move.tensor, 0)
         for step in move.steps:
-            when.append(step.time)
+            at[place].append(step.time)
             if step.kind is not None:
+                calls[names[place]] += 1
                 exposed.setdefault(step.kind, []).append(step.time)
-    passes = {name: math.fsum(found) for name, found in times.items()}
+    device = {name: math.fsum(found) for name, found in times.items()}
+    passes = {name: float(queued_time(time, solver.host.time(name, calls[name]))) for name, time in device.items()}
     macs, products, traffic = _demand(solver, sharding)
     return PartCosts(
         forward=passes["forward"],
@@ -340,6 +353,7 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
         traffic=traffic,
         exposed={kind: math.fsum(found) for kind, found in exposed.items()},
         sharding=sharding,
+        waits={name: time - device[name] for name, time in passes.items() if time > device[name]},
     )
 
 

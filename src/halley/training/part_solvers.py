@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.searched import SearchedKernels
+from halley.kernels.software import Software
 from halley.optim.constrained import RELATIVE_TOLERANCE, ConstrainedMinimum, tie_break_multiplier
 from halley.optim.elimination import CostTable, cost, weighted
 from halley.optim.least_sum import MinMarginals
@@ -20,7 +21,7 @@ from halley.sharding.layouts import CollectiveTime, Layout, Mesh, shared_router
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import ShardingGraph, sharding_graph, with_memory
 from halley.training.kernels import TrainingGraph
-from halley.training.op_costs import OpCosts
+from halley.training.op_costs import OpCosts, launches
 from halley.training.sharding import training_problem
 
 
@@ -33,6 +34,7 @@ class CostTerms:
     per parameter of a chip, divided by the microbatches. It counts in the choice of shardings and is in none of the times;
     certificates, and ``ModelCosts.least``, are then of the sum. ``microbatches`` of an iteration: gradients of weights that
     are partial sums are reduced once for all of them, and times contain one microbatch's part. ``searched``: as in `OpCosts`.
+    ``software``: launches kernels; None: the chip never waits for its host.
 
     Raises BadInput: a ``resident`` size that is not above 0, an ``update`` below 0, fewer than one microbatch.
     """
@@ -49,6 +51,7 @@ class CostTerms:
     update: float = 0.0
     microbatches: int = 1
     searched: SearchedKernels | None = None
+    software: Software | None = None
 
     def __post_init__(self) -> None:
         if not self.microbatches >= 1:
@@ -64,10 +67,27 @@ class CostTerms:
         return whole if self.resident is None else self.resident
 
 
+@dataclass(frozen=True, slots=True)
+class HostTimes:
+    """What the host takes for the passes of a part. ``launches``: kernels by pass; ``software``: that launches them, if any."""
+
+    launches: Mapping[str, float]
+    software: Software | None = None
+
+    def time(self, passing: str, collectives: float = 0.0) -> float:
+        """Of one pass, with so many collectives between chips [s]; 0 without software."""
+        return 0.0 if self.software is None else self.software.host_time(self.launches[passing], collectives)
+
+    @property
+    def least(self) -> float:
+        """Of all passes of a microbatch, under any sharding [s]."""
+        return math.fsum(self.time(passing) for passing in self.launches)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PartSolver:
     """``objective`` [s]: the tables whose sum is minimised. ``least``: its least value for a microbatch, by the layout of the
-    tensor ``end``."""
+    tensor ``end``. ``host``: time of the host in each pass."""
 
     graph: TrainingGraph
     costs: OpCosts
@@ -75,6 +95,7 @@ class PartSolver:
     objective: list[CostTable]
     end: str
     least: MinMarginals
+    host: HostTimes
 
     def within(self, weight_bytes: float, in_flight: float) -> PartSolver:
         """The part with other permanent bytes of weights, and another number of saved microbatches."""
@@ -182,7 +203,8 @@ def _solver(
     graph: TrainingGraph, terms: CostTerms, chosen_by: Callable[[TrainingGraph, CostTerms, ShardingGraph], list[CostTable]] | None
 ) -> PartSolver:
     found, work = graph.found, graph.workload
-    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient, terms.searched)
+    attention = 1.0 if terms.software is None else terms.software.attention
+    costs = OpCosts(graph, terms.chip, terms.efficiency, terms.recipe.gradient, terms.searched, attention)
     inner = "X" in work.inputs and "Y" in work.outputs
     end = "X" if "X" in work.inputs else "Y"
     gradient = found.gradients["X"] if end == "X" else found.seeds["Y"]
@@ -206,4 +228,4 @@ def _solver(
         objective += (CostTable(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
     price = tie_break_multiplier(objective, tables.memory)
     least_by = MinMarginals(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
-    return PartSolver(graph, costs, tables, objective, end, least_by)
+    return PartSolver(graph, costs, tables, objective, end, least_by, HostTimes(launches(graph), terms.software))

@@ -17,6 +17,7 @@ from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
 from halley.kernels.searched import SearchedKernels
+from halley.kernels.software import Software
 from halley.network.fit.overlay import Overlay
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import RECIPES, Recipe, Sharded
@@ -72,7 +73,9 @@ class TrainingProblem:
     ``efficiency``: shares of the chip's data sheet that kernels reach. ``libraries``: by axis, measured times of its
     communication library. ``recipe``: bytes per parameter. ``fixed``: what the user has fixed. ``whole``: no axis is split
     between roles. ``home``: the memory of a chip that holds the tensors, one of ``homes``; "" is the last of them.
-    ``searched``: times of kernels that are searched; then the efficiency is `halley.kernels.machine.PEAK`.
+    ``searched``: times of kernels that are searched; then the efficiency is `halley.kernels.machine.PEAK`. ``software``: what
+    launches the kernels; None: the chips never wait for their hosts. ``efficiency`` is that of its kernels (`Software.of`).
+    ``usable`` [B]: what plans may fill of the chip's outermost memory; None: all of it.
     """
 
     shape: Transformer
@@ -86,6 +89,8 @@ class TrainingProblem:
     whole: bool = False
     home: str = ""
     searched: SearchedKernels | None = None
+    software: Software | None = None
+    usable: float | None = None
 
     def __post_init__(self) -> None:
         if self.home not in ("", *self.homes):
@@ -126,6 +131,11 @@ class TrainingProblem:
         return TensorMemory(name, memory.capacity, memory.read_bandwidth)
 
     @property
+    def contention(self) -> float:
+        """Share of a chip that a collective of each pass takes from the kernels beside it."""
+        return 0.0 if self.software is None else self.software.contention
+
+    @property
     def tokens(self) -> int:
         """Tokens of an iteration."""
         return self.batch * self.sequence
@@ -133,7 +143,8 @@ class TrainingProblem:
     @property
     def capacity(self) -> float:
         """Bytes of the chip's memory that plans have to fit."""
-        return self.memory.capacity
+        outermost = self.system.chip.levels[0].memories[0].name
+        return self.usable if self.usable is not None and self.memory.name == outermost else self.memory.capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.numbers import Number
+from halley.formulas.numbers import Number, maximum
 from halley.kernels.machine import Machine, machine
 from halley.sharding.communication import Communication
 from halley.training.axis_bounds import AxisBounds, GraphVariant
 from halley.training.kernels import TrainingGraph
+from halley.training.op_costs import launches
 from halley.training.part_bounds import ModelBound, model_bound
 from halley.training.part_costs import MemoryBudget, ModelCosts, least_along, least_layer_times, model_costs, training_graphs
-from halley.training.part_solvers import CostTerms, Solvers
+from halley.training.part_solvers import CostTerms, HostTimes, Solvers
 from halley.training.plan import TrainingProblem
 from halley.training.product_bounds import ProductBounds
 
@@ -142,6 +143,7 @@ class ShardedModel:
             splits=problem.fixed.splits,
             resident=resident,
             searched=problem.searched,
+            software=problem.software,
         )
 
     def layers(self, communication: Communication, microbatch: int, variant: GraphVariant, rough: bool = False) -> Floats:
@@ -155,11 +157,27 @@ class ShardedModel:
         """As in `CostModel`: kernels at the rates of the chip."""
         problem = self.problem
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
-        return model_bound(*given, variant.recompute, variant.fused, problem.recipe)
+        return self._launched(model_bound(*given, variant.recompute, variant.fused, problem.recipe), variant)
 
     def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """As in `CostModel`: products are no faster than their kernels."""
-        return self.products.raised(bound, self._graphs(variant), microbatch, ranks)
+        if self.problem.software is not None:
+            # what products take longer adds to the work of the chip, not to that of its host
+            given = (self.problem.shape, microbatch, self.problem.sequence, ranks, self.chip, self.problem.efficiency)
+            bound = model_bound(*given, variant.recompute, variant.fused, self.problem.recipe)
+        return self._launched(self.products.raised(bound, self._graphs(variant), microbatch, ranks), variant)
+
+    def _launched(self, bound: ModelBound, variant: GraphVariant) -> ModelBound:
+        """The bound, where a host launches the kernels: no pass takes less than its launches."""
+        software = self.problem.software
+        if software is None:
+            return bound
+        parts = []
+        for part, graph in zip(bound.parts, self._graphs(variant), strict=True):
+            host = HostTimes(launches(graph), software)
+            passes = {name: maximum(getattr(part, name), host.time(name)) for name in host.launches}
+            parts.append(replace(part, **passes))
+        return ModelBound(parts[0], tuple(zip(parts[1:-1], bound.layers, strict=True)), parts[-1])
 
     def _graphs(self, variant: GraphVariant) -> tuple[TrainingGraph, ...]:
         """Of the parts, for one sequence."""

@@ -73,7 +73,9 @@ def _tasks(training: PipelinedTraining) -> TrainingIteration:
         pass_table(training.pipeline),
         [
             [
-                SimulatedBlock(*map(_single, (b.forward, b.backward_work, data.gather(b), data.reduction(b), b.activation)))
+                SimulatedBlock(
+                    *map(_single, (data.forward(b), data.backward(b), data.gather(b), data.reduction(b), b.activation))
+                )
                 for b in chunk
             ]
             for chunk in training.chunks

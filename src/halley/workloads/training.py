@@ -156,7 +156,9 @@ def _extents(shape: Transformer, batch: int, tokens: int, experts: Experts | Non
     extents |= {"d": shape.head_dim, "e": shape.head_dim}
     if shape.latent is not None:
         latent = shape.latent
-        extents |= {"e": latent.value_dim, "q": latent.queries, "l": latent.keys, "r": latent.rope_dim}
+        extents |= {"e": latent.value_dim, "l": latent.keys, "r": latent.rope_dim}
+        if latent.queries:
+            extents["q"] = latent.queries
     if experts is None:
         return extents | {"f": shape.hidden}
     slots = math.ceil(experts.top_k * tokens / experts.experts)
@@ -224,7 +226,7 @@ def _multi_head(shape: Transformer, tokens: int) -> _Block:
 
 def _core(shape: Transformer, scores: str, rows: str, tokens: int, width: int) -> _Block:
     """From the scores to O: scale and mask, softmax, dropout, weighted sum."""
-    scale = scale_scores(scores, f"{rows} n", 1.0 / math.sqrt(width), True, tokens, tokens)
+    scale = scale_scores(scores, f"{rows} n", 1.0 / math.sqrt(width), shape.causal, tokens, tokens)
     steps = softmax_and_values("plain", scale, rows, "n", "e", values="V")
     if not shape.dropout:
         return _Block(steps.ops, steps.kernels, {}, steps.made, steps.statistics, {})
@@ -237,13 +239,15 @@ def _core(shape: Transformer, scores: str, rows: str, tokens: int, width: int) -
 
 def _latent(shape: Transformer, latent: Latent, tokens: int) -> _Block:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), from A to Z; the latents are normalised."""
-    queries = _normed(True, "Qa", "Qn", "q", latent.queries, "q")
     keys = _normed(True, "Ca", "Cm", "l", latent.keys, "l")
+    queries = _normed(True, "Qa", "Qn", "q", latent.queries, "q") if latent.queries else _Block((), (), {}, {}, {}, {})
+    source, q = ("Qn", "q") if latent.queries else ("A", "k")
+    compressed = (contract("compress_queries", "A Wa", "Qa", "b m k q"),) if latent.queries else ()
     before = (
-        contract("compress_queries", "A Wa", "Qa", "b m k q"),
+        *compressed,
         *queries.ops,
-        contract("queries", "Qn Wq", "Qc", "b m q h d"),
-        contract("rotary_queries", "Qn Wrq", "Qr", "b m q h r"),
+        contract("queries", f"{source} Wq", "Qc", f"b m {q} h d"),
+        contract("rotary_queries", f"{source} Wrq", "Qr", f"b m {q} h r"),
         contract("compress", "A Wc", "Ca", "b m k l"),
         *keys.ops,
         contract("rotary_keys", "A Wrk", "Rm", "b m k r"),
@@ -255,8 +259,10 @@ def _latent(shape: Transformer, latent: Latent, tokens: int) -> _Block:
         contract("rotary", "Qr R", "Sr", "b h m r n"),
         elementwise("add", "add", "S Sr", "U", "b h m n"),
     )
-    weights = {"Wa": "k q", "Wq": "q h d", "Wrq": "q h r", "Wc": "k l", "Wrk": "k r", "Wk": "l h d", "Wv": "l h e", "Wo": "h e k"}
-    made = {"Qa": "b m q", "Qc": "b h m d", "Qr": "b h m r", "Ca": "b m l", "Rm": "b m r", "C": "b n l", "R": "b n r"}
+    weights = {"Wa": "k q"} if latent.queries else {}
+    weights |= {"Wq": f"{q} h d", "Wrq": f"{q} h r", "Wc": "k l", "Wrk": "k r", "Wk": "l h d", "Wv": "l h e", "Wo": "h e k"}
+    made = {"Qa": "b m q"} if latent.queries else {}
+    made |= {"Qc": "b h m d", "Qr": "b h m r", "Ca": "b m l", "Rm": "b m r", "C": "b n l", "R": "b n r"}
     made |= {"Kc": "b h n d", "V": "b h n e"} | dict.fromkeys(("S", "Sr", "U"), "b h m n") | queries.made | keys.made
     core = _core(shape, "U", "b h m", tokens, shape.head_dim + latent.rope_dim)
     output = contract("output", "O Wo", "Z", "b m h e k")

@@ -30,7 +30,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Latent attention: dims of the latents of queries and keys, of the rotary part, of a head's values."""
+    """Latent attention: dims of the latents of queries (0: they have none) and keys, of the rotary part, of a head's values."""
 
     queries: int
     keys: int
@@ -45,8 +45,10 @@ class Transformer:
     ``model``: model dim; ``head_dim``: of queries and keys (of their content part in latent attention); ``hidden``: of the
     feed-forward block; ``sequence``: length of the sequences in training. ``gated``: three feed-forward matrices (SwiGLU) rather
     than two with GELU; ``rms``: RMSNorm rather than LayerNorm; ``positions``: a learned table of positions; ``tied``: embedding
-    and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``published``:
-    number of parameters that the source states, 0 if it states none. Left out: biases of matrices, rotary embeddings.
+    and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``causal``: no
+    token attends to later ones. ``published``: number of parameters that the source states, 0 if it states none. ``products``:
+    element type in which layers multiply by weights in training, operands being cast before; "" is that in which they are stored.
+    Left out: biases of matrices, rotary embeddings.
 
     Raises BadInput with every fault.
     """
@@ -67,8 +69,10 @@ class Transformer:
     dropout: float = 0.0
     experts: Experts | None = None
     latent: Latent | None = None
+    causal: bool = True
     published: float = 0.0
     source: str = ""
+    products: str = ""
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
@@ -83,10 +87,14 @@ def _faults(shape: Transformer) -> Iterator[Fault]:
     yield from bad
     if not bad and shape.heads % shape.kv_heads:
         yield Fault(f"{where}, kv_heads", f"a divisor of heads ({shape.heads})", str(shape.kv_heads))
+    if shape.products not in ("", "bf16", "fp8"):
+        yield Fault(f"{where}, products", "bf16 or fp8", repr(shape.products))
     if not 0 <= shape.dropout < 1:
         yield Fault(f"{where}, dropout", "a share from 0 to below 1", repr(shape.dropout))
     if shape.latent is not None:
-        yield from _size_faults(f"{where}, latent", {item.name: getattr(shape.latent, item.name) for item in fields(Latent)})
+        latent = {item.name: getattr(shape.latent, item.name) for item in fields(Latent)}
+        yield from _size_faults(f"{where}, latent", {"queries": latent.pop("queries")}, 0)
+        yield from _size_faults(f"{where}, latent", latent)
         if shape.kv_heads != shape.heads:
             yield Fault(f"{where}, kv_heads", f"heads ({shape.heads}) with latent attention", str(shape.kv_heads))
     experts = shape.experts

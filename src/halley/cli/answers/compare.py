@@ -13,7 +13,7 @@ from halley.answers.mapping import COMPARISON, MappingAnswer
 from halley.cli import options
 from halley.cli.errors import LIMIT
 from halley.cli.options import BaselineOption, JsonOption, ObjectiveOption, TimeLimitOption
-from halley.cli.parameters import workload_from
+from halley.cli.parameters import has_layer, workload_from
 from halley.cli.solve import enough, solve_each
 from halley.errors import BadInput, Fault
 from halley.io.chips.load import load_chip
@@ -44,7 +44,7 @@ def compare(
 
     Example: halley compare gemm-softmax --m 512 --n 1024 --k 64 --chip edge --chip cloud
     """
-    if any(word.endswith(".json") for word in (workload, *context.args)):
+    if not has_layer(context.args) and any(word.endswith(".json") for word in (workload, *context.args)):
         given = {"--chip": chip, "--objective": objective, "--baseline": baseline, "--time-limit": time_limit}
         _compare_files([workload, *context.args], [name for name, value in given.items() if value is not None], json)
         return

@@ -10,6 +10,7 @@ from rich.text import Text
 from halley.answers.load import load
 from halley.cli import options
 from halley.cli.options import AnswerArgument, JsonOption
+from halley.errors import BadInput, Fault
 from halley.report import terminal
 
 
@@ -22,6 +23,10 @@ def show(
             "--op", help="Of a plan of training: the mapping of this op, from the system's axes to the array.", metavar="NAME"
         ),
     ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option("--emit", help="Of a plan of training: its launch flags for this framework.", metavar="FRAMEWORK"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show an answer again, its figures computed anew.
@@ -30,6 +35,14 @@ def show(
     """
     answer = load(file)
     options.tell(answer.remark)
+    if emit is not None:
+        from halley.cli.plans.launch import show_flags  # here: it loads what plans are made with
+        from halley.training.plan import TrainingResult
+
+        if not isinstance(answer.value, TrainingResult):
+            raise BadInput(Fault(file, "a plan of training, for --emit", f"a file of the kind {answer.kind}"))
+        show_flags(answer.value, emit, alone=True)
+        return
     if op is not None:
         text = answer.op_text(op)
         if json:

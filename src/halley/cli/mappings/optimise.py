@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +17,10 @@ from halley.cli.errors import LIMIT
 from halley.cli.files import refuse_existing, save_trace
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.output import saved_first
-from halley.cli.parameters import refuse_beside, workload_from
+from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.solve import enough, solve
+from halley.errors import BadInput, Fault
+from halley.importers.files import is_onnx
 from halley.io.chips.load import load_chip, load_problem
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
@@ -30,7 +32,9 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
 
 def optimise(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, problem file (.yaml), model, or network (.onnx).")
+    ],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
     front: Annotated[bool, typer.Option("--front", help="Also find the Pareto front of time and energy.")] = False,
@@ -51,12 +55,23 @@ def optimise(
 
     The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD selects one algorithm.
 
+    A layer of a model: halley optimise ./config.json --layer attention --tokens 512 --chip edge ('halley import' lists them).
+
     Exit codes: 0 solved, 1 bad input, 2 infeasible, 3 limit before the asked gap, 130 interrupted before any answer.
     """
     remarks = options.remarks()
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
-    if Path(workload).suffix in (".yaml", ".yml"):
+    if is_onnx(workload) and not has_layer(context.args):
+        from halley.cli.mappings.network import network_of, optimise_network  # here: only networks need them
+
+        network, machine = network_of(workload, context.args), load_chip(options.needed_chip(chip))
+        _refuse_for_networks({"--front": front, "--baseline": baseline, "--trace": trace})
+        if out:
+            refuse_existing(out, force)
+        optimise_network(network, machine, options.objective(objective), options.gap(gap), asked, out, force, json)
+        return
+    if Path(workload).suffix in (".yaml", ".yml") and not has_layer(context.args):
         problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
         good = options.gap(gap, good)
         problem = replace(problem, gap=good)
@@ -90,6 +105,14 @@ def optimise(
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate)}"))
         raise typer.Exit(LIMIT)
+
+
+def _refuse_for_networks(given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that a whole network does not take."""
+    if faults := [
+        Fault(option, "one layer: --layer NAME", "a whole network", "leave it out") for option, it in given.items() if it
+    ]:
+        raise BadInput(faults)
 
 
 def _from_file(

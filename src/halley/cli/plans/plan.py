@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -15,16 +16,30 @@ from halley.cli.errors import LIMIT
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.cli.plans.launch import show_flags
+from halley.cli.plans.serving_load import CacheOption, InputOption, PrefixOption
+from halley.cli.plans.serving_plan import plan_serving
+from halley.cli.plans.systems import (
+    EfficiencyOption,
+    SoftwareOption,
+    SystemOption,
+    efficiency_of,
+    software_of,
+    system_of,
+    usable_of,
+)
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.cache import user_store
+from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
-from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
+from halley.launch.emit import FRAMEWORKS, known_framework
+from halley.launch.read import read_degrees
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.page import plan_page
@@ -47,7 +62,9 @@ RECIPE = "mixed-adam-fp32-gradients"
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a shipped model, or a path to a model file.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A shipped model, or a path to a model file or a config.json of Hugging Face.")
+    ],
     system: SystemOption = None,
     batch: Annotated[str | None, typer.Option("--batch", help="Sequences of an iteration.", metavar="NUMBER")] = None,
     sequence: Annotated[
@@ -69,6 +86,13 @@ def plan(
         typer.Option("--optimizer", help=f"Bytes per parameter: mixed-adam, fp32-adam or, by default, {RECIPE}.", metavar="NAME"),
     ] = None,
     efficiency: EfficiencyOption = None,
+    software: SoftwareOption = None,
+    products: Annotated[
+        str | None,
+        typer.Option(
+            "--products", help="Element type of products with weights in layers: bf16 (default) or fp8.", metavar="TYPE"
+        ),
+    ] = None,
     kernels: Annotated[
         str,
         typer.Option(
@@ -77,9 +101,37 @@ def plan(
             metavar="WORD",
         ),
     ] = LIBRARY,
+    emit: Annotated[
+        str | None,
+        typer.Option("--emit", help=f"Launch flags of the plan for {', '.join(FRAMEWORKS)}.", metavar="FRAMEWORK"),
+    ] = None,
+    from_flags: Annotated[
+        str | None, typer.Option("--from-flags", help="Fix what the launch flags in a file say.", metavar="FILE")
+    ] = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op, also of the backward pass.")] = False,
-    out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
+    out: Annotated[str | None, typer.Option("-o", help="Write the plan as JSON.", metavar="FILE")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", help="As -o; with --serve, mean tokens of an answer.", metavar="FILE|NUMBER"),
+    ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Plan a deployment that serves the model.")] = False,
+    input_: InputOption = None,
+    prefix: PrefixOption = None,
+    slo: Annotated[
+        str | None, typer.Option("--slo", help="With --serve: limits, e.g. 'ttft 1 s, tpot 30 ms'.", metavar="TEXT")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="With --serve: least chips for so many requests per second.", metavar="NUMBER")
+    ] = None,
+    weights: Annotated[
+        str, typer.Option("--weights", help="With --serve: dtypes of matrices to choose from, e.g. bf16,fp8.", metavar="DTYPES")
+    ] = "bf16",
+    cache: CacheOption = "bf16",
+    front: Annotated[
+        bool, typer.Option("--front", help="With --serve: the whole front of speed for a user and throughput of a chip.")
+    ] = False,
+    together: Annotated[bool, typer.Option("--together", help="With --serve: no chips of their own for prompts.")] = False,
     page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,
@@ -90,37 +142,78 @@ def plan(
 
     Exit codes: 0 proven, 1 bad input, 2 nothing fits, 3 limit before the proof, 130 interrupted before any answer.
     """
+    if serve:
+        plan_serving(
+            model,
+            system,
+            input_,
+            output,
+            prefix,
+            slo,
+            rate,
+            weights,
+            cache,
+            software or "vllm",
+            efficiency,
+            front,
+            together,
+            out,
+            json,
+            force,
+        )
+        return
+    out = out or output
     limit = options.seconds(time_limit)
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
     if kernels not in KERNELS:
         raise BadInput(Fault("--kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
+    if emit is not None:
+        known_framework(emit)
+        if json:
+            raise BadInput(
+                Fault("--emit", "no --json beside it", "both", "write the plan with -o, then 'halley show FILE --emit'")
+            )
     searched = kernels == SEARCHED
     if searched and efficiency:
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
-    foreign |= {"--kernels": searched}
+    foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags, "--software": software, "--products": products}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
-    shape = load_model(model)
+    imported = find_model(model)
+    shape = planned(imported)
+    if products is not None:
+        shape = replace(shape, products=products)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
-    fixed = parse_fixed(fix, [axis.name for axis in found.axes])
-    sizes = options.whole_number("--batch", batch), options.whole_number("--sequence", sequence, shape.sequence)
+    fixed, said = parse_fixed(fix, [axis.name for axis in found.axes]), None
+    if from_flags is not None:
+        if fix:
+            raise BadInput(Fault("--from-flags", "no --fix beside it", "both", "leave one of them out"))
+        told = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
+        fixed, said = told.fixed(), told.batch
+    sizes = options.whole_number("--batch", batch, said), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
+    host = software_of(found, software)
+    fitted = PEAK if searched else efficiency_of(found, efficiency)
     problem = TrainingProblem(
         shape,
         found,
         *sizes,
-        PEAK if searched else efficiency_of(found, efficiency),
+        fitted if host is None or searched else host.of(fitted),
         load_libraries(found),
         recipe(optimizer or RECIPE),
         fixed,
         whole,
+        software=host,
+        usable=usable_of(found),
     )
     remarks = options.remarks()
+    for remark in plan_remarks(imported, problem.sequence):
+        remarks.print(Text(f"{shape.name}: {remark}"))
     if found.chip.streams and limit is None:
         limit = SPATIAL_LIMIT
         words = f"{found.chip.name} runs kernels concurrently: the search ends after {limit:.0f} s, with the gap of its plan"
@@ -129,11 +222,13 @@ def plan(
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
         result = best_joint_plan(problem, bar, limit, user_store()) if searched else best_training_plan(problem, bar, limit)
-    document, said = plan_document(result), verdict(result.certificate, result.status)
-    lines = headline(result), plan_words(result.plan, result.cost), said
+    document, proof = plan_document(result), verdict(result.certificate, result.status)
+    lines = headline(result), plan_words(result.plan, result.cost), proof
     give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
+    if emit is not None:
+        show_flags(result, emit)
     if result.status is Status.LIMIT:
-        remarks.print(Text(f"halley: {said}"))
+        remarks.print(Text(f"halley: {proof}"))
         raise typer.Exit(LIMIT)
 
 

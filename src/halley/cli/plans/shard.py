@@ -10,7 +10,7 @@ from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import give
-from halley.cli.parameters import refuse_beside, workload_from
+from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.graphs.plan import GraphProblem, plan_graph
 from halley.io.chips.load import load_problem
@@ -21,7 +21,7 @@ from halley.report.plans.graph import graph_headline, graph_tables, graph_verdic
 
 def shard(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or a problem file (.yaml).")],
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, a problem file (.yaml), or a model.")],
     system: SystemOption = None,
     layers: Annotated[
         str | None, typer.Option("--layers", help="Number of equal layers; the graph is one of them.", metavar="NUMBER")
@@ -45,7 +45,7 @@ def shard(
 
     The workload's parameters follow it as options; 'halley workloads KIND' lists them.
     """
-    if workload.endswith((".yaml", ".yml")):
+    if workload.endswith((".yaml", ".yml")) and not has_layer(context.args):
         refuse_beside(workload, context.args)
         file = load_problem(workload)
         work = file.built()

@@ -16,6 +16,7 @@ from halley.io.files.entries import (
     Flag,
     Frequency,
     Latency,
+    Ratio,
     Reads,
     Text,
     Whole,
@@ -92,6 +93,7 @@ class LinkEntry(Section):
     technology: Row | None = Field(None, description="row of the table of link technologies")
     count: Whole | None = Field(None, description="parallel links of the technology; 1 unless given")
     bandwidth: Bandwidth | None = Field(None, description="bandwidth in each direction")
+    share: Ratio | None = Field(None, description="share of the bandwidth that transfers reach; 1 unless given")
     latency: Latency | None = Field(None, description="latency from end to end")
     energy: EnergyPerByte | None = Field(None, description="energy per byte")
     price: Price | None = Field(None, description="price of both directions with the parts at their ends")

@@ -154,6 +154,10 @@ class _Reader:
         if len(numbers) < 3:
             return Link(1.0)
         price = self._price(entry, row, numbers["bandwidth"], ports, path)
+        if entry.share is not None:
+            if entry.share.value > 1:
+                self.findings.append(Finding((*path, "share"), "a share of at most 1", f"{entry.share.value:g}"))
+            numbers["bandwidth"] *= entry.share.value
         return Link(**numbers, price=price, overhead=entry.overhead.value if entry.overhead else 0.0)
 
     def _price(self, entry: LinkEntry, row: Technology | None, bandwidth: float, ports: _Ports, path: KeyPath) -> float:

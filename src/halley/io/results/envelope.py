@@ -24,7 +24,7 @@ from halley.version import halley_version
 FILE_LIMIT = 64 * 2**20
 """Largest file of an answer that is read [B]."""
 
-KINDS = ("mapping", "estimate", "collective", "sharding", "training-plan", "dfmodel-plan")
+KINDS = ("mapping", "estimate", "collective", "sharding", "training-plan", "dfmodel-plan", "serving", "serving-plan")
 """Kinds of answers."""
 
 Plain = dict[str, Any]

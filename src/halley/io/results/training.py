@@ -24,6 +24,7 @@ from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
 from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels
+from halley.kernels.software import Software
 from halley.network.fit.overlay import Overlay
 from halley.pipeline.data_parallel import Recipe, Sharded
 from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
@@ -56,6 +57,8 @@ class TrainingQuestionModel(Model):
     whole: bool = Field(description="whether each axis has one role")
     home: str = Field(description="memory of a chip that tensors live in")
     kernels: Literal["library", "searched"] = Field("library", description="where the times of products and attention come from")
+    usable: float | None = Field(None, gt=0, description="bytes of a chip's outermost memory that plans may fill; null: all")
+    software: Software | None = Field(None, description="what launches the kernels; null: the chips never wait for their hosts")
 
 
 class PlanModel(Model):
@@ -161,6 +164,8 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "whole": problem.whole,
         "home": problem.home,
         "kernels": "library" if problem.searched is None else "searched",
+        "usable": problem.usable,
+        "software": None if problem.software is None else asdict(problem.software),
     }
     searched = searched_in_plan(result)
     answer = {
@@ -193,6 +198,7 @@ def read_training(saved: Saved) -> TrainingResult:
     libraries = _libraries(saved, system, asked.libraries)
     given = (asked.model, system, asked.batch, asked.sequence, asked.efficiency, libraries)
     problem = TrainingProblem(*given, asked.recipe, asked.fixed, asked.whole, asked.home)
+    problem = replace(problem, software=asked.software, usable=asked.usable)
     if asked.kernels == "searched":
         problem = replace(problem, searched=_searched(saved, problem.chip, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)

@@ -74,9 +74,17 @@ class PortFile(Section):
     library: Library | None = Field(None, description=LIBRARY)
 
 
+class DeviceFile(Section):
+    """What software finds of a chip's memory."""
+
+    reported: Size = Field(description="bytes that the driver reports")
+    reserve: Size = Field(description="bytes of those that the context of the chip and its libraries take")
+
+
 class ChipParts(Section):
     """A row of the table of parts."""
 
+    device: DeviceFile | None = None
     costs: CostsFile | None = None
     host: HostFile | None = None
     ports: dict[str, PortFile] = Field(default_factory=dict)

@@ -29,6 +29,23 @@ def parts_row(chip: str) -> ChipParts:
     return parts_table().chips.get(chip) or ChipParts(source=None, assumed=None)
 
 
+SAME_MEMORY = 0.1
+"""Relative difference of a reported capacity from that of the chip file, up to which it is that of the same memory."""
+
+
+def usable_memory(chip: str, capacity: float) -> float:
+    """What a plan may fill of a chip's memory of this capacity [B]: what its driver reports less a reserve, by the table of
+    parts; all of it where the table says nothing, or where the memory is not the chip's own.
+
+    >>> usable_memory("a100", 80e9) / 2**30, usable_memory("a100", 120e9), usable_memory("tpu-v4", 32e9)
+    (78.15, 120000000000.0, 32000000000.0)
+    """
+    device = parts_row(chip).device
+    if device is None or abs(device.reported.value / capacity - 1) > SAME_MEMORY:
+        return capacity
+    return device.reported.value - device.reserve.value
+
+
 def read_parts(chip: str, costs: CostsFile | None = None, host: HostFile | None = None, dram: DramFile | None = None) -> Parts:
     """The parts of a system of the shipped chip of that name, or of another chip, of which the table says nothing.
 

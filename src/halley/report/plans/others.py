@@ -16,7 +16,13 @@ REASONS = 4
 LEAST = 1e-3
 """Share of the best time below which a part alone is no reason."""
 
-SHORT: Mapping[str, str] = {"sharding": "ZeRO in passes", "reduction": "gradients", "step": "optimizer", "gather": "parameters"}
+SHORT: Mapping[str, str] = {
+    "host": "launches",
+    "sharding": "ZeRO in passes",
+    "reduction": "gradients",
+    "step": "optimizer",
+    "gather": "parameters",
+}
 """Parts of the account in a word, where their keys are none."""
 
 BETWEEN = "lower bound only: may be faster than plans below"

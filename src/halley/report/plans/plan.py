@@ -32,6 +32,7 @@ ACCOUNT: Mapping[str, str] = {
     "forward": "forward passes",
     "recompute": "recomputation",
     "backward": "backward passes",
+    "host": "waiting for the host to launch kernels",
     "sharding": "exposed ZeRO collectives",
     "sending": "sending to the next stage",
     "bubble": "pipeline bubble",

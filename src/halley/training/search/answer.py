@@ -19,7 +19,7 @@ from halley.units import format_bytes
 
 def alternative(best: Plan, least: PlanCost, plan: Plan, cost: PlanCost) -> Alternative:
     """Another plan, compared with the best one."""
-    slower = {name: time - least.account[name] for name, time in cost.account.items()}
+    slower = {name: time - least.account.get(name, 0.0) for name, time in cost.account.items()}
     parts = sorted(((name, time) for name, time in slower.items() if time), key=lambda each: -abs(each[1]))
     return Alternative(plan, cost, tuple(changes(best, plan)), tuple(parts))
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.formulas.training import contended_time
 from halley.pipeline.data_parallel import DataParallel, Recipe, Sharded
 from halley.pipeline.iteration import Optimizer
 from halley.pipeline.schedule import layers_before, layers_per_chunk
@@ -101,9 +102,9 @@ class PlanRows:
         return np.asarray(self.shape.stage == (self.stages - 1)[:, None])
 
 
-def least_time(rows: PlanRows, sharded: Sharded, optimizer: Optimizer, recipe: Recipe) -> Floats:
-    """[plans] lower bound of an iteration [s]."""
-    passes = _passes(rows, sharded)
+def least_time(rows: PlanRows, sharded: Sharded, optimizer: Optimizer, recipe: Recipe, contention: float = 0.0) -> Floats:
+    """[plans] lower bound of an iteration [s]; ``contention``: share of the chip that collectives of each pass take."""
+    passes = _passes(rows, sharded, contention)
     done = _done(rows, passes)
     if sharded < Sharded.GRADIENTS:
         done = done + _exposed(rows)
@@ -123,7 +124,7 @@ def least_work_time(rows: PlanRows) -> Floats:
     return _done(rows, rows.of_stages(rows.work))
 
 
-def _passes(rows: PlanRows, sharded: Sharded) -> Floats:
+def _passes(rows: PlanRows, sharded: Sharded, contention: float) -> Floats:
     """[plans, 4] all passes of one microbatch on a stage, with their exposed collectives."""
     work = rows.of_stages(rows.work)
     if sharded < Sharded.GRADIENTS:
@@ -132,9 +133,10 @@ def _passes(rows: PlanRows, sharded: Sharded) -> Floats:
     scatter, gather = rows.reduction.min(axis=1), rows.gather.min(axis=1)
     chunks = rows.chunks[:, None]
     if sharded is Sharded.GRADIENTS:
-        return np.asarray(np.maximum(work + chunks * scatter[:, None], rows.of_stages(rows.reduction)))
-    ends = chunks * (2 * gather + scatter)[:, None]
-    return np.asarray(np.maximum(work + ends, rows.of_stages(rows.reduction + 2 * rows.gather)))
+        busy = rows.of_stages(rows.reduction)
+        return np.asarray(np.maximum(contended_time(work, busy, contention) + chunks * scatter[:, None], busy))
+    ends, busy = chunks * (2 * gather + scatter)[:, None], rows.of_stages(rows.reduction + 2 * rows.gather)
+    return np.asarray(np.maximum(contended_time(work, busy, contention) + ends, busy))
 
 
 def _done(rows: PlanRows, passes: Floats) -> Floats:

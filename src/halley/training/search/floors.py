@@ -134,7 +134,7 @@ class PlanFloors:
         chosen, problem = self.space.options[option], self.space.problem
         rows = self._rows(layouts, option, work)
         optimizer = optimizer_of(problem, chosen.offload, 0.0)
-        return least_time(rows, chosen.sharded, optimizer, problem.recipe)
+        return least_time(rows, chosen.sharded, optimizer, problem.recipe, problem.contention)
 
     def work_times(self, layouts: Integers, option: int, work: Floats | None = None) -> Floats:
         """[layouts] the same for all options of this one's variant: of the passes alone."""

@@ -135,7 +135,7 @@ class PlanProof:
         def collective(kind: CollectiveKind, payload: Number) -> Number:
             return self.communication.data(kind, payload) * rest
 
-        data = DataParallel(np.full(len(up), float(plan.data)), plan.sharded, collective, problem.recipe)
+        data = DataParallel(np.full(len(up), float(plan.data)), plan.sharded, collective, problem.recipe, problem.contention)
         norm = float(norm_reductions([PlanInputs(self.communication, self.costs)])[0])
         optimizer = optimizer_of(problem, plan.offload, norm * rest)
         optimizer = replace(

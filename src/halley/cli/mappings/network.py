@@ -1,0 +1,125 @@
+"""A whole network on one chip: every distinct layer is searched once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from halley.answer import Status
+from halley.cli import options
+from halley.cli.errors import LIMIT, Cancelled, LimitReached
+from halley.cli.output import give
+from halley.cli.solve import solve_noted
+from halley.errors import BadInput, Fault, Infeasible, did_you_mean
+from halley.importers.network import ImportedNetwork, NetworkLayer
+from halley.importers.onnx import import_onnx
+from halley.ir.hardware import Chip
+from halley.mapping.problem import Objective, Problem
+from halley.report.networks_on_chip import LayerResult, on_chip_document, on_chip_lines, on_chip_tables
+
+TIME = 300.0
+"""Time of all searches of a network, unless the user names one [s]."""
+LEAST = 1.0
+"""Least time of the search of a layer, so that each has a mapping [s]."""
+
+
+def network_of(reference: str, words: Sequence[str]) -> ImportedNetwork:
+    """The network in an ONNX file, with the options ``--dim NAME=NUMBER`` and ``--dtype WORD``. Raises BadInput: other words."""
+    dims: dict[str, int] = {}
+    dtype = None
+    faults: list[Fault] = []
+    rest = [part for word in words for part in (word.split("=", 1) if word.startswith(("--dim=", "--dtype=")) else [word])]
+    while rest:
+        word = rest.pop(0)
+        if word not in ("--dim", "--dtype") or not rest:
+            remedy = "a network takes --layer NAME, --dim NAME=NUMBER and --dtype WORD"
+            faults.append(Fault(f"network {reference}", "known options with a value", repr(word), remedy))
+            continue
+        value = rest.pop(0)
+        if word == "--dtype":
+            dtype = value
+            continue
+        name, _, number = value.rpartition("=")
+        dims[name] = options.whole_number(f"--dim {name}", number)
+    if faults:
+        raise BadInput(faults)
+    return import_onnx(reference, dims, dtype)
+
+
+def layer_of_network(reference: str, name: str, words: Sequence[str]) -> NetworkLayer:
+    """A distinct layer of a network. Raises BadInput: there is none of that name."""
+    network = network_of(reference, words)
+    found = next((layer for layer in network.layers if layer.name == name), None)
+    if found is None:
+        known = [layer.name for layer in network.layers]
+        raise BadInput(
+            Fault(f"network {network.name}, option --layer", "the name of a layer", repr(name), did_you_mean(name, known))
+        )
+    return found
+
+
+def optimise_network(
+    network: ImportedNetwork,
+    chip: Chip,
+    objective: Objective,
+    gap: float,
+    limit: float | None,
+    out: str | None,
+    force: bool,
+    json: bool,
+) -> None:
+    """Search every distinct layer, and print totals over all nodes."""
+    if objective is Objective.EDP:
+        raise BadInput(Fault("--objective", "time or energy for a whole network", "edp", "products of layers do not add up"))
+    known = sorted(chip.matrix.energy) if chip.matrix else []
+    if network.macs and known and network.dtype not in known:
+        remedy = f"add --dtype {known[0]}"
+        raise BadInput(Fault(f"chip {chip.name}", f"an engine for products in {network.dtype}", f"{', '.join(known)}", remedy))
+    remarks = options.remarks()
+    if limit is None:
+        limit = TIME
+        remarks.print(Text(f"{network.name}: all searches together end after {limit:.0f} s; --time-limit sets another time"))
+    found, interrupted = _searched(network, chip, objective, gap, limit, remarks)
+    lines = on_chip_lines(network, chip.name, objective, found)
+    give(lines, on_chip_tables(found), on_chip_document(network, chip.name, objective, found), json, out, force)
+    enough = all(
+        item.result and (item.result.best.status is Status.OPTIMAL or item.result.best.certificate.gap <= gap) for item in found
+    )
+    if interrupted or not enough:
+        raise typer.Exit(LIMIT)
+
+
+def _searched(
+    network: ImportedNetwork, chip: Chip, objective: Objective, gap: float, limit: float, remarks: Console
+) -> tuple[list[LayerResult], bool]:
+    """The layers with their results, and whether the user ended the searches. Layers with least work first: each has an equal
+    part of the time that is left, so what short searches leave is used by the long ones."""
+    order = sorted(network.layers, key=lambda layer: layer.count * layer.workload.macs())
+    results: dict[str, LayerResult] = {}
+    interrupted = False
+    end = time.monotonic() + limit
+    for place, layer in enumerate(order):
+        if interrupted:
+            results[layer.name] = LayerResult(layer, None, "interrupted")
+            continue
+        share = max((end - time.monotonic()) / (len(order) - place), LEAST)
+        problem = Problem(layer.workload, chip, objective, gap=gap, time_limit=share, baselines=False)
+        try:
+            result, interrupted = solve_noted(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})")
+            results[layer.name] = LayerResult(layer, result)
+        except (BadInput, Infeasible, LimitReached) as error:
+            results[layer.name] = LayerResult(layer, None, _reason(error.faults))
+        except (Cancelled, KeyboardInterrupt):
+            if not any(item.result for item in results.values()):
+                raise
+            interrupted = True
+            results[layer.name] = LayerResult(layer, None, "interrupted")
+    return [results[layer.name] for layer in network.layers], interrupted
+
+
+def _reason(faults: Sequence[Fault]) -> str:
+    return f"expected {faults[0].expected}; got {faults[0].got}"[:120] if faults else "none"

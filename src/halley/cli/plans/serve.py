@@ -1,0 +1,153 @@
+"""``halley serve``: what one deployment of a model does under a load."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from halley.answers.serving import serving_answer_document
+from halley.cli import options
+from halley.cli.files import refuse_existing
+from halley.cli.options import ForceOption, JsonOption
+from halley.cli.output import give
+from halley.cli.plans.serving_load import (
+    CacheOption,
+    ConcurrencyOption,
+    InputOption,
+    OutputTokensOption,
+    PrefixOption,
+    RateOption,
+    SoftwareOption,
+    WeightsOption,
+    load_of,
+    refuse_load,
+)
+from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.errors import BadInput, Fault
+from halley.io.networks.fits import load_libraries
+from halley.io.requests import read_requests
+from halley.io.software import load_software
+from halley.io.transformers import load_model
+from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
+from halley.report.serving.events import events_document, events_table
+from halley.report.serving.speculation import speculation_table
+from halley.serving.deployment import Deployment, Load, Served, served
+from halley.serving.layout import ReplicaLayout
+from halley.serving.model import ServedModel
+from halley.serving.simulate import Simulated, generated, simulate
+from halley.serving.speculation import Acceptance, Round, speculation_round
+from halley.serving.steady import Lengths
+
+WINDOWS = range(1, 9)
+"""Tokens that a draft proposes in a round."""
+
+
+def serve(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a shipped model, or a path to a model file.")],
+    system: SystemOption = None,
+    input_: InputOption = None,
+    output: OutputTokensOption = None,
+    prefix: PrefixOption = None,
+    concurrency: ConcurrencyOption = None,
+    rate: RateOption = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", help="Replay a CSV file with arrival, input, output of requests.", metavar="FILE")
+    ] = None,
+    events: Annotated[
+        str | None, typer.Option("--events", help="Also simulate so many drawn requests, event by event.", metavar="NUMBER")
+    ] = None,
+    tp: Annotated[str | None, typer.Option("--tp", help="Tensor-parallel ranks; by default all chips.", metavar="NUMBER")] = None,
+    pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages; 1 by default.", metavar="NUMBER")] = None,
+    ep: Annotated[str | None, typer.Option("--ep", help="Groups of experts; 1 by default.", metavar="NUMBER")] = None,
+    dp: Annotated[str | None, typer.Option("--dp", help="Attention ranks of a replica; 1 by default.", metavar="NUMBER")] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", help="Speculative decoding with this model on the same chips.", metavar="MODEL")
+    ] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option(
+            "--acceptance", help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95.", metavar="A,D"
+        ),
+    ] = None,
+    weights: WeightsOption = "bf16",
+    cache: CacheOption = "bf16",
+    software: SoftwareOption = "vllm",
+    efficiency: EfficiencyOption = None,
+    out: Annotated[str | None, typer.Option("-o", "--output-file", help="Write the answer as JSON.", metavar="FILE")] = None,
+    json: JsonOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Serve a model with one deployment: latency, throughput, memory, where the time goes, and bounds for any schedule.
+
+    Example: halley serve llama3-8b --system '1 x h100' --input 2048 --output 256 --concurrency 32
+
+    Exit codes: 0 answered, 1 bad input, 2 it does not fit or arrivals outrun it.
+    """
+    found = system_of(system)
+    shape = load_model(model)
+    if trace is not None:
+        refuse_load(
+            {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
+        )
+    load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
+    if out is not None:
+        refuse_existing(out, force)
+    numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
+    rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)
+    layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest), **numbers)
+    deployment = Deployment(
+        ServedModel(shape, weights, cache),
+        found,
+        layout,
+        load_software(software),
+        efficiency_of(found, efficiency),
+        load_libraries(found),
+    )
+    if load is None:
+        found_by_events = replayed(deployment, str(trace), options.whole_number("--prefix", prefix, 0) if prefix else 0)
+        line = f"{shape.name} ({weights}, cache {cache}) on {found.chips:,} x {found.chip.name}, {layout.text}: {trace}"
+        give((line,), [events_table(found_by_events, found.chips)], events_document(found_by_events), json, None, force)
+        return
+    value = served(deployment, load)
+    lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
+    tables = serving_tables(value)
+    if draft is not None or acceptance is not None:
+        tables.insert(1, speculation_table(rounds_of(deployment, value, draft, acceptance)))
+    if events is not None:
+        tables.insert(1, events_table(drawn(deployment, load, options.whole_number("--events", events, most=10**8)), found.chips))
+    give(lines, tables, serving_answer_document(value), json, out, force)
+
+
+def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptance: str | None) -> list[Round]:
+    """Rounds of speculation at the batch of the steady state, for windows of 1 to 8. Raises BadInput: one option without the
+    other, numbers that are no chances."""
+    if draft is None or acceptance is None:
+        raise BadInput(
+            Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
+        )
+    parts = [options.number("--acceptance", part.strip(), 1.0) for part in acceptance.split(",")]
+    if len(parts) > 2:
+        raise BadInput(Fault("--acceptance", "one or two numbers", repr(acceptance)))
+    chances = Acceptance(*parts)
+    model = ServedModel(load_model(draft), deployment.model.weights, deployment.model.cache)
+    tp = math.gcd(deployment.layout.tp, model.shape.heads)
+    small = replace(deployment, model=model, layout=ReplicaLayout(tp))
+    users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context
+    return [speculation_round(deployment.step, small.step, chances, window, users, context) for window in WINDOWS]
+
+
+def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:
+    """The requests of a file, event by event."""
+    deployment.check(Lengths(1, 1))
+    return simulate(deployment.step, deployment.engine_memory, read_requests(trace), deployment.engines, prefix=prefix)
+
+
+def drawn(deployment: Deployment, load: Load, count: int) -> Simulated:
+    """So many requests of the load, with lengths uniform within a fifth around their means, event by event."""
+    bounds = [(0.9 * mean, 1.1 * mean) for mean in (load.lengths.input, load.lengths.output)]
+    users = 0 if load.concurrency is None else int(load.concurrency)
+    blocks = generated(count, load.rate or 0.0, bounds[0], bounds[1])
+    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix))

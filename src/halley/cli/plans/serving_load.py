@@ -1,0 +1,62 @@
+"""Options of commands that serve: lengths of requests, how many, dtypes, software."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from halley.cli import options
+from halley.errors import BadInput, Fault
+from halley.serving.deployment import Load
+from halley.serving.steady import Lengths
+
+InputOption = Annotated[str | None, typer.Option("--input", help="Mean tokens of a prompt.", metavar="NUMBER")]
+OutputTokensOption = Annotated[str | None, typer.Option("--output", help="Mean tokens of an answer.", metavar="NUMBER")]
+PrefixOption = Annotated[
+    str | None, typer.Option("--prefix", help="Tokens of a prompt that the cache has already; 0 by default.", metavar="NUMBER")
+]
+ConcurrencyOption = Annotated[
+    str | None, typer.Option("--concurrency", help="Users, each of whom asks again at once.", metavar="NUMBER")
+]
+RateOption = Annotated[str | None, typer.Option("--rate", help="Requests per second, as a Poisson process.", metavar="NUMBER")]
+WeightsOption = Annotated[str, typer.Option("--weights", help="Dtype of matrices: bf16, fp8, int8 or nvfp4.", metavar="DTYPE")]
+CacheOption = Annotated[str, typer.Option("--cache", help="Dtype of the cache: bf16, fp8 or int8.", metavar="DTYPE")]
+SoftwareOption = Annotated[
+    str, typer.Option("--software", help="Serving framework: ideal, vllm, trtllm, sglang, or a path to a file.", metavar="NAME")
+]
+
+LONGEST = 10_000_000
+"""Most tokens of a prompt or an answer."""
+MOST_RATE = 1e9
+"""Most requests per second."""
+
+
+def lengths_of(input_: str | None, output: str | None, prefix: str | None) -> Lengths:
+    """Mean lengths of requests. Raises BadInput: no numbers, or more cached than the prompt has."""
+    long = options.whole_number("--input", input_, most=LONGEST)
+    answer = options.whole_number("--output", output, most=LONGEST)
+    cached = options.whole_number("--prefix", prefix, 0, most=LONGEST) if prefix is not None else 0
+    if cached >= long:
+        raise BadInput(Fault("--prefix", f"fewer than the {long} tokens of a prompt", str(cached)))
+    return Lengths(long, answer, cached)
+
+
+def load_of(input_: str | None, output: str | None, prefix: str | None, concurrency: str | None, rate: str | None) -> Load:
+    """The load. Raises BadInput: lengths that are none; neither users nor a rate, or both."""
+    lengths = lengths_of(input_, output, prefix)
+    if (concurrency is None) == (rate is None):
+        got = "both" if rate is not None else "neither"
+        raise BadInput(Fault("load", "--concurrency or --rate", got, "write for example '--concurrency 32'"))
+    if concurrency is not None:
+        return Load(lengths, concurrency=options.whole_number("--concurrency", concurrency))
+    if rate is None:
+        raise BadInput(Fault("load", "--concurrency or --rate", "neither"))
+    return Load(lengths, rate=options.number("--rate", rate, MOST_RATE))
+
+
+def refuse_load(given: Mapping[str, object]) -> None:
+    """Raises BadInput: options that a trace replaces."""
+    if faults := [Fault(name, "a trace alone", f"{name} with --trace", "leave it out") for name, value in given.items() if value]:
+        raise BadInput(faults)

@@ -1,0 +1,1 @@
+"""Models of others, imported: configurations of Hugging Face, ONNX graphs."""

@@ -1,0 +1,343 @@
+"""ONNX models as networks of layers, with the package ``onnx`` (the extra ``onnx``)."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.lowering import VIEWS, NodeView, NotLowered, Shape, lower
+from halley.importers.network import ImportedNetwork, LeftOut, LoweredNode, NetworkLayer, NetworkNode
+from halley.ir.workload import DTYPE_BYTES
+from halley.workloads.user import graph
+
+BYTES_LIMIT = 2**29
+"""Largest file that is read [B]. Weights, which make files larger, are not needed."""
+NODES_LIMIT = 100_000
+KNOWN_LIMIT = 4096
+"""Most elements of a value that is computed while reading, such as the shape of a reshape."""
+EXTENT_LIMIT = 2**31
+DTYPES = {
+    1: "fp32",
+    10: "fp16",
+    11: "fp64",
+    16: "bf16",
+    17: "fp8",
+    18: "fp8",
+    19: "fp8",
+    20: "fp8",
+    2: "int8",
+    3: "int8",
+    6: "int32",
+}
+"""Element types of ONNX by their numbers."""
+FOLDED = frozenset(
+    {
+        "Add",
+        "Cast",
+        "Concat",
+        "Constant",
+        "ConstantOfShape",
+        "Div",
+        "Equal",
+        "Expand",
+        "Gather",
+        "Identity",
+        "Mul",
+        "Neg",
+        "Range",
+        "ReduceProd",
+        "Reshape",
+        "Shape",
+        "Size",
+        "Slice",
+        "Squeeze",
+        "Sub",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+"""Operators whose value is computed while reading, where all inputs are known and small: they compute shapes."""
+
+
+def import_onnx(path: str, dims: Mapping[str, int] | None = None, dtype: str | None = None) -> ImportedNetwork:
+    """The network in a file. ``dims``: extents of dims that the file only names; ``dtype``: element type of all tensors, by
+    default that of the first input.
+
+    Raises BadInput: the package is missing; no ONNX file; dims without an extent.
+    """
+    onnx = _package()
+    where = str(path)
+    model = _read(onnx, path, where)
+    if len(model.graph.node) > NODES_LIMIT:
+        raise BadInput(Fault(where, f"at most {NODES_LIMIT:,} nodes", f"{len(model.graph.node):,}"))
+    if dtype is not None and dtype not in DTYPE_BYTES:
+        raise BadInput(Fault("--dtype", "an element type", repr(dtype), did_you_mean(dtype, DTYPE_BYTES)))
+    try:
+        if model.functions:
+            model = importlib.import_module("onnx.inliner").inline_local_functions(model)
+        constants = {item.name for item in model.graph.initializer}
+        _set_dims(model, dims or {}, constants, where)
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except BadInput:
+        raise
+    except Exception as error:  # the checks of the package are of many kinds
+        raise BadInput(Fault(where, "a graph whose shapes can be inferred", _first_line(error))) from None
+    return _Network(onnx, model, where, dtype).made()
+
+
+def _package() -> Any:
+    """The package ``onnx``. Raises BadInput: it is not installed."""
+    try:
+        onnx = importlib.import_module("onnx")
+        importlib.import_module("onnx.shape_inference")
+    except ImportError:
+        raise BadInput(Fault("onnx", "the package onnx", "none", "run: pip install 'halley[onnx]'")) from None
+    return onnx
+
+
+def _read(onnx: Any, path: str, where: str) -> Any:
+    try:
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput(Fault(where, "a file", "a folder or a device"))
+        if status.st_size > BYTES_LIMIT:
+            remedy = "export with the weights in a file of their own, which is not read"
+            raise BadInput(Fault(where, f"a file of at most {BYTES_LIMIT:,} bytes", f"{status.st_size:,} bytes", remedy))
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise BadInput(Fault(where, "a file", "no such file", "check the path")) from None
+    except (OSError, ValueError) as error:
+        raise BadInput(Fault(where, "a file that can be read", getattr(error, "strerror", None) or str(error))) from None
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception:  # of the library that parses it, which differs between versions
+        raise BadInput(Fault(where, "an ONNX model", "another file, or a part of one")) from None
+    if not model.graph.node:
+        raise BadInput(Fault(where, "an ONNX model with nodes", "none"))
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+
+
+def _set_dims(model: Any, dims: Mapping[str, int], constants: set[str], where: str) -> None:
+    """Put extents in place of the names of dims. Raises BadInput: a name without an extent, an extent without a name."""
+    missing: dict[str, str] = {}
+    used: set[str] = set()
+    for item in model.graph.input:
+        if item.name in constants:
+            continue
+        for dim in item.type.tensor_type.shape.dim:
+            name = dim.dim_param
+            if name in dims:
+                used.add(name)
+                dim.dim_value = dims[name]
+            elif name or not dim.HasField("dim_value"):
+                missing[name or "?"] = item.name
+    faults = [
+        Fault(f"{where}, input {name[:60]!r}", f"an extent of the dim {dim[:60]}", "nothing", f"add --dim {dim[:60]}=NUMBER")
+        for dim, name in missing.items()
+    ]
+    faults += [
+        Fault("--dim", "dims of the file", repr(name), did_you_mean(name, missing) if missing else "remove it")
+        for name in dims
+        if name not in used
+    ]
+    if faults:
+        raise BadInput(faults)
+
+
+class _Network:
+    """Reads the nodes of a graph in order."""
+
+    def __init__(self, onnx: Any, model: Any, where: str, dtype: str | None) -> None:
+        self.onnx, self.model, self.where = onnx, model, where
+        self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+        self.shapes: dict[str, Shape] = {}
+        self.types: dict[str, int] = {}
+        self.known: dict[str, Any] = {}
+        self.constant: set[str] = set()
+        self.valid: set[tuple[object, ...]] = set()
+        self._values()
+        self.dtype = dtype or self._dtype()
+
+    def _values(self) -> None:
+        """Shapes of all values, and the small constants."""
+        numpy_helper = importlib.import_module("onnx.numpy_helper")
+        shown = self.model.graph
+        for item in (*shown.input, *shown.value_info, *shown.output):
+            tensor = item.type.tensor_type
+            if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+                shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+                if all(0 <= extent <= EXTENT_LIMIT for extent in shape):
+                    self.shapes[item.name] = shape
+            self.types[item.name] = tensor.elem_type
+        for item in shown.initializer:
+            self.shapes[item.name] = tuple(int(extent) for extent in item.dims)
+            self.types[item.name] = item.data_type
+            self.constant.add(item.name)
+            if math.prod(item.dims) <= KNOWN_LIMIT and item.data_location != self.onnx.TensorProto.EXTERNAL:
+                try:
+                    self.known[item.name] = numpy_helper.to_array(item)
+                except (ValueError, TypeError):  # data that do not fill the shape
+                    continue
+
+    def _dtype(self) -> str:
+        """The element type of the first input of real numbers, else of the first constant."""
+        for name in (*(item.name for item in self.model.graph.input), *self.constant):
+            word = DTYPES.get(self.types.get(name, 0), "")
+            if word and not word.startswith("int"):
+                return word
+        return "fp32"
+
+    def made(self) -> ImportedNetwork:
+        nodes = list(self._nodes())
+        layers, weights = self._layers(nodes)
+        views = Counter(node.operator for node in nodes if node.reason == "view")
+        left = self._left_out(nodes)
+        used = {node.name for node in nodes}
+        if not layers and not left and not used:
+            raise BadInput(Fault(self.where, "a graph with layers", "constants alone"))
+        remarks = []
+        if self.opset < 13:
+            remarks.append(f"operators of version {self.opset}, older than 13: checked on the networks of the package onnx only")
+        return ImportedNetwork(
+            Path(self.where).stem,
+            self.where,
+            self.opset,
+            self.dtype,
+            weights,
+            layers,
+            dict(views),
+            left,
+            tuple(nodes),
+            tuple(remarks),
+        )
+
+    def _nodes(self) -> Iterator[NetworkNode]:
+        for place, proto in enumerate(self.model.graph.node):
+            name = self._printable(proto.name or next(iter(proto.output), "")) or f"node-{place}"
+            if self._folded(proto):
+                continue
+            operator = self._printable(proto.op_type)
+            if proto.domain not in ("", "ai.onnx"):
+                yield NetworkNode(name, f"{self._printable(proto.domain)}.{operator}", None, "an operator of another domain")
+            elif operator in VIEWS:
+                if all(item in self.constant for item in proto.input if item):
+                    self.constant.update(proto.output)
+                    continue
+                yield NetworkNode(name, operator, None, "view")
+            else:
+                yield self._lowered(proto, name, operator)
+
+    def _lowered(self, proto: Any, name: str, operator: str) -> NetworkNode:
+        try:
+            made = lower(self._view(proto, operator))
+            key = made.lines, tuple(made.dims.items())
+            if key not in self.valid:
+                graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+                self.valid.add(key)
+        except NotLowered as error:
+            return NetworkNode(name, operator, None, str(error))
+        except BadInput as error:
+            return NetworkNode(name, operator, None, f"sizes that a workload cannot have ({str(error.faults[0])[:80]})")
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return NetworkNode(name, operator, None, "inputs or attributes that the operator does not have")
+        return NetworkNode(name, operator, made)
+
+    def _view(self, proto: Any, operator: str) -> NodeView:
+        read = importlib.import_module("onnx.helper").get_attribute_value
+        attributes = {}
+        for item in proto.attribute:
+            value = read(item)
+            attributes[item.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        return NodeView(operator, tuple(proto.input), tuple(proto.output), attributes, self.shapes, self.known, self.opset)
+
+    def _folded(self, proto: Any) -> bool:
+        """Whether the node computes a constant; its value is known then if it is small."""
+        inputs = [name for name in proto.input if name]
+        shape_of = proto.op_type in ("Shape", "Size") and all(name in self.shapes for name in inputs)
+        if proto.domain not in ("", "ai.onnx") or proto.op_type not in FOLDED:
+            return False
+        if not shape_of and not all(name in self.constant for name in inputs):
+            return False
+        self.constant.update(proto.output)
+        if shape_of:
+            shape = np.array(self.shapes[inputs[0]], np.int64)
+            self.known[proto.output[0]] = shape if proto.op_type == "Shape" and not proto.attribute else np.array(shape.prod())
+            if proto.op_type == "Shape" and proto.attribute:
+                del self.known[proto.output[0]]
+            return True
+        size = max((math.prod(self.shapes.get(name, (KNOWN_LIMIT + 1,))) for name in proto.output), default=0)
+        if size <= KNOWN_LIMIT and all(name in self.known for name in inputs):
+            self._compute(proto, inputs)
+        return True
+
+    def _compute(self, proto: Any, inputs: list[str]) -> None:
+        """The value of a node whose inputs are known."""
+        helper, reference = importlib.import_module("onnx.helper"), importlib.import_module("onnx.reference")
+        kinds = {name: helper.make_empty_tensor_value_info(name) for name in (*inputs, *proto.output)}
+        shown = helper.make_graph([proto], "node", [kinds[name] for name in inputs], [kinds[name] for name in proto.output])
+        try:
+            single = helper.make_model(shown, opset_imports=[helper.make_opsetid("", self.opset)])
+            found = reference.ReferenceEvaluator(single).run(None, {name: self.known[name] for name in inputs})
+        except Exception:  # the value stays unknown: the evaluator raises what its operators do
+            return
+        for name, value in zip(proto.output, found, strict=True):
+            array = np.asarray(value)
+            if array.size <= KNOWN_LIMIT:
+                self.known[name] = array
+                self.shapes.setdefault(name, array.shape)
+
+    def _layers(self, nodes: list[NetworkNode]) -> tuple[tuple[NetworkLayer, ...], int]:
+        """The distinct layers, in the order of their first nodes, and the elements of the constants that they read."""
+        found: dict[tuple[object, ...], list[NetworkNode]] = {}
+        weights: dict[str, int] = {}
+        for node in nodes:
+            made = node.lowered
+            if made is None:
+                continue
+            found.setdefault((node.operator, made.lines, tuple(made.dims.items())), []).append(node)
+            for name in made.inputs.values():
+                if name in self.constant:
+                    weights[name] = math.prod(self.shapes[name])
+        numbers: Counter[str] = Counter()
+        layers = []
+        for same in found.values():
+            first = same[0]
+            numbers[first.operator] += 1
+            name = f"{first.operator.lower()}-{numbers[first.operator]}"
+            layers.append(NetworkLayer(name, first.operator, self._workload(first.lowered), tuple(node.name for node in same)))
+        return tuple(layers), sum(weights.values())
+
+    def _workload(self, made: LoweredNode | None) -> Any:
+        assert made is not None
+        return graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+
+    def _left_out(self, nodes: list[NetworkNode]) -> tuple[LeftOut, ...]:
+        """Nodes without a layer, by operator and reason, with their bytes."""
+        word = DTYPE_BYTES[self.dtype]
+        values = {self._printable(proto.name or next(iter(proto.output), "")): proto for proto in self.model.graph.node}
+        found: dict[tuple[str, str], list[int]] = {}
+        for node in nodes:
+            if node.lowered is not None or node.reason == "view":
+                continue
+            proto = values.get(node.name)
+            names = [name for name in (*proto.input, *proto.output) if name] if proto is not None else []
+            size = word * sum(math.prod(self.shapes.get(name, (0,))) for name in names)
+            found.setdefault((node.operator, node.reason), []).append(size)
+        return tuple(LeftOut(operator, reason, len(sizes), sum(sizes)) for (operator, reason), sizes in found.items())
+
+    @staticmethod
+    def _printable(text: str) -> str:
+        return "".join(letter for letter in text if letter.isprintable())[:80]

@@ -1,0 +1,264 @@
+"""Models of Hugging Face that are no decoder transformer: encoders, hybrids and state-space models.
+
+A plan of training does not cover them; their layers are workloads, and all parameters are counted by kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from halley.importers.fields import Fields, period_layers
+from halley.importers.layers import attention_layer, block, dense, mixture, product
+from halley.importers.model import LayerWorkload, WeightGroup
+from halley.workloads.transformer import Experts
+
+CHUNK = 256
+"""Tokens of a chunk of a state-space block, as in the published kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The parameters and layers of a model that no plan covers, and why none does."""
+
+    groups: tuple[WeightGroup, ...]
+    layers: dict[str, LayerWorkload]
+    missing: str
+    remarks: tuple[str, ...] = ()
+
+
+def _group(what: str, each: int, count: int = 1, active: int = 0) -> WeightGroup:
+    return WeightGroup(what, each, count, active, planned=False)
+
+
+def _matrices(what: str, matrices: Sequence[int], count: int, biases: int = 0) -> WeightGroup:
+    """Matrices that every token is multiplied by, with their biases."""
+    return _group(what, sum(matrices) + biases, count, sum(matrices))
+
+
+def _encoder_layers(heads: int, model: int, hidden: int, causal: bool = False) -> dict[str, LayerWorkload]:
+    width = model // heads
+    return {
+        "attention": attention_layer(heads, heads, width, causal),
+        "mlp": dense(model, hidden, False),
+        "layer": block(heads, heads, width, model, hidden, False, False, causal),
+        "projections": product("a projection of attention", model, model),
+        "up": product("first product of the feed-forward block", hidden, model),
+        "down": product("last product of the feed-forward block", model, hidden),
+    }
+
+
+def _heads(fields: Fields, key: str, model: int, of: str) -> int:
+    heads = fields.whole(key)
+    fields.divides(key, heads, of, model)
+    return heads
+
+
+def _vit(fields: Fields) -> Counted:
+    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
+    heads, hidden = _heads(fields, "num_attention_heads", model, "hidden_size"), fields.whole("intermediate_size")
+    image, patch, channels = fields.whole("image_size"), fields.whole("patch_size"), fields.whole("num_channels", default=3)
+    tokens = (image // patch) ** 2 + 1
+    biases = 4 * model if fields.flag("qkv_bias", True) else model
+    pixels = patch * patch * channels * model
+    groups = [
+        _group("projection of patches", pixels + model, 1, pixels),
+        _group("class token and positions", (tokens + 1) * model),
+        _matrices("attention", (4 * model * model,), layers, biases),
+        _matrices("feed-forward blocks", (2 * model * hidden,), layers, hidden + model),
+        _group("norms", 2 * model, 2 * layers + 1),
+    ]
+    if any("ImageClassification" in item for item in fields.words("architectures")):
+        labels = fields.data.get("id2label")
+        classes = len(labels) if isinstance(labels, dict) else fields.whole("num_labels", default=2, said=True)
+        groups.append(_group("head of classes", (model + 1) * classes))
+    else:
+        groups.append(_group("pooler", model * model + model))
+    remarks = (f"{tokens} tokens an image",)
+    return Counted(tuple(groups), _encoder_layers(heads, model, hidden), "an encoder of images; a plan trains decoders", remarks)
+
+
+def _whisper(fields: Fields) -> Counted:
+    model, vocabulary = fields.whole("d_model"), fields.whole("vocab_size")
+    heads = _heads(fields, "encoder_attention_heads", model, "d_model")
+    _heads(fields, "decoder_attention_heads", model, "d_model")
+    encoders, decoders = fields.layer_count("encoder_layers"), fields.layer_count("decoder_layers")
+    hidden = fields.whole("encoder_ffn_dim"), fields.whole("decoder_ffn_dim")
+    mels = fields.whole("num_mel_bins", default=80)
+    frames, tokens = fields.whole("max_source_positions", default=1500), fields.whole("max_target_positions", default=448)
+    square, biases = 4 * model * model, 3 * model  # the projection to keys has no bias
+    groups = (
+        _group("convolutions of the spectrogram", 3 * mels * model + model + 3 * model * model + model, 1, 0),
+        _group("positions", (frames + tokens) * model),
+        _group("embedding, shared with the head", vocabulary * model, 1, vocabulary * model),
+        _matrices("attention of the encoder", (square,), encoders, biases),
+        _matrices("feed-forward blocks of the encoder", (2 * model * hidden[0],), encoders, hidden[0] + model),
+        _matrices("attention of the decoder, to itself and to the encoder", (2 * square,), decoders, 2 * biases),
+        _matrices("feed-forward blocks of the decoder", (2 * model * hidden[1],), decoders, hidden[1] + model),
+        _group("norms", 2 * model, 2 * encoders + 3 * decoders + 2),
+    )
+    layers = _encoder_layers(heads, model, hidden[0])
+    decoder = _encoder_layers(heads, model, hidden[1], True)
+    layers |= {"decoder-attention": decoder["attention"], "cross-attention": layers["attention"]}
+    layers["logits"] = product("projection to the vocabulary", vocabulary, model)
+    why = "an encoder with a decoder that attends to it; a plan trains decoders"
+    return Counted(groups, layers, why, (f"{frames} positions of sound, at most {tokens} tokens of text",))
+
+
+def _mamba_2(fields: Fields) -> Counted:
+    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
+    heads, width = fields.whole("num_heads"), fields.whole("head_dim")
+    inner = fields.whole("expand", default=2) * model
+    if heads * width != inner and not fields.findings:
+        fields.wrong("num_heads", f"heads of {width} that make up {inner} channels, expand x hidden_size")
+    state, groups = fields.whole("state_size", default=128), fields.whole("n_groups", default=8)
+    taps = fields.whole("conv_kernel", default=4)
+    vocabulary = fields.whole("vocab_size")
+    channels = inner + 2 * groups * state
+    entry, exit_ = model * (inner + channels + heads), inner * model
+    biases = (inner + channels + heads + model) if fields.flag("use_bias", False) else 0
+    taps_of = channels * taps + (channels if fields.flag("use_conv_bias", True) else 0)
+    tied = fields.flag("tie_word_embeddings", False)
+    found = (
+        _group("embedding", vocabulary * model),
+        _matrices("projections of the mixers", (entry, exit_), layers, biases),
+        _group("convolutions of the mixers", taps_of, layers),
+        _group("steps, rates and skips of the mixers", 3 * heads, layers),
+        _group("norms", model + inner, layers),
+        _group("last norm", model),
+        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
+    )
+    mixer: dict[str, object] = {"chunk": CHUNK, "model": model, "heads": heads, "head_dim": width, "state": state, "taps": taps}
+    made = {
+        "mixer": LayerWorkload("state-space block, in chunks of 256 tokens", "mamba-2", mixer, ("chunks",), unit=CHUNK),
+        "logits": product("projection to the vocabulary", vocabulary, model),
+    }
+    remarks = ("the workload of a mixer has one group of states",) if groups > 1 else ()
+    return Counted(found, made, "a state-space model; a plan trains transformers", remarks)
+
+
+def _mamba(fields: Fields) -> Counted:
+    model, layers = fields.whole("hidden_size", "d_model"), fields.layer_count("num_hidden_layers", "n_layer")
+    inner = fields.whole("intermediate_size", "d_inner", default=2 * model)
+    state, taps = fields.whole("state_size", default=16), fields.whole("conv_kernel", default=4)
+    rank = -(-model // 16)
+    rank = fields.whole("time_step_rank", default=rank) if fields.data.get("time_step_rank") != "auto" else rank
+    vocabulary = fields.whole("vocab_size")
+    biases = (2 * inner + model) if fields.flag("use_bias", False) else 0
+    taps_of = inner * taps + (inner if fields.flag("use_conv_bias", True) else 0)
+    tied = fields.flag("tie_word_embeddings", True)
+    groups = (
+        _group("embedding", vocabulary * model),
+        _matrices("projections of the mixers", (3 * model * inner, inner * (2 * rank + 2 * state)), layers, biases),
+        _group("convolutions of the mixers", taps_of, layers),
+        _group("steps, rates and skips of the mixers", inner * (state + 2), layers),
+        _group("norms", model, layers + 1),
+        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
+    )
+    mixer: dict[str, object] = {"model": model, "inner": inner, "state": state, "rank": rank, "taps": taps, "batch": 1}
+    made = {
+        "mixer": LayerWorkload("selective state-space block", "mamba", mixer, ("length",)),
+        "logits": product("projection to the vocabulary", vocabulary, model),
+    }
+    return Counted(groups, made, "a state-space model; a plan trains transformers")
+
+
+def _jamba(fields: Fields) -> Counted:
+    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
+    heads = _heads(fields, "num_attention_heads", model, "hidden_size")
+    kv_heads, hidden = fields.whole("num_key_value_heads"), fields.whole("intermediate_size")
+    vocabulary = fields.whole("vocab_size")
+    fields.divides("num_key_value_heads", kv_heads, "num_attention_heads", heads)
+    attending = period_layers(
+        layers, fields.whole("attn_layer_period", default=8), fields.whole("attn_layer_offset", default=4, least=0)
+    )
+    mixed = period_layers(
+        layers, fields.whole("expert_layer_period", default=2), fields.whole("expert_layer_offset", default=1, least=0)
+    )
+    experts = Experts(fields.whole("num_experts", default=16), fields.whole("num_experts_per_tok", default=2), hidden)
+    if experts.experts == 1:
+        mixed = 0
+    inner, state = fields.whole("mamba_expand", default=2) * model, fields.whole("mamba_d_state", default=16)
+    taps, rank = fields.whole("mamba_d_conv", default=4), -(-model // 16)
+    rank = fields.whole("mamba_dt_rank", default=rank) if fields.data.get("mamba_dt_rank") != "auto" else rank
+    biases = (2 * inner + model) if fields.flag("mamba_proj_bias", False) else 0
+    taps_of = inner * taps + (inner if fields.flag("mamba_conv_bias", True) else 0)
+    width = model // heads
+    mixers = layers - attending
+    one = 3 * model * hidden
+    tied = fields.flag("tie_word_embeddings", False)
+    groups = (
+        _group("embedding", vocabulary * model),
+        _matrices("attention", (2 * model * model, 2 * model * kv_heads * width), attending),
+        _matrices("projections of the mixers", (3 * model * inner, inner * (2 * rank + 2 * state)), mixers, biases),
+        _group("convolutions of the mixers", taps_of, mixers),
+        _group("steps, rates, skips and norms of the mixers", inner * (state + 2) + rank + 2 * state, mixers),
+        _matrices("feed-forward blocks", (one,), layers - mixed),
+        _matrices("routers", (model * experts.experts,), mixed),
+        _group("experts", experts.experts * one, mixed, experts.top_k * one),
+        _group("norms", model, 2 * layers + 1),
+        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
+    )
+    mixer: dict[str, object] = {"model": model, "inner": inner, "state": state, "rank": rank, "taps": taps, "batch": 1}
+    made = {
+        "attention": attention_layer(heads, kv_heads, width, True),
+        "mixer": LayerWorkload("selective state-space block", "mamba", mixer, ("length",)),
+        "mlp": dense(model, hidden, True),
+        "experts": mixture(model, experts),
+        "logits": product("projection to the vocabulary", vocabulary, model),
+    }
+    why = f"{mixers} of {layers} layers are state-space blocks; a plan trains transformers"
+    return Counted(groups, made, why)
+
+
+def _qwen3_next(fields: Fields) -> Counted:
+    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
+    heads, kv_heads, width = fields.whole("num_attention_heads"), fields.whole("num_key_value_heads"), fields.whole("head_dim")
+    fields.divides("num_key_value_heads", kv_heads, "num_attention_heads", heads)
+    period = fields.whole("full_attention_interval", default=4)
+    attending = period_layers(layers, period, period - 1)
+    value_heads, key_heads = fields.whole("linear_num_value_heads"), fields.whole("linear_num_key_heads")
+    key_width, value_width = fields.whole("linear_key_head_dim"), fields.whole("linear_value_head_dim")
+    keys, values = key_heads * key_width, value_heads * value_width
+    taps = fields.whole("linear_conv_kernel_dim", default=4)
+    hidden, shared = fields.whole("moe_intermediate_size"), fields.whole("shared_expert_intermediate_size", default=0, least=0)
+    experts = Experts(fields.whole("num_experts"), fields.whole("num_experts_per_tok"), hidden, shared)
+    step, plain = fields.whole("decoder_sparse_step", default=1), set(fields.numbers("mlp_only_layers"))
+    mixed = sum(1 for layer in range(layers) if layer not in plain and (layer + 1) % step == 0)
+    dense_hidden, vocabulary = fields.whole("intermediate_size"), fields.whole("vocab_size")
+    linear, one = layers - attending, 3 * model * hidden
+    tied = fields.flag("tie_word_embeddings", False)
+    groups = (
+        _group("embedding", vocabulary * model),
+        # twice the queries: the second half gates the output
+        _matrices("gated attention", (3 * model * heads * width, 2 * model * kv_heads * width), attending),
+        _group("norms of queries and keys", 2 * width, attending),
+        _matrices("projections of linear attention", (model * (2 * keys + 2 * values + 2 * value_heads), values * model), linear),
+        _group("convolutions of linear attention", (2 * keys + values) * taps, linear),
+        _group("steps, rates and norms of linear attention", 2 * value_heads + value_width, linear),
+        _matrices("feed-forward blocks", (3 * model * dense_hidden,), layers - mixed),
+        _matrices("routers", (model * experts.experts,), mixed),
+        _group("experts", experts.experts * one, mixed, experts.top_k * one),
+        _matrices("shared experts and their gate", (3 * model * shared, model if shared else 0), mixed),
+        _group("norms", model, 2 * layers + 1),
+        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
+    )
+    made = {
+        "attention": attention_layer(heads, kv_heads, width, True),
+        "experts": mixture(model, experts),
+        "output": product("output projection of attention", model, heads * width),
+        "logits": product("projection to the vocabulary", vocabulary, model),
+    }
+    why = f"{linear} of {layers} layers have linear attention with a delta rule, which Halley has no block for"
+    return Counted(groups, made, why)
+
+
+OTHERS: dict[str, Callable[[Fields], Counted]] = {
+    "vit": _vit,
+    "whisper": _whisper,
+    "mamba": _mamba,
+    "mamba2": _mamba_2,
+    "jamba": _jamba,
+    "qwen3_next": _qwen3_next,
+}
+"""By model type, what reads its fields."""

@@ -1,0 +1,202 @@
+"""Files of fitted library kernels: `KernelFits` as JSON, which is YAML too, one kernel a line; and back.
+
+JSON is read some twenty times as fast as YAML. Where it is not JSON, or is wrong, the file is read as YAML, which knows lines.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from halley.errors import BadInput, Fault
+from halley.io.chips.load import load_chip
+from halley.io.files.check import check
+from halley.io.files.entries import Text
+from halley.io.files.models import Model
+from halley.io.files.shelf import found, is_path
+from halley.io.files.text import Finding, read_yaml
+from halley.kernels.library.families import FAMILIES
+from halley.kernels.library.formats import FORMATS
+from halley.kernels.library.rows import Stratum
+from halley.kernels.library.times import KernelFit, KernelFits
+from halley.kernels.machine import Machine, machine
+from halley.library import KERNEL_FITS
+
+FORMAT = "halley.kernel-fits/1"
+DIGITS = 5
+"""Significant digits of a stored number."""
+
+KIN = {
+    "a100-40gb": "a100",
+    "h200": "h100",
+    "h800": "h100",
+    "gh200": "h100",
+    "b300": "b200",
+    "gb200": "b200",
+    "gb300": "b200",
+    "rtx-pro-6000": "l40s",
+}
+"""Chips without measured kernels, and the measured chip whose shares they take: the same architecture, or the nearest."""
+SAME_DIE = ("a100-40gb", "h200", "h800", "gh200", "gb200")
+"""Kin that differ in memory, links or limits alone."""
+SPREAD = {
+    "gemm": 0.29,
+    "attention_prefill": 0.49,
+    "attention_decode": 0.36,
+    "attention_encoder": 0.1,
+    "mla_prefill": 0.45,
+    "mla_decode": 1.04,
+    "moe": 0.39,
+    "mamba2": 1.16,
+}
+"""By family: standard deviation [logarithm] of what the fit of one chip says of another: 80 % of the median errors of kernels,
+over four pairs of generations, are within 1.28 of it (``python -m validation.kernels FOLDER --carried``). Of encoders, of which
+there is one pair, at least 0.1."""
+SAME_DIE_SHARE = 0.4
+"""Share of the spread that is assumed for the same die; no such pair was measured."""
+
+Share = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class KernelFile(Model):
+    """One fitted kernel."""
+
+    family: Text = Field(description="family of kernels")
+    framework: str = Field(description="software that ran it")
+    kernel: str = Field(description="name of the kernel, by the table")
+    dtype: Text = Field(description="number format of the products")
+    cache: str = Field("", description="number format of keys and values")
+    variant: str = Field("", description="which of the kernels that share a name")
+    rows: int = Field(ge=1, le=10**6, description="measured rows")
+    error: Error | None = Field(None, description="mean relative error of rows held out")
+    baseline: Error | None = Field(None, description="that of a roofline of three fitted numbers")
+    low: Share = Field(description="factor of the interval's lower end")
+    high: Share = Field(description="factor of its upper end")
+    on_bound: list[Text] = Field([], description="parameters on a bound of the fit")
+    head_dims: dict[str, int] = Field({}, description="measured rows by dims of a head")
+    options: dict[str, float] = Field(description="properties of the library")
+    parameters: dict[str, Share] = Field(description="fitted parameters")
+
+
+class KernelFitsFile(Model):
+    """Fitted kernels of a chip."""
+
+    format: Literal["halley.kernel-fits/1"] = Field(description="version of the format")
+    chip: Text = Field(description="name of the chip")
+    source: Text = Field(description="where the measurements come from")
+    dated: Text = Field(description="day of the fit")
+    kernels: list[KernelFile] = Field(min_length=1, max_length=2000, description="kernels that were measured")
+
+
+def load_kernel_fits(path_or_name: str | Path, chip: str | Path | None = None) -> KernelFits:
+    """The fits of a chip that ships with Halley, those of its kin (`KIN`) on its own data sheet, or those of a file.
+
+    ``chip``: the chip to apply them to, a shipped name or a file; by default the one that the fits are of.
+
+    >>> load_kernel_fits("h200").measured
+    'h100'
+
+    Raises BadInput: neither a shipped fit nor a file that can be read; every fault of the file.
+    """
+    name = str(path_or_name)
+    kin = KIN.get(name) if not is_path(path_or_name) else None
+    text, where, _ = found(KERNEL_FITS, kin or path_or_name)
+    sheet = chip if chip is not None else name if kin else None
+    fits = parse_kernel_fits(text, where, machine(load_chip(sheet)) if sheet is not None else None)
+    if fits.machine.name in SAME_DIE and fits.of_kin:
+        return replace(fits, spread={family: SAME_DIE_SHARE * value for family, value in SPREAD.items()})
+    return fits
+
+
+def parse_kernel_fits(text: str, name: str = "fits", chip: Machine | None = None) -> KernelFits:
+    """The fits that the text of a file describes, on the chip, or on the shipped chip that it names.
+
+    Raises BadInput: every fault of the text; no such chip.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = read_yaml(text, name).data
+    model, findings = check(KernelFitsFile, data)
+    if model is None:
+        raise BadInput(read_yaml(text, name).faults(findings))
+    findings = [finding for index, item in enumerate(model.kernels) for finding in _findings(index, item)]
+    if findings:
+        raise BadInput(read_yaml(text, name).faults(findings))
+    fits = tuple(
+        KernelFit(
+            Stratum(item.family, item.framework, item.kernel, item.dtype, item.cache, item.variant),
+            item.parameters,
+            item.options,
+            item.rows,
+            item.error,
+            item.baseline,
+            item.low,
+            item.high,
+            tuple(item.on_bound),
+            {float(dim): count for dim, count in item.head_dims.items()},
+        )
+        for item in model.kernels
+    )
+    if len({item.stratum for item in fits}) < len(fits):
+        raise BadInput(Fault(f"{name}: kernels", "each kernel once", "one twice"))
+    sheet = chip if chip is not None else machine(load_chip(model.chip))
+    return KernelFits(sheet, model.chip, model.source, model.dated, fits, SPREAD)
+
+
+def _findings(index: int, item: KernelFile) -> list[Finding]:
+    """What the model of the file does not check: names of families, formats, parameters and options."""
+    at = ("kernels", index)
+    known = FAMILIES.get(item.family)
+    if known is None:
+        return [Finding((*at, "family"), f"one of {', '.join(FAMILIES)}", repr(item.family[:40]))]
+    wrong = []
+    for key, given, wanted in (
+        ("parameters", item.parameters, {each.name for each in known.parameters}),
+        ("options", item.options, set(known.options)),
+    ):
+        if set(given) != wanted:
+            wrong.append(Finding((*at, key), ", ".join(sorted(wanted)), ", ".join(sorted(given))[:100]))
+    for key, word in (("dtype", item.dtype), ("cache", item.cache)):
+        if word and word not in FORMATS:
+            wrong.append(Finding((*at, key), f"one of {', '.join(FORMATS)}", repr(word[:40])))
+    if not item.low <= 1 <= item.high:
+        wrong.append(Finding((*at, "low"), "an interval around 1", f"{item.low:g} to {item.high:g}"))
+    if any(not _positive(dim) for dim in item.head_dims):
+        wrong.append(Finding((*at, "head_dims"), "dims above 0", ", ".join(item.head_dims)[:60]))
+    return wrong
+
+
+def _positive(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0
+
+
+def kernel_fits_document(fits: KernelFits) -> str:
+    """The fits as the text of a file, which `parse_kernel_fits` reads as equal fits, to five digits."""
+    head = {"format": FORMAT, "chip": fits.measured, "source": fits.source, "dated": fits.dated}
+    lines = ["{", *(f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()), ' "kernels": [']
+    rows = [json.dumps(_entry(item)) for item in fits.fits]
+    return "\n".join([*lines, ",\n".join(f"  {row}" for row in rows), " ]", "}"]) + "\n"
+
+
+def _entry(item: KernelFit) -> dict[str, object]:
+    said = {name: getattr(item.stratum, name) for name in ("family", "framework", "kernel", "dtype", "cache", "variant")}
+    numbers = {name: _rounded(getattr(item, name)) for name in ("error", "baseline", "low", "high")}
+    found: dict[str, object] = {key: value for key, value in said.items() if value or key in ("framework", "kernel")}
+    found |= {"rows": item.rows, **{key: value for key, value in numbers.items() if value is not None}}
+    if item.on_bound:
+        found["on_bound"] = list(item.on_bound)
+    if item.head_dims:
+        found["head_dims"] = {f"{dim:g}": count for dim, count in sorted(item.head_dims.items())}
+    found["options"] = dict(item.options)
+    found["parameters"] = {name: _rounded(value) for name, value in item.parameters.items()}
+    return found
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")

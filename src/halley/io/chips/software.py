@@ -1,0 +1,102 @@
+"""Files of software: what launches the kernels of a model, as YAML, each number with its source."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from halley.errors import BadInput
+from halley.io.files.check import check
+from halley.io.files.entries import Entry, Latency, Ratio, Text
+from halley.io.files.models import Model
+from halley.io.files.shelf import found
+from halley.io.files.text import Finding, read_yaml
+from halley.kernels.software import Software
+from halley.library import SOFTWARE
+
+
+class FittedFile(Model):
+    """How the numbers were fitted."""
+
+    rows: int = Field(ge=1, le=10**6, description="measured iterations that were fitted")
+    held_out: float = Field(ge=0, allow_inf_nan=False, description="mean relative error of the rows held out")
+
+
+class SoftwareFile(Model):
+    """Software that launches kernels. Numbers that are left out do not apply: times are 0, shares 1."""
+
+    format: Literal["halley.software/1"] = Field(description="version of the format")
+    name: Text = Field(description="name of the software")
+    source: Text = Field(description="where its numbers come from")
+    chips: list[Text] = Field([], description="shipped chips whose plans take this software unless another is named")
+    launch: Latency | None = Field(None, description="time of the host to launch a kernel")
+    block: Latency | None = Field(None, description="time of the host for a pass through a part of the model, besides launches")
+    collective: Latency | None = Field(None, description="time of the host for a collective between chips that share ops")
+    graph: Latency | None = Field(None, description="time of the host for a CUDA graph of a pass, which replaces the three above")
+    attention: Ratio | None = Field(None, description="rate of the attention kernel, as a share of the fitted one")
+    kernels: Ratio | None = Field(None, description="rates of all kernels, as shares of the fitted ones")
+    contention: Ratio | None = Field(None, description="share of the chip that a collective takes from kernels beside it")
+    fitted: FittedFile | None = Field(None, description="how the numbers were fitted")
+
+
+NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels", "contention")
+
+
+def load_software(path_or_name: str | Path) -> Software:
+    """The software of that name, if it ships with Halley, else that of the file.
+
+    >>> load_software("megatron-deepspeed").name
+    'megatron-deepspeed'
+
+    Raises BadInput: neither shipped software nor a file that can be read; every fault of the file.
+    """
+    text, name, shipped = found(SOFTWARE, path_or_name)
+    return parse_software(text, name, shipped)
+
+
+@cache
+def software_of_chip(chip: str) -> Software | None:
+    """The software that plans of a shipped chip take unless another is named; None: their hosts are not modelled.
+
+    >>> software_of_chip("a100").name, software_of_chip("tpu-v4")
+    ('megatron-deepspeed', None)
+    """
+    for name in SOFTWARE.names():
+        file, _ = check(SoftwareFile, read_yaml(SOFTWARE.text(name), name).data)
+        if file is not None and chip in file.chips:
+            return load_software(name)
+    return None
+
+
+def parse_software(text: str, name: str = "software", sourced: bool = False) -> Software:
+    """The software that the text of a file describes; ``sourced``: every number must say where it comes from.
+
+    Raises BadInput: every fault of the text.
+    """
+    document = read_yaml(text, name)
+    model, findings = check(SoftwareFile, document.data)
+    if model is None:
+        raise BadInput(document.faults(findings))
+    given: dict[str, Entry[float]] = {key: value for key in NUMBERS if (value := getattr(model, key)) is not None}
+    if sourced:
+        findings = [
+            Finding((key,), "a source, or assumed: and why", "neither") for key, value in given.items() if not value.origin
+        ]
+    shares = [key for key in ("attention", "kernels", "contention") if key in given and given[key].value > 1]
+    findings += [Finding((key,), "a share of at most 1", f"{given[key].value:g}") for key in shares]
+    if "graph" in given and (both := [key for key in NUMBERS[:3] if key in given]):
+        findings.append(Finding(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out"))
+    if findings:
+        raise BadInput(document.faults(findings))
+    fitted = model.fitted
+    return Software(
+        model.name,
+        **{key: value.value for key, value in given.items()},
+        source=model.source,
+        origin={key: value.origin for key, value in given.items()},
+        rows=fitted.rows if fitted else 0,
+        error=fitted.held_out if fitted else None,
+    )

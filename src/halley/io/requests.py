@@ -1,0 +1,88 @@
+"""Traces of requests: a CSV file with the columns ``arrival`` [s], ``input`` and ``output`` [tokens], in order of arrival."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.serving.simulate import BLOCK, Requests
+
+COLUMNS = ("arrival", "input", "output")
+LONGEST = 10_000_000
+"""Most tokens of a prompt or an answer."""
+FAULTS = 10
+"""Faults of a file that are named at most."""
+
+
+def read_requests(path: str | Path) -> Iterator[Requests]:
+    """The requests of a trace, in blocks.
+
+    Raises BadInput: no such file, missing columns, rows that are no requests (the first few of a block, with their lines),
+    arrivals out of order.
+    """
+    name, last = str(path), 0.0
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            reader = csv.reader(file)
+            places = _places(next(reader, []), name)
+            number = 2
+            while rows := list(itertools.islice(reader, BLOCK)):
+                block, last = _block(rows, places, name, number, last)
+                number += len(rows)
+                yield block
+    except OSError as error:
+        raise BadInput(Fault(name, "a trace of requests", error.strerror or type(error).__name__, "check the path")) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(Fault(name, "a CSV file", str(error))) from None
+
+
+def _places(head: list[str], name: str) -> tuple[int, ...]:
+    names = [item.strip().lower() for item in head]
+    missing = [column for column in COLUMNS if column not in names]
+    if missing:
+        hints = [
+            Fault(f"{name}:1", f"a column {column}", ", ".join(names)[:80], did_you_mean(column, names)) for column in missing
+        ]
+        raise BadInput(hints)
+    return tuple(names.index(column) for column in COLUMNS)
+
+
+def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int, last: float) -> tuple[Requests, float]:
+    faults: list[Fault] = []
+    table = np.zeros((len(rows), 3))
+    for offset, row in enumerate(rows):
+        where = f"{name}:{first + offset}"
+        for column, place in enumerate(places):
+            text = row[place].strip() if place < len(row) else ""
+            value = _number(text)
+            what = COLUMNS[column]
+            least, most = (0.0, math.inf) if what == "arrival" else (1.0, float(LONGEST))
+            whole = what == "arrival" or value == math.floor(value) if math.isfinite(value) else False
+            if not (least <= value <= most and whole and math.isfinite(value)):
+                expected = "a time from 0 s" if what == "arrival" else f"a whole number of tokens from 1 to {LONGEST:,}"
+                faults.append(Fault(f"{where}, {what}", expected, repr(text)))
+            elif what == "arrival":
+                if value < last:
+                    faults.append(
+                        Fault(f"{where}, arrival", f"at least {last:g} s, that of the row before", text, "sort the trace")
+                    )
+                last = max(last, value)
+            table[offset, column] = value
+        if len(faults) >= FAULTS:
+            break
+    if faults:
+        raise BadInput(faults)
+    return Requests(table[:, 0], table[:, 1].astype(np.int64), table[:, 2].astype(np.int64)), last
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

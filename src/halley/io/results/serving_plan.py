@@ -1,0 +1,131 @@
+"""Answers about the best deployment: the question in a file, and back. The search is done again when a file is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from halley.io.files.models import Model
+from halley.io.networks.fits import load_libraries
+from halley.io.results.envelope import Plain, Saved, enveloped
+from halley.io.results.models import AnswerFile, CertificateModel
+from halley.io.results.serving import Length, ServingModelModel, figures
+from halley.io.results.systems import system_in, whole_system
+from halley.kernels.machine import Efficiency
+from halley.serving.model import ServedModel
+from halley.serving.search import Limits, ServingObjective, ServingPlan, ServingProblem, search
+from halley.serving.software import Software
+from halley.serving.steady import Lengths
+
+KIND = "serving-plan"
+
+Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+
+
+class ServingPlanQuestionModel(Model):
+    """What was asked (`halley.serving.search.ServingProblem`)."""
+
+    models: list[ServingModelModel] = Field(min_length=1, description="the model in each precision that may be chosen")
+    system: dict[str, Any] = Field(description="the system with its whole chip, as in a system file")
+    software: Software = Field(description="the serving framework")
+    efficiency: Efficiency = Field(description="how near kernels come to the data sheet")
+    input: Length = Field(description="mean tokens of a prompt")
+    output: Length = Field(description="mean tokens of an answer")
+    prefix: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="of a prompt, tokens that are cached")
+    ttft: Limit = Field(description="most mean time to first token [s]; null: no limit")
+    tpot: Limit = Field(description="most mean time per output token [s]; null: no limit")
+    objective: ServingObjective = Field(description="throughput, or least chips for a rate")
+    rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="requests per second to be served; 0: none")
+    pools: bool = Field(description="whether prompts and decoding may have chips of their own")
+    front: bool = Field(description="whether all candidates were costed")
+    budgets: list[Annotated[int, Field(ge=1)]] = Field(description="tokens of a step that were tried")
+
+
+class ServingPlanFile(AnswerFile):
+    """The best deployment: what ``halley plan --serve`` writes."""
+
+    kind: Literal["serving-plan"] = Field(description="kind of the answer")
+    question: ServingPlanQuestionModel = Field(description="what was asked")
+    certificate: CertificateModel = Field(description="how good the deployment is")
+    answer: dict[str, Any] = Field(description="the deployment and its figures, in SI units")
+
+
+def serving_plan_document(plan: ServingPlan) -> Plain:
+    """The content of a file."""
+    problem, value = plan.problem, plan.served
+    question = {
+        "models": [asdict(model) for model in problem.models],
+        "system": whole_system(problem.system),
+        "software": asdict(problem.software),
+        "efficiency": asdict(problem.efficiency),
+        **asdict(problem.lengths),
+        "ttft": problem.limits.ttft if math.isfinite(problem.limits.ttft) else None,
+        "tpot": problem.limits.tpot if math.isfinite(problem.limits.tpot) else None,
+        "objective": str(problem.objective),
+        "rate": problem.rate,
+        "pools": problem.pools,
+        "front": problem.front,
+        "budgets": list(problem.budgets),
+    }
+    deployment = value.deployment
+    pools = plan.pools
+    answer = {
+        "layout": asdict(deployment.layout),
+        "replicas": deployment.replicas,
+        "weights": deployment.model.weights,
+        "cache": deployment.model.cache,
+        "budget": deployment.software.budget,
+        "users_per_engine": plan.best.users,
+        "chips": plan.chips,
+        "figures": figures(value, []),
+        "pools": None
+        if pools is None
+        else {
+            "prompts": asdict(pools.prompts) | {"replicas": pools.prompt_replicas},
+            "decoding": asdict(pools.decoding) | {"replicas": pools.decode_replicas},
+            "requests_per_s": pools.rate,
+            "ttft_s": pools.ttft,
+            "tpot_s": pools.tpot,
+            "transfer_s": pools.transfer,
+        },
+        "bound": {"requests_per_s": plan.bound, "why": plan.bound_why},
+        "front": [
+            {
+                "tokens_per_s_user": point.user,
+                "tokens_per_s_chip": point.chip,
+                "ttft_s": point.ttft,
+                "tpot_s": point.tpot,
+                "users_per_engine": point.users,
+                "layout": asdict(item.layout),
+                "weights": item.model.weights,
+                "budget": item.software.budget,
+            }
+            for point, item in plan.front
+        ],
+    }
+    return enveloped(KIND, question, plan.certificate, answer)
+
+
+def read_serving_plan(saved: Saved) -> ServingPlan:
+    """The best deployment of the question in a file, searched again. Raises BadInput: every fault; Infeasible: nothing fits."""
+    asked = saved.checked(ServingPlanFile).question
+    system = system_in(saved, asked.system)
+    models = tuple(ServedModel(item.shape, item.weights, item.cache, item.window, item.windowed) for item in asked.models)
+    problem = ServingProblem(
+        models,
+        system,
+        asked.software,
+        asked.efficiency,
+        Lengths(asked.input, asked.output, asked.prefix),
+        Limits(asked.ttft or math.inf, asked.tpot or math.inf),
+        load_libraries(system),
+        asked.objective,
+        asked.rate,
+        asked.pools,
+        asked.front,
+        tuple(asked.budgets),
+    )
+    return search(problem)

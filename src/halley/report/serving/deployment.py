@@ -1,0 +1,118 @@
+"""One deployment on one screen: what users get, where the time goes, memory, and which limit holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from halley.report.plans.plan import account_table, bar
+from halley.report.table import Table, percent
+from halley.serving.bounds import ThroughputBound, throughput_bounds
+from halley.serving.deployment import MILLION, Deployment, Load, Served
+from halley.serving.step import PARTS
+from halley.units import format_bytes, format_time
+
+HOURS = 3600.0
+JOULES_PER_KWH = 3.6e6
+
+
+def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
+    """Upper bounds of the requests per second for any schedule on these chips."""
+    users = math.inf if value.load.concurrency is None else value.load.concurrency
+    return throughput_bounds(value.deployment, value.load.lengths, users)
+
+
+def serving_headline(deployment: Deployment, load: Load) -> str:
+    """What is served on what."""
+    model, system, lengths = deployment.model, deployment.system, load.lengths
+    what = f"{load.concurrency:,.0f} users" if load.concurrency is not None else f"{load.rate:g} requests/s"
+    cached = f", {lengths.prefix:,.0f} of them cached" if lengths.prefix else ""
+    return (
+        f"{model.shape.name} ({model.weights}, cache {model.cache}) on {system.chips:,} x {system.chip.name}, "
+        f"{what}, {lengths.input:,.0f} tokens in{cached}, {lengths.output:,.0f} out"
+    )
+
+
+def serving_words(value: Served) -> str:
+    """The layout and what is reached, in one line."""
+    deployment, state = value.deployment, value.state
+    layout = f"{deployment.replicas} x ({deployment.layout.text})" if deployment.replicas > 1 else deployment.layout.text
+    return (
+        f"{layout}, {deployment.software.name}: {value.output:,.0f} tokens/s, TTFT {format_time(state.ttft)}, "
+        f"TPOT {format_time(state.tpot)}; limited by {state.limit}"
+    )
+
+
+def bound_words(value: Served) -> str:
+    """How far the throughput is from the least bound."""
+    least = bounds_of(value)[0]
+    share = value.requests / least.rate
+    most = least.rate * value.load.lengths.output
+    return f"no schedule of requests serves more than {most:,.0f} tokens/s here ({least.name}); this is {share:.0%}"
+
+
+def serving_tables(value: Served) -> list[Table]:
+    """All that is to be said, the most wanted first."""
+    state = value.state
+    return [
+        _figures(value),
+        account_table("Where the time of a mean step goes", state.parts, state.step, PARTS, "step"),
+        serving_memory_table(value),
+        bounds_table(value, bounds_of(value)),
+    ]
+
+
+def _figures(value: Served) -> Table:
+    state, chips = value.state, value.deployment.chips
+    rows = [
+        ("throughput", f"{value.output:,.1f} tokens/s out, {value.total:,.0f} in and out; {value.requests:.3g} requests/s"),
+        ("time to first token (TTFT)", f"{format_time(state.ttft)} on average"),
+        ("time per output token (TPOT)", f"{format_time(state.tpot)}; {value.user:,.1f} tokens/s for each user"),
+        ("end to end", format_time(value.end_to_end)),
+        ("per chip", f"{value.chip:,.1f} tokens/s on each of {chips:,}"),
+        (
+            "batch",
+            f"{state.decoding:,.1f} sequences and {state.chunk:,.0f} prompt tokens a step; {value.users:,.1f} users in flight",
+        ),
+    ]
+    rows += list(_costs(value))
+    return Table("The deployment", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def _costs(value: Served) -> Iterator[tuple[str, str]]:
+    if value.power is not None and value.energy is not None:
+        stated = f"at {value.power / 1e3:,.1f} kW, the stated power of the parts"
+        yield "energy", f"{value.energy / JOULES_PER_KWH:,.2f} kWh per million output tokens, {stated}"
+    if value.price is not None:
+        tokens = value.output * HOURS / MILLION
+        yield "price", f"{value.price:,.0f} USD of stated parts; {tokens:,.1f} million output tokens an hour"
+
+
+def serving_memory_table(value: Served) -> Table:
+    """Memory of a chip."""
+    memory, lengths = value.deployment.memory, value.load.lengths
+    held = {"weights": memory.weights, "cache in use": value.used, "activations and logits": memory.activations}
+    held["reserve"] = memory.reserve
+    held = {name: size for name, size in held.items() if size}
+    largest = max(held.values())
+    rows = [(name, format_bytes(size), percent(size, memory.capacity), bar(size, largest)) for name, size in held.items()]
+    fits = value.deployment.engine_memory.users(math.ceil(lengths.input + lengths.output)) * value.deployment.engines
+    rows.append(
+        (
+            "cache capacity",
+            format_bytes(max(memory.cache, 0)),
+            percent(max(memory.cache, 0), memory.capacity),
+            f"{fits:,} whole requests",
+        )
+    )
+    usable = f"of {format_bytes(memory.capacity)}"
+    rows.append(("usable", format_bytes(memory.usable), percent(memory.usable, memory.capacity), usable))
+    return Table("Memory of a chip", ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(rows) - 1}))
+
+
+def bounds_table(value: Served, bounds: Sequence[ThroughputBound]) -> Table:
+    """Bounds of the throughput for any schedule."""
+    output = value.load.lengths.output
+    rows = tuple((item.name, f"{item.rate * output:,.0f}", percent(value.requests, item.rate), item.why) for item in bounds)
+    title = "At most, by any schedule of requests (tokens/s out), and the share that is reached"
+    return Table(title, ("", "tokens/s", "reached", ""), rows, frozenset({1, 2}), frozenset({0}))

@@ -1,0 +1,135 @@
+"""The best deployment and why no other is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from xml.etree.ElementTree import Element
+
+from halley.answer import Certificate
+from halley.report.draw import box, canvas, line, words
+from halley.report.serving.deployment import serving_tables
+from halley.report.table import Table, gap_text
+from halley.serving.deployment import Deployment
+from halley.serving.search import OperatingPoint, ServingObjective, ServingPlan, ServingProblem
+from halley.units import format_time
+
+FRONT_ROWS = 12
+"""Points of the front that are shown at most."""
+
+
+def serving_plan_headline(problem: ServingProblem) -> str:
+    """What is asked."""
+    system, lengths, limits = problem.system, problem.lengths, problem.limits
+    parts = [f"TTFT at most {format_time(limits.ttft)}"] if math.isfinite(limits.ttft) else []
+    parts += [f"TPOT at most {format_time(limits.tpot)}"] if math.isfinite(limits.tpot) else []
+    level = ", ".join(parts) or "no limits"
+    name = problem.models[0].shape.name
+    return f"{name} on {system.chips:,} x {system.chip.name}, {lengths.input:,.0f} tokens in, {lengths.output:,.0f} out; {level}"
+
+
+def serving_plan_words(plan: ServingPlan) -> str:
+    """The best deployment in one line."""
+    value, lengths = plan.served, plan.problem.lengths
+    if plan.pools is not None:
+        pools = plan.pools
+        prompts = f"{pools.prompt_replicas} x ({pools.prompts.text}) for prompts"
+        decoding = f"{pools.decode_replicas} x ({pools.decoding.text}) for decoding"
+        times = f"TTFT {format_time(pools.ttft)}, TPOT {format_time(pools.tpot)}"
+        return f"apart: {prompts}, {decoding}; {pools.rate * lengths.output:,.0f} tokens/s, {times}"
+    deployment = value.deployment
+    found = (
+        f"{deployment.replicas} x ({deployment.layout.text}), weights {deployment.model.weights}, "
+        f"cache {deployment.model.cache}, "
+        f"{deployment.software.budget:,} tokens a step, {plan.best.users:,.0f} users an engine: {value.output:,.0f} tokens/s"
+    )
+    if plan.problem.objective is ServingObjective.CHIPS:
+        found = f"{plan.chips:,} chips serve {plan.problem.rate:g} requests/s: " + found
+    return found
+
+
+def serving_plan_verdict(plan: ServingPlan) -> str:
+    """What is proven."""
+    gap = gap_text(plan.certificate.gap)
+    most = plan.bound * plan.problem.lengths.output
+    return (
+        f"best of {plan.candidates:,} deployments; no schedule on any of them serves more than {most:,.0f} tokens/s (gap {gap})"
+    )
+
+
+def serving_plan_tables(plan: ServingPlan, details: bool = False) -> list[Table]:
+    """All that is to be said."""
+    tables = [] if plan.pools is None else [_pools(plan)]
+    tables += serving_tables(plan.served)
+    tables.append(front_table(plan.front, 10**6 if details else FRONT_ROWS))
+    tables.append(serving_certificate(plan.certificate, plan))
+    return tables
+
+
+def _pools(plan: ServingPlan) -> Table:
+    pools, output = plan.pools, plan.problem.lengths.output
+    if pools is None:
+        raise ValueError("a plan without pools")
+    rows = (
+        ("prompts", f"{pools.prompt_replicas} x ({pools.prompts.text}): {pools.prompt_replicas * pools.prompts.chips} chips"),
+        ("decoding", f"{pools.decode_replicas} x ({pools.decoding.text}): {pools.decode_replicas * pools.decoding.chips} chips"),
+        ("throughput", f"{pools.rate * output:,.0f} tokens/s out, {pools.rate:.3g} requests/s"),
+        ("TTFT, TPOT", f"{format_time(pools.ttft)}, {format_time(pools.tpot)}; {1 / pools.tpot:,.1f} tokens/s for each user"),
+        ("cache of a request", f"moves in {format_time(pools.transfer)}"),
+    )
+    return Table("Prompts and decoding apart; together (below) they serve less", ("", ""), rows, strong=frozenset({2}))
+
+
+def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -> Table:
+    """Tokens per second for a user against those of a chip."""
+    shown = front if len(front) <= most else [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]
+    rows = tuple(
+        (
+            f"{point.user:,.1f}",
+            f"{point.chip:,.1f}",
+            format_time(point.ttft),
+            format_time(point.tpot),
+            f"{deployment.replicas} x ({deployment.layout.text})",
+            deployment.model.weights,
+            f"{point.users:,.0f}",
+        )
+        for point, deployment in shown
+    )
+    head = ("tokens/s, user", "tokens/s, chip", "TTFT", "TPOT", "layout", "weights", "users")
+    title = f"No costed deployment is better in both ({len(front)} points)"
+    return Table(title, head, rows, frozenset({0, 1, 2, 3, 6}), spare=frozenset({2, 5}))
+
+
+def serving_certificate(certificate: Certificate, plan: ServingPlan) -> Table:
+    """What was searched, and what is proven."""
+    space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
+    rows = (
+        ("space", f"{plan.candidates:,} deployments that fit: {space}; each with every batch"),
+        *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
+        ("effort", f"{certificate.effort['costed']:,} costed, all bounded"),
+        ("value", f"{certificate.value:.4g} chip-seconds a token"),
+        ("bound", f"{certificate.bound:.4g} for any schedule of requests; gap {gap_text(certificate.gap)}"),
+        ("from", plan.bound_why),
+        ("closed", certificate.closed),
+    )
+    return Table("Certificate", ("", ""), rows)
+
+
+def front_figure(front: Sequence[tuple[OperatingPoint, Deployment]], width: float = 760.0, height: float = 360.0) -> Element:
+    """The curve of tokens per second and user against those of a chip."""
+    left, bottom, top = 70.0, 50.0, 20.0
+    most_user = max(point.user for point, _ in front) * 1.05
+    most_chip = max(point.chip for point, _ in front) * 1.05
+    places = [
+        (left + point.user / most_user * (width - left - 20), height - bottom - point.chip / most_chip * (height - bottom - top))
+        for point, _ in front
+    ]
+    drawn = [line(left, height - bottom, width - 20, height - bottom), line(left, top, left, height - bottom)]
+    drawn += [line(*a, *b, stroke="#2f6fb0") for a, b in pairwise(places)]
+    for (x, y), (point, deployment) in zip(places, front, strict=True):
+        tip = f"{deployment.layout.text}: {point.user:,.1f} tokens/s a user, {point.chip:,.1f} a chip"
+        drawn.append(box(x - 3, y - 3, 6, 6, "#2f6fb0", tip))
+    drawn.append(words(width / 2, height - 14, f"tokens/s for a user, up to {most_user / 1.05:,.0f}"))
+    drawn.append(words(left, top - 6, f"tokens/s of a chip, up to {most_chip / 1.05:,.0f}"))
+    return canvas(height, "Throughput of a chip against the speed for a user", drawn, width)

@@ -1,0 +1,128 @@
+"""Upper bounds of the throughput of a deployment, for any schedule of its requests.
+
+Each holds whatever the order and the batching of requests: operations and bytes that every schedule has to spend, over the rates
+that kernels reach at most. In one step at most as many sequences get a token as the cache has capacity for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halley.serving.deployment import Deployment
+from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES
+from halley.serving.steady import Lengths
+from halley.serving.step import distinct_experts
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputBound:
+    """Most requests per second of a deployment by one resource; ``why`` in words."""
+
+    name: str
+    rate: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepBytes:
+    """Least bytes that a step of n sequences reads on all chips of a replica: at least ``fixed`` + n ``each`` for n from 1 to
+    ``most``, with equality for models without experts and at both ends with them."""
+
+    fixed: float
+    each: float
+    most: float
+
+    def of(self, sequences: float) -> float:
+        """[B]"""
+        return self.fixed + self.each * sequences
+
+
+def throughput_bounds(
+    deployment: Deployment, lengths: Lengths, users: float = math.inf, tpot: float = math.inf
+) -> tuple[ThroughputBound, ...]:
+    """Bounds of requests per second, the least first. ``users``: most requests in flight; ``tpot`` [s]: most that the mean time
+    of an output token may be.
+
+    .. math::
+
+        X \\le \\frac{m R}{F}, \\quad X \\le \\frac{r}{O - 1} \\frac{n B}{A + n K}, \\quad n \\le \\frac{\\tau B - A}{K}, \\quad
+        X \\le \\frac{m b}{N}
+
+    Symbols: m [1] chips, r [1] replicas, R [op/s] and b [B/s] rates of one chip for products and of its port, B [B/s] of the
+    memories of a replica; F [op], N [B] operations and bytes between chips of a request; O [1] output tokens; A + n K [B] what a
+    step of n sequences reads at least (`StepBytes`); tau [s] limit of the TPOT.
+
+    Why the third holds for any schedule: with n_s sequences in step s, the mean over tokens of the time of their steps is at most
+    tau, so sum n_s (A + n_s K) <= tau B sum n_s; as sum n_s^2 >= (sum n_s)^2 / S over S steps, the mean of n_s is at most
+    (tau B - A) / K, and the throughput sum n_s / sum t_s grows with that mean.
+    """
+    layout, shape = deployment.layout, deployment.model.shape
+    rates, chips, replicas = deployment.rates, deployment.chips, deployment.replicas
+    steps = max(lengths.output - 1, 0.0)
+    tokens = lengths.new + steps
+    work = request_work(deployment, lengths)
+    found = [ThroughputBound("matrix rate", chips * rates.macs / work, f"{2 * work:.3g} operations a request")]
+    most = min(deployment.capacity_users(lengths) * layout.dp * layout.pp, users / replicas)
+    if steps and most > 0:
+        read, bandwidth = step_bytes(deployment, lengths, max(most, 1.0)), layout.chips * rates.memory
+        why = "memory bandwidth"
+        if math.isfinite(tpot):
+            allowed = (tpot * bandwidth - read.fixed) / read.each if read.each else math.inf
+            if allowed < most:
+                most, why = max(allowed, 0.0), "memory bandwidth under the limit of TPOT"
+        if most < 1 and why != "memory bandwidth" and read.of(1.0) > tpot * bandwidth:
+            found.append(ThroughputBound(why, 0.0, f"one sequence alone takes {read.of(1.0) / bandwidth * 1e3:.3g} ms a token"))
+        else:
+            each = read.of(most) / most
+            rate = replicas * bandwidth / each / steps
+            text = (
+                f"{each:.3g} B a token with {most:,.0f} sequences a step of a replica, {read.of(most) / bandwidth * 1e3:.3g} ms"
+            )
+            found.append(ThroughputBound(why, rate, text))
+    if layout.tp > 1:
+        # what a chip has to send for the sums of two products of each layer, whoever adds them up
+        sent = tokens * 2 * shape.layers * shape.model * ACTIVATION_BYTES * (layout.tp - 1) / layout.tp / layout.pp
+        rate = replicas * layout.dp * deployment.port / sent
+        found.append(ThroughputBound("network", rate, f"{sent:.3g} B a request out of each chip"))
+    return tuple(sorted(found, key=lambda item: item.rate))
+
+
+def request_work(deployment: Deployment, lengths: Lengths) -> float:
+    """Multiply-accumulates of one request."""
+    model, shape = deployment.model, deployment.model.shape
+    steps = max(lengths.output - 1, 0.0)
+    tokens = lengths.new + steps
+    seen = lengths.new * (lengths.prefix + lengths.new / 2) + steps * lengths.mean_context
+    width = 2 * shape.head_dim if shape.latent is None else shape.head_dim + shape.latent.rope_dim + shape.latent.value_dim
+    near = min(seen, tokens * model.window) if model.windowed else 0.0
+    scores = (shape.layers - model.windowed) * seen + model.windowed * near
+    head = shape.vocabulary * shape.model
+    return tokens * (model.active_parameters - head) + (steps + 1) * head + scores * shape.heads * width
+
+
+def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
+    """Least time of a first token on one replica: the operations of its prompt at the rate of all its chips [s]."""
+    head = deployment.model.shape.vocabulary * deployment.model.shape.model
+    work = lengths.new * (deployment.model.active_parameters - head) + head
+    return work / (deployment.layout.tp * deployment.layout.dp * deployment.rates.macs)
+
+
+def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepBytes:
+    """What a step reads at least, for up to ``most`` sequences of these lengths."""
+    model, shape = deployment.model, deployment.model.shape
+    word, context = WEIGHT_BYTES[model.weights], lengths.mean_context
+    kept = ((shape.layers - model.windowed) * context + model.windowed * min(context, model.window)) * model.cache_width
+    each = kept * CACHE_BYTES[model.cache]
+    layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
+    fixed = float(shape.vocabulary * shape.model * ACTIVATION_BYTES)
+    if shape.experts is not None:
+        layers += model.expert_layers * model.shared_parameters
+        # concave in the number of sequences: never below the chord between its ends
+        ends = [
+            model.expert_layers * float(distinct_experts(n, shape.experts.experts, shape.experts.top_k)) * model.expert_parameters
+            for n in (1.0, most)
+        ]
+        slope = (ends[1] - ends[0]) / (most - 1) if most > 1 else 0.0
+        fixed, each = fixed + (ends[0] - slope) * word, each + slope * word
+    return StepBytes(fixed + layers * word, each, most)

@@ -1,0 +1,348 @@
+"""The loop of the event simulation of one engine: continuous batching with chunked prefill and a paged cache.
+
+Python that numba compiles as it stands (`halley.serving.event_loop_compiled`). A step costs the same whether it has one sequence
+or a thousand: sequences that decode end at known steps (a calendar), and need their next page at steps that only their length
+modulo the page decides (a count for each remainder). All state is in arrays, so that the loop can stop between two blocks of
+requests and go on.
+
+Rules of a step, as in vLLM: each decoding sequence gets one token; prompts that are under way continue, then waiting requests
+start, first come first served, as far as the tokens of the step, the sequences of a batch and free pages go. Where a decoding
+sequence needs a page and none is free, the sequence that was admitted last is preempted: its pages are freed, and it waits in
+front of all others to compute its tokens again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# integers of the state
+(STEP, DECODING, PREFILLING, FREE, HEAD, RELEASED, FINISHED, WRITTEN, STACKED, NEWEST, SPARE, PREEMPTED, STEPS, PEAK, BASE) = (
+    range(15)
+)
+INTEGERS = 15
+# floats of the state: time, tokens cached by decoding sequences, integrals over time of decoding sequences and pages
+NOW, CACHED, BUSY, PAGES_TIME = range(4)
+FLOATS = 4
+# columns of a slot
+(ID, GOAL, DONE, LEFT, PAGES, PHASE, START, OLDER, NEWER, AFTER, BEFORE, ENTRY, FRESH, INPUT, OUTPUT) = range(15)
+COLUMNS = 15
+# settings
+(BUDGET, USERS, PAGE, GRAPHS, PREFIX, USERS_LIMIT, MORE, CACHED_INPUT) = range(8)
+SETTINGS = 8
+LARGE_JUMP = 256
+"""Decode steps at most that are taken together while nothing else happens."""
+
+
+def run(
+    integers: Any,
+    floats: Any,
+    settings: Any,
+    arrivals: Any,
+    inputs: Any,
+    outputs: Any,
+    slots: Any,
+    times: Any,
+    prefilling: Any,
+    stack: Any,
+    calendar: Any,
+    remainders: Any,
+    results: Any,
+    result_times: Any,
+    by_tokens: Any,
+    by_users: Any,
+    contexts: Any,
+    decode: Any,
+    chunks: Any,
+    keys: Any,
+    prefill: Any,
+    layers_floor: float,
+    host_step: float,
+    front: float,
+) -> int:
+    """Until all requests of the block have ended (0), more requests are wanted (1), or ``results`` is full (2); -1: a request
+    needs more pages than there are.
+
+    ``slots`` [slots, columns]; ``times`` [slots, 2]: arrival and first token [s]; ``calendar`` [steps]: first slot that ends at
+    a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 3]: arrival, first and last token [s];
+    ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at ``contexts``; ``prefill``
+    [chunks,
+    keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``, ``front`` [s] of the host in a step,
+    and of a request of a closed loop before its prompt is scheduled.
+    """
+    budget, most_users, page = settings[BUDGET], settings[USERS], settings[PAGE]
+    prefix, limit, more = settings[PREFIX], settings[USERS_LIMIT], settings[MORE]
+    total, length, rows = len(arrivals), len(calendar), len(results)
+    while True:
+        if integers[WRITTEN] + most_users >= rows:
+            return 2
+        now = floats[NOW]
+        # a closed loop sends the next request when one ends
+        if limit > 0:
+            while (
+                integers[RELEASED] < total
+                and integers[RELEASED] - integers[HEAD] + (integers[DECODING] + integers[PREFILLING] + integers[STACKED]) < limit
+            ):
+                arrivals[integers[RELEASED]] = now + front
+                integers[RELEASED] += 1
+            if integers[RELEASED] == total and more:
+                return 1
+        elif more and (integers[HEAD] == total or arrivals[total - 1] <= now):
+            return 1  # a request of the next block may have arrived
+        head = integers[HEAD]
+        available = integers[RELEASED] if limit > 0 else total
+        waiting = head < available and arrivals[head] <= now
+        if integers[DECODING] == 0 and integers[PREFILLING] == 0 and integers[STACKED] == 0 and not waiting:
+            if head >= available:
+                return 0
+            floats[NOW] = arrivals[head]
+            continue
+        # pages of sequences that decode; the newest make way
+        step = integers[STEP]
+        need = remainders[(-step) % page]
+        while need > integers[FREE] and integers[DECODING] > 0:
+            slot = integers[NEWEST]
+            while slot >= 0 and slots[slot, ENTRY] < 0:  # a prompt under way: it has no place in the calendar
+                slot = slots[slot, OLDER]
+            if slot < 0:
+                return -1
+            entry, cached = slots[slot, ENTRY], slots[slot, START] + step
+            before, after = slots[slot, BEFORE], slots[slot, AFTER]
+            if before >= 0:
+                slots[before, AFTER] = after
+            else:
+                calendar[entry] = after
+            if after >= 0:
+                slots[after, BEFORE] = before
+            remainders[slots[slot, PHASE]] -= 1
+            unlink(integers, slots, slot)
+            # pages so far: those of its first tokens, and those since
+            integers[FREE] += (cached + page - 1) // page - prefix // page
+            floats[CACHED] -= cached
+            integers[DECODING] -= 1
+            left = (entry - step) % length
+            slots[slot, GOAL], slots[slot, DONE], slots[slot, LEFT], slots[slot, PAGES] = cached + 1, prefix, left + 1, 0
+            slots[slot, ENTRY] = -1
+            stack[integers[STACKED]] = slot
+            integers[STACKED] += 1
+            integers[PREEMPTED] += 1
+            need = remainders[(-step) % page]
+        integers[FREE] -= need
+        users = integers[DECODING]
+        spare = budget - users
+        # prompts under way
+        prompt_tokens, prompts, cost = 0, 0, 0.0
+        ended = 0
+        held = False
+        for place in range(integers[PREFILLING]):
+            slot = prefilling[place]
+            take = min(slots[slot, GOAL] - slots[slot, DONE], spare)
+            if take <= 0:
+                continue
+            wanted = (slots[slot, DONE] + take + page - 1) // page - prefix // page
+            extra = wanted - slots[slot, PAGES]
+            if extra > integers[FREE]:
+                held = True
+                continue
+            integers[FREE] -= extra
+            slots[slot, PAGES] = wanted
+            slots[slot, DONE] += take
+            spare -= take
+            prompt_tokens += take
+            prompts += 1
+            cost += surface(chunks, keys, prefill, float(take), float(slots[slot, DONE]))
+            if slots[slot, DONE] == slots[slot, GOAL]:
+                ended += 1
+        # new ones
+        while spare > 0 and not held and integers[DECODING] + integers[PREFILLING] < most_users:
+            if integers[STACKED] > 0:
+                slot = stack[integers[STACKED] - 1]
+                goal, done = slots[slot, GOAL], slots[slot, DONE]
+            elif integers[HEAD] < available and arrivals[integers[HEAD]] <= now:
+                slot = -1
+                goal, done = inputs[integers[HEAD]], min(prefix, inputs[integers[HEAD]] - 1)
+                if settings[CACHED_INPUT]:
+                    done = goal - 1
+            else:
+                break
+            take = min(goal - done, spare)
+            wanted = (done + take + page - 1) // page - prefix // page
+            if wanted > integers[FREE]:
+                break
+            again = slot >= 0
+            if again:
+                integers[STACKED] -= 1
+            else:
+                slot = integers[SPARE]
+                integers[SPARE] = slots[slot, AFTER]
+                request = integers[HEAD]
+                slots[slot, ID], slots[slot, GOAL], slots[slot, LEFT] = integers[BASE] + request, goal, outputs[request]
+                slots[slot, FRESH], slots[slot, INPUT], slots[slot, OUTPUT] = 1, goal, outputs[request]
+                times[slot, 0] = arrivals[request]
+                integers[HEAD] += 1
+            slots[slot, DONE], slots[slot, PAGES], slots[slot, ENTRY] = done + take, wanted, -1
+            integers[FREE] -= wanted
+            slots[slot, OLDER], slots[slot, NEWER] = integers[NEWEST], -1
+            if integers[NEWEST] >= 0:
+                slots[integers[NEWEST], NEWER] = slot
+            integers[NEWEST] = slot
+            prefilling[integers[PREFILLING]] = slot
+            integers[PREFILLING] += 1
+            spare -= take
+            prompt_tokens += take
+            if not settings[CACHED_INPUT] or again:
+                cost += surface(chunks, keys, prefill, float(take), float(done + take))
+            prompts += 1
+            if done + take == goal:
+                ended += 1
+        if users == 0 and prompts == 0:
+            slot = integers[NEWEST]
+            if integers[PREFILLING] < 2 or slot < 0:
+                return -1  # nothing fits
+            # prompts under way hold all pages, and none can go on: the newest starts again later
+            integers[FREE] += slots[slot, PAGES]
+            slots[slot, DONE], slots[slot, PAGES] = min(prefix, slots[slot, GOAL] - 1), 0
+            unlink(integers, slots, slot)
+            kept = 0
+            for place in range(integers[PREFILLING]):
+                if prefilling[place] != slot:
+                    prefilling[kept] = prefilling[place]
+                    kept += 1
+            integers[PREFILLING] = kept
+            stack[integers[STACKED]] = slot
+            integers[STACKED] += 1
+            integers[PREEMPTED] += 1
+            continue
+        # how many steps go by before anything changes
+        jump, asked = 1, 0
+        if prompts == 0:
+            jump = LARGE_JUMP
+            if integers[STACKED] > 0 or (integers[HEAD] < available and arrivals[integers[HEAD]] <= now) or held:
+                jump = 1
+            place = 0
+            while place + 1 < jump:
+                if calendar[(step + place) % length] >= 0 or remainders[(-(step + place + 1)) % page] > integers[FREE] - asked:
+                    jump = place + 1
+                    break
+                asked += remainders[(-(step + place + 1)) % page]
+                place += 1
+        tokens = users + prompt_tokens
+        mean = floats[CACHED] / users + 1 if users > 0 else 0.0
+        chip = by_tokens[tokens] + by_users[users + prompts] + cost
+        first = chip
+        if users > 0:
+            first += line(contexts, decode, users, mean)
+        if tokens > settings[GRAPHS]:
+            first = max(first, layers_floor)
+        first += host_step
+        if jump > 1 and integers[HEAD] < available:
+            # an arrival ends the jump
+            jump = max(1, min(jump, int((arrivals[integers[HEAD]] - now) / first)))
+        for place in range(1, jump):
+            integers[FREE] -= remainders[(-(step + place)) % page]
+        span = first
+        if jump > 1:
+            last = chip + line(contexts, decode, users, mean + jump - 1)
+            if tokens > settings[GRAPHS]:
+                last = max(last, layers_floor)
+            span = (first + last + host_step) * jump / 2
+        floats[NOW] = now + span
+        floats[BUSY] += span * users
+        floats[PAGES_TIME] += span * integers[FREE]
+        floats[CACHED] += float(users) * jump
+        integers[STEP] += jump
+        integers[STEPS] += jump
+        integers[PEAK] = max(integers[PEAK], users)
+        now, step = floats[NOW], integers[STEP]
+        # sequences that end with this step
+        slot = calendar[(step - 1) % length]
+        calendar[(step - 1) % length] = -1
+        while slot >= 0:
+            after = slots[slot, AFTER]
+            cached = slots[slot, START] + step
+            remainders[slots[slot, PHASE]] -= 1
+            integers[FREE] += (cached + page - 1) // page - prefix // page
+            floats[CACHED] -= cached
+            integers[DECODING] -= 1
+            finish(integers, slots, times, results, result_times, slot, now)
+            slot = after
+        # prompts that are complete: their first token is there
+        if ended > 0:
+            kept = 0
+            for place in range(integers[PREFILLING]):
+                slot = prefilling[place]
+                if slots[slot, DONE] < slots[slot, GOAL]:
+                    prefilling[kept] = slot
+                    kept += 1
+                    continue
+                if slots[slot, FRESH] == 1:
+                    times[slot, 1] = now
+                    slots[slot, FRESH] = 0
+                left = slots[slot, LEFT] - 1
+                goal = slots[slot, GOAL]
+                if left <= 0:
+                    integers[FREE] += slots[slot, PAGES]
+                    finish(integers, slots, times, results, result_times, slot, now)
+                    continue
+                # cached tokens at step s are START + s
+                slots[slot, START] = goal - step
+                slots[slot, PHASE] = (goal - step) % page
+                remainders[slots[slot, PHASE]] += 1
+                floats[CACHED] += goal
+                integers[DECODING] += 1
+                entry = (step + left - 1) % length
+                slots[slot, ENTRY], slots[slot, BEFORE], slots[slot, AFTER] = entry, -1, calendar[entry]
+                if calendar[entry] >= 0:
+                    slots[calendar[entry], BEFORE] = slot
+                calendar[entry] = slot
+            integers[PREFILLING] = kept
+
+
+def unlink(integers: Any, slots: Any, slot: int) -> None:
+    """Takes a slot out of the order of admission."""
+    older, newer = slots[slot, OLDER], slots[slot, NEWER]
+    if older >= 0:
+        slots[older, NEWER] = newer
+    if newer >= 0:
+        slots[newer, OLDER] = older
+    else:
+        integers[NEWEST] = older
+
+
+def finish(integers: Any, slots: Any, times: Any, results: Any, result_times: Any, slot: int, now: float) -> None:
+    """Writes the result of a request and frees its slot."""
+    unlink(integers, slots, slot)
+    row = integers[WRITTEN]
+    results[row, 0], results[row, 1], results[row, 2] = slots[slot, ID], slots[slot, INPUT], slots[slot, OUTPUT]
+    result_times[row, 0], result_times[row, 1], result_times[row, 2] = times[slot, 0], times[slot, 1], now
+    integers[WRITTEN] += 1
+    integers[FINISHED] += 1
+    slots[slot, AFTER] = integers[SPARE]
+    integers[SPARE] = slot
+
+
+def line(at: Any, table: Any, row: int, x: float) -> float:
+    """Linear interpolation in one row of a table at ``at``."""
+    low, high = 0, len(at) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if at[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    part = max((x - at[low]) / (at[low + 1] - at[low]), 0.0)
+    found = table[row, low] * (1 - part) + table[row, low + 1] * part
+    return float(found)
+
+
+def surface(rows: Any, columns: Any, table: Any, x: float, y: float) -> float:
+    """Bilinear interpolation."""
+    low, high = 0, len(rows) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if rows[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    part = max((x - rows[low]) / (rows[low + 1] - rows[low]), 0.0)
+    upper = line(columns, table, low, y)
+    return float(upper * (1 - part) + line(columns, table, low + 1, y) * part)

@@ -1,0 +1,93 @@
+"""Memory of a chip that serves: weights, cache, activations, reserve, and how many tokens the cache has capacity for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halley.errors import Fault, Infeasible
+from halley.formulas.numbers import Number
+from halley.ir.system import System
+from halley.serving.layout import ReplicaLayout
+from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, ServedModel, cached_tokens
+from halley.serving.software import Software
+from halley.serving.step import weight_bytes_per_chip
+
+LIVE_ACTIVATIONS = 3
+"""Tensors of the model dim that are alive at a time: residual, normed input, result."""
+LOGIT_BYTES = 4
+"""Logits are fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMemory:
+    """Bytes of one chip: ``capacity`` of the memory, ``usable`` of it for the server, ``weights``, ``activations``, ``reserve``.
+    ``page``: bytes that one page of the cache takes on the chip; ``page_tokens``: its tokens; ``windowed``: see `pages`."""
+
+    capacity: float
+    usable: float
+    weights: float
+    activations: float
+    reserve: float
+    page: float
+    page_tokens: int
+    model: ServedModel
+
+    @property
+    def cache(self) -> float:
+        """What is left for the cache [B]; negative where the model does not fit."""
+        return self.usable - self.weights - self.activations - self.reserve
+
+    @property
+    def capacity_pages(self) -> int:
+        """Pages that fit."""
+        return max(int(self.cache // self.page), 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that fit, as those of one sequence."""
+        return self.capacity_pages * self.page_tokens
+
+    def pages(self, context: float) -> float:
+        """Pages of a sequence with a context of so many tokens; layers with a window drop those before it."""
+        kept = cached_tokens(self.model, context)
+        return math.ceil(kept / self.page_tokens)
+
+    def users(self, context: float) -> int:
+        """Sequences of so many tokens that fit."""
+        return int(self.capacity_pages // max(self.pages(context), 1))
+
+
+def serving_memory(model: ServedModel, layout: ReplicaLayout, system: System, software: Software) -> ServingMemory:
+    """The memory of a chip of a deployment, of its nearest memory that holds tensors."""
+    shape, capacity = model.shape, system.tiers[0].capacity
+    widest = max(model.matrices * shape.hidden / layout.tp, 2 * shape.heads * shape.head_dim / layout.tp)
+    tokens = software.budget * ACTIVATION_BYTES * (LIVE_ACTIVATIONS * shape.model + widest)
+    logits = min(software.users, software.budget) * shape.vocabulary * LOGIT_BYTES / layout.tp
+    layers = -(-shape.layers // layout.pp)
+    page = software.page * layers * model.cache_width * CACHE_BYTES[model.cache] / cache_shards(model, layout)
+    weights = weight_bytes_per_chip(model, layout)
+    usable = capacity * software.share
+    return ServingMemory(capacity, usable, weights, tokens + logits, software.reserve, page, software.page, model)
+
+
+def cache_shards(model: ServedModel, layout: ReplicaLayout) -> int:
+    """Parts of the cache of one sequence on the ranks of a tensor-parallel group; ranks beyond them hold copies."""
+    return 1 if model.shape.latent is not None else min(layout.tp, model.shape.kv_heads)
+
+
+def check_fits(memory: ServingMemory, context: int, where: str) -> None:
+    """Raises Infeasible: the weights, or one sequence of the context, do not fit."""
+    if memory.capacity_pages < memory.pages(context):
+        names = {"weights": memory.weights, "activations": memory.activations, "reserve": memory.reserve}
+        names |= {f"cache of one sequence of {context} tokens": memory.pages(context) * memory.page}
+        need = sum(names.values())
+        parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in names.items() if size)
+        remedy = "use more chips (tp, pp, ep), fewer bytes for weights or cache, or a shorter context"
+        expected = f"at most {memory.usable / 2**30:.1f} GiB on a chip ({memory.usable / memory.capacity:.0%} of its memory)"
+        raise Infeasible(Fault(where, expected, f"{need / 2**30:.1f} GiB ({parts})", remedy))
+
+
+def used_bytes(memory: ServingMemory, users: Number, context: float) -> Number:
+    """Bytes of the cache that so many sequences of a context use."""
+    return users * memory.pages(context) * memory.page

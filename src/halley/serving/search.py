@@ -1,0 +1,350 @@
+"""The search for the best deployment under limits of latency: every layout, precision, size of chunks and batch, and pools.
+
+A candidate is a layout with a precision and a budget of tokens a step. Its bound (`halley.serving.bounds`) holds for any
+schedule; candidates are costed in the order of their bounds, until no bound is better than what was found. So every candidate is
+costed or proven worse.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+
+from halley.answer import Certificate, Status
+from halley.errors import BadInput, Fault, HalleyError, Infeasible
+from halley.ir.system import System
+from halley.kernels.machine import Efficiency
+from halley.network.fit.overlay import Overlay
+from halley.serving.bounds import prompt_bound, throughput_bounds
+from halley.serving.deployment import Deployment, Load, Served, served, transfer_time
+from halley.serving.layout import ReplicaLayout, divisors
+from halley.serving.memory import serving_memory
+from halley.serving.model import ServedModel
+from halley.serving.software import Software
+from halley.serving.steady import Lengths, closed_loop, prompt_time
+from halley.serving.step import StepBatch
+
+BUDGETS = (512, 2048, 8192)
+"""Tokens of a step that are tried."""
+PER_OCTAVE = 4
+"""Batches that are tried between a number and its double."""
+LEFT_OUT = (
+    "engines with different layouts, other than a pool for prompts and one for decoding",
+    "batches between those tried (four to an octave)",
+    "placement of ranks other than tensor-parallel innermost",
+)
+UNREACHED = 1e-12
+
+
+class ServingObjective(StrEnum):
+    """What the search makes best."""
+
+    THROUGHPUT = "throughput"
+    CHIPS = "chips"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Service level: most mean time to first token and per output token [s]."""
+
+    ttft: float = math.inf
+    tpot: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not (self.ttft > 0 and self.tpot > 0):
+            raise BadInput(Fault("--slo", "times above 0", f"ttft {self.ttft:g} s, tpot {self.tpot:g} s"))
+
+
+@dataclass(frozen=True, eq=False)
+class ServingProblem:
+    """What is searched. ``models``: one for each precision that may be chosen; ``rate`` [1/s]: with `ServingObjective.CHIPS`, the
+    requests that have to be served. ``pools``: whether prompts and decoding may have chips of their own. ``front``: cost all
+    candidates, for a front that is whole."""
+
+    models: tuple[ServedModel, ...]
+    system: System
+    software: Software
+    efficiency: Efficiency
+    lengths: Lengths
+    limits: Limits = Limits()
+    libraries: Mapping[str, Overlay] = field(default_factory=dict)
+    objective: ServingObjective = ServingObjective.THROUGHPUT
+    rate: float = 0.0
+    pools: bool = True
+    front: bool = False
+    budgets: tuple[int, ...] = BUDGETS
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """A candidate with a batch: output tokens per second and user and chip, times [s], ``users`` per engine."""
+
+    candidate: int
+    users: float
+    ttft: float
+    tpot: float
+    rate: float
+    user: float
+    chip: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Chips for prompts and chips for decoding: layouts and replicas of each, ``rate`` [1/s] of requests, times [s], ``transfer``
+    [s] of the cache of a request."""
+
+    prompts: ReplicaLayout
+    prompt_replicas: int
+    decoding: ReplicaLayout
+    decode_replicas: int
+    model: ServedModel
+    users: float
+    rate: float
+    ttft: float
+    tpot: float
+    transfer: float
+
+
+@dataclass(frozen=True, eq=False)
+class ServingPlan:
+    """The best deployment: ``served`` with prompts and decoding together, ``pools`` where they are better apart. ``front``: no
+    point of it is better in both tokens per second and user and per chip. ``bound`` [1/s]: most requests that any schedule on
+    any candidate serves, ``bound_why``. ``chips``: needed for the rate, with that objective."""
+
+    problem: ServingProblem
+    best: OperatingPoint
+    served: Served
+    pools: Pools | None
+    front: tuple[tuple[OperatingPoint, Deployment], ...]
+    bound: float
+    bound_why: str
+    certificate: Certificate
+    chips: int
+    candidates: int
+
+
+def layouts(problem: ServingProblem, model: ServedModel) -> Iterator[ReplicaLayout]:
+    """Every layout of a replica that divides the chips, the model's heads, layers and experts."""
+    shape = model.shape
+    experts = shape.experts.experts if shape.experts else 0
+    total = problem.system.chips
+    for tp in divisors(total):
+        if shape.heads % tp:
+            continue
+        for pp in divisors(total // tp):
+            if pp > shape.layers:
+                continue
+            for dp in divisors(total // tp // pp) if experts else (1,):
+                for ep in divisors(tp * dp) if experts else (1,):
+                    if not experts or ep <= experts:
+                        yield ReplicaLayout(tp, pp, ep, dp)
+
+
+def deployments(problem: ServingProblem) -> list[Deployment]:
+    """All candidates that fit: their memory holds at least one request."""
+    found = []
+    where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
+    closest = math.inf
+    for model in problem.models:
+        for layout in layouts(problem, model):
+            largest: Deployment | None = None
+            for budget in sorted(problem.budgets, reverse=True):
+                software = replace(problem.software, budget=budget)
+                memory = serving_memory(model, layout, problem.system, software)
+                memory = replace(memory, page=memory.page * layout.pp)
+                context = problem.lengths.input + problem.lengths.output
+                if memory.capacity_pages < memory.pages(context):
+                    closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
+                    continue
+                made = Deployment(model, problem.system, layout, software, problem.efficiency, problem.libraries)
+                if largest is None:
+                    largest = made
+                else:
+                    made.__dict__["step"] = largest.step.with_budget(budget)
+                try:
+                    made.step.network.dimensions(layout.tp, 1, False)
+                    made.step.network.dimensions(layout.stage, 1, False)
+                except BadInput:
+                    continue  # groups that do not divide the axes
+                found.append(made)
+    if not found:
+        capacity = problem.system.tiers[0].capacity * problem.software.share
+        need = f"{closest / 2**30:.1f} GiB on a chip with the layout that needs least"
+        remedy = "use more chips, fewer bytes for weights or cache, or shorter requests"
+        raise Infeasible(Fault(where, f"at most {capacity / 2**30:.1f} GiB on a chip", need, remedy))
+    return found
+
+
+def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iterator[OperatingPoint]:
+    """The candidate with every batch."""
+    lengths = problem.lengths
+    most = deployment.capacity_users(lengths)
+    steps = math.floor(math.log2(max(most, 1)) * PER_OCTAVE)
+    for users in sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)}):
+        state = closed_loop(deployment.step, deployment.engine_memory, float(users), lengths)
+        requests = state.rate * deployment.engines
+        chip = requests * lengths.output / deployment.chips
+        yield OperatingPoint(
+            number, users, state.ttft, state.tpot, requests, 1 / state.tpot if state.tpot > 0 else math.inf, chip
+        )
+        if state.tpot > problem.limits.tpot and state.ttft > problem.limits.ttft:
+            return
+
+
+def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = None) -> ServingPlan:
+    """The deployment that serves most requests under the limits, proven against all others of the space.
+
+    Raises Infeasible: nothing fits, or no deployment keeps the limits (the message names the nearest).
+    """
+    began = time.perf_counter()
+    made = deployments(problem)
+    limits, lengths = problem.limits, problem.lengths
+    bounds, apart = [], (0.0, "")
+    split = problem.pools and problem.system.chips > 1 and lengths.output > 1
+    for deployment in made:
+        found = throughput_bounds(deployment, lengths, tpot=limits.tpot)
+        least, slow = found[0], prompt_bound(deployment, lengths)
+        if split:
+            # chips that decode alone send no sums of prompts, and their layout does not decide how long a prompt takes
+            alone = next(item for item in found if item.name != "network")
+            apart = max(apart, (alone.rate, f"{alone.name}: {alone.why}"))
+        bounds.append(
+            (0.0, f"a prompt alone takes {slow:.3g} s") if slow > limits.ttft else (least.rate, f"{least.name}: {least.why}")
+        )
+    order = sorted(range(len(made)), key=lambda place: -bounds[place][0])
+    best: OperatingPoint | None = None
+    every: list[OperatingPoint] = []
+    nearest: tuple[float, OperatingPoint] | None = None
+    costed = 0
+    for done, place in enumerate(order):
+        if best is not None and bounds[place][0] <= best.rate and not problem.front:
+            break
+        if tick is not None:
+            tick("deployments", done / len(order))
+        costed += 1
+        for point in points(made[place], place, problem):
+            excess = max(point.ttft / limits.ttft, point.tpot / limits.tpot)
+            if excess <= 1:
+                every.append(point)
+                if best is None or point.rate > best.rate:
+                    best = point
+            elif nearest is None or excess < nearest[0]:
+                nearest = excess, point
+    if best is None:
+        raise _unreached(problem, made, nearest)
+    bound, why = bounds[order[0]]
+    deployment = made[best.candidate]
+    value = served(deployment, Load(lengths, concurrency=best.users * deployment.engines))
+    pools = best_pools(problem, made, best.rate) if split else None
+    reached = max(best.rate, pools.rate if pools else 0.0)
+    bound, why = max((bound, why), apart)
+    chips = _chips(problem, deployment, best)
+    seconds = problem.system.chips / (reached * lengths.output)
+    certificate = Certificate(
+        seconds,
+        problem.system.chips / (bound * lengths.output),
+        Status.ENUMERATED,
+        "s",
+        {"layouts": len({d.layout for d in made}), "precisions": len(problem.models), "token budgets": len(problem.budgets)},
+        len(made),
+        LEFT_OUT,
+        {"bounded": len(made), "costed": costed, "points": len(every)},
+        time.perf_counter() - began,
+        f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are below what was found",
+    )
+    front = tuple((point, made[point.candidate]) for point in pareto(every))
+    return ServingPlan(problem, best, value, pools, front, bound, why, certificate, chips, len(made))
+
+
+def _chips(problem: ServingProblem, deployment: Deployment, best: OperatingPoint) -> int:
+    """Chips that serve the rate asked for, in whole replicas; all chips where none was asked for."""
+    if problem.objective is not ServingObjective.CHIPS:
+        return deployment.chips
+    replica = best.rate / deployment.replicas
+    return math.ceil(problem.rate / replica - UNREACHED) * deployment.layout.chips
+
+
+def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> HalleyError:
+    where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
+    limits = problem.limits
+    if nearest is None:
+        # every candidate was proven too slow: cost the one with the least prompt time to name it
+        place = min(range(len(made)), key=lambda item: prompt_bound(made[item], problem.lengths))
+        nearest = 0.0, next(points(made[place], place, problem))
+    point = nearest[1]
+    broken = [
+        f"{name} at most {limit:.4g} s"
+        for name, limit, found in (("TTFT", limits.ttft, point.ttft), ("TPOT", limits.tpot, point.tpot))
+        if found > limit
+    ]
+    layout = made[point.candidate].layout.text
+    got = f"TTFT {point.ttft:.4g} s and TPOT {point.tpot:.4g} s at the nearest, {layout} with {point.users:g} users an engine"
+    return Infeasible(Fault(where, " and ".join(broken) or "the limits", got, "relax that limit, or use faster or more chips"))
+
+
+def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Points that no other one exceeds in both tokens per second and user and per chip, the fastest for a user first.
+
+    >>> made = [OperatingPoint(0, 1, 0, 0, 0, user, chip) for user, chip in ((3, 1), (2, 2), (1, 1), (2, 1))]
+    >>> [(point.user, point.chip) for point in pareto(made)]
+    [(3, 1), (2, 2)]
+    """
+    found: list[OperatingPoint] = []
+    for point in sorted(every, key=lambda item: (-item.user, -item.chip)):
+        if not found or point.chip > found[-1].chip:
+            found.append(point)
+    return found
+
+
+def best_pools(problem: ServingProblem, made: Sequence[Deployment], least: float) -> Pools | None:
+    """The best split into a pool for prompts and one for decoding that serves more than ``least`` [1/s]; None: there is none.
+
+    Prompts arrive like a Poisson process at replicas that take t each: with a share rho of their time,
+
+    .. math:: T = t (1 + \\frac{\\rho}{2 (1 - \\rho)}) + t_K
+
+    Symbols: T [s] time to first token, t_K [s] transfer of the cache. Source: the queue M/D/1 (Pollaczek, Khinchine).
+    """
+    lengths, limits, total = problem.lengths, problem.limits, problem.system.chips
+    prompts: dict[tuple[ServedModel, ReplicaLayout], tuple[float, float, float]] = {}
+    decoding: dict[tuple[ServedModel, ReplicaLayout], tuple[float, float, float]] = {}
+    link = problem.system.axes[0].link if problem.system.axes else None
+    if link is None:
+        return None
+    largest = max(problem.budgets)
+    for deployment in made:
+        key = deployment.model, deployment.layout
+        if deployment.software.budget != largest or deployment.layout.chips >= total:
+            continue
+        single = prompt_time(deployment.step, 1, lengths)
+        moved = transfer_time(deployment, lengths.input, link, deployment.layout.tp)
+        spare = limits.ttft - moved - single
+        if spare >= 0:
+            busy = 2 * spare / (2 * spare + single) if math.isfinite(spare) else 1.0
+            rate = deployment.layout.dp * deployment.layout.pp * busy / single
+            first = limits.ttft if math.isfinite(limits.ttft) else single + moved
+            prompts[key] = rate, first, moved
+        users = np.array(sorted({round(2 ** (n / PER_OCTAVE)) for n in range(PER_OCTAVE * 12)}), dtype=np.float64)
+        users = users[users <= deployment.capacity_users(lengths)]
+        times = deployment.step.time(StepBatch(users, lengths.mean_context))
+        allowed = np.flatnonzero(times <= limits.tpot)
+        if allowed.size:
+            rates = users[allowed] / times[allowed] / (lengths.output - 1) * deployment.layout.dp * deployment.layout.pp
+            place = int(np.argmax(rates))
+            decoding[key] = float(rates[place]), float(times[allowed][place]), float(users[allowed][place])
+    best: Pools | None = None
+    for (model, first_layout), (rate, ttft, moved) in prompts.items():
+        for (other, layout), (speed, tpot, sequences) in decoding.items():
+            if other != model:
+                continue
+            for replicas in range(1, (total - layout.chips) // first_layout.chips + 1):
+                rest = (total - replicas * first_layout.chips) // layout.chips
+                reached = min(replicas * rate, rest * speed)
+                if rest and reached > (best.rate if best else least):
+                    best = Pools(first_layout, replicas, layout, rest, model, sequences, reached, ttft, tpot, moved)
+    return best

@@ -1,0 +1,315 @@
+"""The event simulation of a deployment: requests one by one, step by step, with percentiles of what their users see.
+
+Every engine (`halley.serving.steady`) has the requests that a round robin gives it. Memory does not grow with the number of
+requests: they are read in blocks, and results go into histograms unless all of them are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halley.errors import BadInput, Fault, Infeasible
+from halley.optim.switch import CompiledLoops
+from halley.serving import event_loop as loop
+from halley.serving.memory import ServingMemory
+from halley.serving.steady import front_end
+from halley.serving.step import StepModel
+
+Array = NDArray[np.float64]
+
+SWITCH = CompiledLoops("halley.serving.event_loop_compiled", load_after=2.0)
+"""Whether the loop runs compiled."""
+SECONDS_PER_STEP = 2e-5
+"""Time of one step of the loop without compilation, about."""
+BLOCK = 1 << 15
+"""Requests of a block."""
+BINS_PER_OCTAVE = 32
+LEAST_TIME, MOST_OCTAVES = 1e-6, 40
+"""Histograms of times from a microsecond to 13 days, in bins of 2.2 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests in order of arrival: ``arrivals`` [s], ``inputs`` and ``outputs`` [tokens], each [requests].
+
+    Raises BadInput: lengths below 1, arrivals that are negative or out of order.
+    """
+
+    arrivals: Array
+    inputs: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.arrivals), len(self.inputs), len(self.outputs)}
+        if len(sizes) != 1:
+            raise BadInput(Fault("requests", "as many arrivals as lengths", ", ".join(map(str, sorted(sizes)))))
+        for name, values in (("input", self.inputs), ("output", self.outputs)):
+            bad = np.flatnonzero(values < 1)
+            if bad.size:
+                raise BadInput(Fault(f"request {bad[0] + 1}, {name}", "at least 1 token", str(values[bad[0]])))
+        late = np.flatnonzero(np.diff(self.arrivals) < 0)
+        if late.size:
+            text = f"{self.arrivals[late[0] + 1]:g} s after {self.arrivals[late[0]]:g} s"
+            raise BadInput(Fault(f"request {late[0] + 2}, arrival", "requests in order of arrival", text, "sort the trace"))
+        if len(self.arrivals) and not (self.arrivals[0] >= 0 and np.isfinite(self.arrivals[-1])):
+            raise BadInput(Fault("request 1, arrival", "times from 0", f"{self.arrivals[0]:g}"))
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+
+@dataclass(eq=False)
+class TimeHistogram:
+    """Counts of times [s] in bins of equal ratio, and their sum."""
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS_PER_OCTAVE * MOST_OCTAVES + 1, dtype=np.int64))
+    total: float = 0.0
+
+    def add(self, times: Array) -> None:
+        """Count these times."""
+        logs = np.log2(np.maximum(times, LEAST_TIME) / LEAST_TIME) * BINS_PER_OCTAVE
+        self.counts += np.bincount(np.minimum(logs, len(self.counts) - 1).astype(np.int64), minlength=len(self.counts))
+        self.total += float(times.sum())
+
+    @property
+    def mean(self) -> float:
+        """Mean time [s]; 0 of none."""
+        number = int(self.counts.sum())
+        return self.total / number if number else 0.0
+
+    def percentile(self, share: float) -> float:
+        """The time [s] that a ``share`` (0 to 1) of all do not exceed, to half a bin.
+
+        >>> made = TimeHistogram()
+        >>> made.add(np.array([1.0, 2.0, 3.0, 4.0]))
+        >>> f"{made.percentile(0.5):.1f}"
+        '2.0'
+        """
+        sums = np.cumsum(self.counts)
+        if not sums[-1]:
+            return 0.0
+        place = int(np.searchsorted(sums, max(share * sums[-1], 1)))
+        return float(LEAST_TIME * 2 ** ((place + 0.5) / BINS_PER_OCTAVE))
+
+
+@dataclass(eq=False)
+class Simulated:
+    """What a simulation found. ``ttft``, ``tpot``, ``latency``: histograms [s]; ``requests``, ``tokens``: that ended; ``time``
+    [s] until the last ended; ``steps`` of all engines; ``preempted``: times that a request lost its place; ``peak``: most
+    sequences of one engine that decoded at a time; ``rows`` [requests, 6]: arrival, first and last token [s], input, output,
+    number, if all were asked for."""
+
+    ttft: TimeHistogram = field(default_factory=TimeHistogram)
+    tpot: TimeHistogram = field(default_factory=TimeHistogram)
+    latency: TimeHistogram = field(default_factory=TimeHistogram)
+    requests: int = 0
+    tokens: int = 0
+    time: float = 0.0
+    steps: int = 0
+    preempted: int = 0
+    peak: int = 0
+    rows: Array | None = None
+
+    @property
+    def output(self) -> float:
+        """Output tokens per second."""
+        return self.tokens / self.time if self.time else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    by_tokens: Array
+    by_users: Array
+    contexts: Array
+    decode: Array
+    chunks: Array
+    keys: Array
+    prefill: Array
+
+
+def _tables(step: StepModel) -> _Tables:
+    """The terms of a step at every number of tokens and sequences."""
+    software = step.software
+    tokens = np.arange(software.budget + software.users + 2, dtype=np.float64)
+    users = np.arange(software.users + 2, dtype=np.float64)
+    by_tokens = sum((line(tokens) for line in step.lines.values()), np.zeros(len(tokens)))
+    by_users = step.head(users) + software.user * users
+    prefill = step.prefill.values
+    if step.model.shape.latent is not None:
+        by_users = by_users + step.absorbed(users)
+        prefill = prefill + step.expanded(step.prefill.columns)[None, :]
+    contexts = step.decode.columns
+    decode = step.decode(users[:, None], contexts[None, :])
+    return _Tables(by_tokens, by_users, contexts, np.ascontiguousarray(decode), step.prefill.rows, step.prefill.columns, prefill)
+
+
+def simulate(
+    step: StepModel,
+    memory: ServingMemory,
+    blocks: Iterable[Requests],
+    engines: int = 1,
+    concurrency: int = 0,
+    prefix: int = 0,
+    keep: bool = False,
+    cached: bool = False,
+) -> Simulated:
+    """Requests on ``engines`` equal engines. ``concurrency``: users of a closed loop in all, who ask for the next request as
+    soon as one ends, whatever its arrival; 0: requests arrive when they say. ``prefix``: tokens of every prompt that the cache
+    has already. ``cached``: prompts are in the cache already (a pool that decodes). ``keep``: all results, not histograms alone.
+
+    Raises Infeasible: a request that needs more of the cache than there is.
+    """
+    found, rows = Simulated(), list[Array]()
+    tables = _tables(step)
+    streams = _dealt(list(blocks), engines) if engines > 1 else [iter(blocks)]
+    for number, stream in enumerate(streams):
+        share = concurrency // engines + (number < concurrency % engines) if concurrency else 0
+        if concurrency and not share:
+            continue
+        _engine(found, rows, step, memory, tables, stream, share, prefix, keep, cached)
+    if keep:
+        table = np.concatenate(rows) if rows else np.zeros((0, 6))
+        found.rows = table[np.argsort(table[:, 5], kind="stable")]
+    return found
+
+
+def _dealt(blocks: Sequence[Requests], engines: int) -> list[Iterator[Requests]]:
+    """The requests of each engine, by a round robin."""
+    merged = Requests(*(np.concatenate([getattr(block, name) for block in blocks]) for name in ("arrivals", "inputs", "outputs")))
+    return [
+        iter([Requests(merged.arrivals[first::engines], merged.inputs[first::engines], merged.outputs[first::engines])])
+        for first in range(engines)
+    ]
+
+
+def _engine(
+    found: Simulated,
+    rows: list[Array],
+    step: StepModel,
+    memory: ServingMemory,
+    tables: _Tables,
+    stream: Iterator[Requests],
+    concurrency: int,
+    prefix: int,
+    keep: bool,
+    cached: bool,
+) -> None:
+    """One engine, to the end of its requests."""
+    software, shape = step.software, step.model.shape
+    users = software.users
+    integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)
+    settings = np.zeros(loop.SETTINGS, dtype=np.int64)
+    settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, users, software.page
+    settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
+    settings[loop.CACHED_INPUT] = cached
+    shared = prefix // software.page
+    integers[loop.FREE], integers[loop.NEWEST] = memory.capacity_pages - shared, -1
+    count = 2 * users + 2
+    slots, times = np.zeros((count, loop.COLUMNS), dtype=np.int64), np.zeros((count, 2))
+    slots[:, loop.AFTER] = np.arange(1, count + 1)
+    slots[-1, loop.AFTER] = -1
+    prefilling, stack = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    results, result_times = np.zeros((BLOCK + count, 3), dtype=np.int64), np.zeros((BLOCK + count, 3))
+    remainders = np.zeros(software.page, dtype=np.int64)
+    calendar = np.full(2, -1, dtype=np.int64)
+    layers, state = shape.layers * software.layer, (integers, floats, settings)
+    arrivals, lengths = np.zeros(0), np.zeros((2, 0), dtype=np.int64)
+    ahead, status = concurrency + 1, 1
+    front = front_end(step, concurrency) if concurrency else 0.0
+    ended = False
+    while True:
+        if status == 1 and not ended:
+            # requests that are dealt with make way for the next block
+            head = int(integers[loop.HEAD])
+            block = next(stream, None)
+            ended = block is None
+            arrivals, lengths = arrivals[head:].copy(), lengths[:, head:].copy()
+            if block is not None:
+                arrivals = np.concatenate([arrivals, block.arrivals])
+                lengths = np.concatenate([lengths, [block.inputs, block.outputs]], axis=1)
+            longest = int(lengths[1].max(initial=0)) + 2
+            if longest > len(calendar):
+                calendar = _longer(calendar, longest, int(integers[loop.STEP]), slots)
+            integers[loop.HEAD], integers[loop.BASE] = 0, integers[loop.BASE] + head
+            integers[loop.RELEASED] -= head * (concurrency > 0)
+            if not ended and len(arrivals) <= ahead:
+                continue
+        settings[loop.MORE] = not ended
+        compiled = SWITCH.kernels(ahead=SECONDS_PER_STEP * (len(arrivals) - int(integers[loop.HEAD])))
+        run: Any = loop.run if compiled is None else compiled.run
+        before = int(integers[loop.STEPS])
+        status = run(
+            *state, arrivals, lengths[0], lengths[1], slots, times, prefilling, stack, calendar, remainders, results,
+            result_times, tables.by_tokens, tables.by_users, tables.contexts, tables.decode, tables.chunks, tables.keys,
+            tables.prefill, layers, software.step, front,
+        )  # fmt: skip
+        SWITCH.spent += SECONDS_PER_STEP * (int(integers[loop.STEPS]) - before)
+        written = int(integers[loop.WRITTEN])
+        if written:
+            # requests that arrive by themselves meet as many others as there are on average
+            mean = float(floats[loop.BUSY] / floats[loop.NOW])
+            result_times[:written, 0] -= front if concurrency else front_end(step, mean)
+        _count(found, rows, results[:written], result_times[:written], keep)
+        integers[loop.WRITTEN] = 0
+        if status == -1:
+            place = int(integers[loop.BASE] + integers[loop.HEAD]) + 1
+            where = f"simulation of {shape.name}, request {place} or before"
+            need = f"a context of more than the {memory.tokens:,} tokens of the cache"
+            raise Infeasible(Fault(where, f"at most {memory.tokens:,} tokens", need, "use shorter requests or more chips"))
+        if status == 0:
+            break
+    found.time = max(found.time, float(floats[loop.NOW]))
+    found.steps += int(integers[loop.STEPS])
+    found.preempted += int(integers[loop.PREEMPTED])
+    found.peak = max(found.peak, int(integers[loop.PEAK]))
+
+
+def _longer(calendar: NDArray[np.int64], length: int, step: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The calendar with more steps."""
+    length = max(length, 2 * len(calendar))
+    made, before = np.full(length, -1, dtype=np.int64), len(calendar)
+    for offset in range(before):
+        first = int(calendar[(step + offset) % before])
+        made[(step + offset) % length] = first
+        while first >= 0:
+            slots[first, loop.ENTRY] = (step + offset) % length
+            first = int(slots[first, loop.AFTER])
+    return made
+
+
+def _count(found: Simulated, rows: list[Array], results: NDArray[np.int64], times: Array, keep: bool) -> None:
+    """Adds results to the histograms."""
+    if not len(results):
+        return
+    output = results[:, 2]
+    found.ttft.add(times[:, 1] - times[:, 0])
+    found.latency.add(times[:, 2] - times[:, 0])
+    long = output > 1
+    found.tpot.add((times[long, 2] - times[long, 1]) / (output[long] - 1))
+    found.requests += len(results)
+    found.tokens += int(output.sum())
+    if keep:
+        rows.append(np.column_stack([times, results[:, 1], output, results[:, 0]]))
+
+
+def generated(
+    count: int, rate: float, inputs: tuple[float, float], outputs: tuple[float, float], seed: int = 0, block: int = BLOCK
+) -> Iterator[Requests]:
+    """Requests with Poisson arrivals of ``rate`` [1/s] (0: all at once) and lengths uniform between two bounds each [tokens].
+
+    >>> [len(block) for block in generated(5, 2.0, (8, 8), (4, 4), block=3)]
+    [3, 2]
+    """
+    random, now = np.random.default_rng(seed), 0.0
+    for first in range(0, count, block):
+        size = min(block, count - first)
+        gaps = random.exponential(1 / rate, size) if rate > 0 else np.zeros(size)
+        arrivals = now + np.cumsum(gaps)
+        now = float(arrivals[-1])
+        lengths = [np.maximum(np.rint(random.uniform(*bounds, size)), 1).astype(np.int64) for bounds in (inputs, outputs)]
+        yield Requests(arrivals, *lengths)

@@ -1,0 +1,62 @@
+"""What a serving framework adds to the kernels of a step, in a few physical parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halley.errors import BadInput, Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """A serving framework.
+
+    Times [s]: ``step`` of the host in each step that does not overlap the chip (scheduling, sampling, output); ``user``: of it
+    for each sequence of the batch; ``layer``: to launch the kernels of one layer where no graph is replayed: a layer takes at
+    least that; ``gap``: between two kernels; ``collective``: start-up of a collective; ``request``: of a request in the front
+    end, before its prompt is scheduled; ``request_user``: more of it for each request in flight, whose tokens the front end
+    streams. ``graphs``: tokens of the largest step that is replayed as one graph (0: none).
+
+    ``memory``, ``matrix`` [1]: shares of the kernels' own bandwidth and matrix rate that are reached in a running server.
+    ``budget``: tokens of a step at most (chunked prefill); ``users``: sequences of a step at most; ``page``: tokens of a page of
+    the cache; ``share`` [1]: part of a chip's memory that the server may take; ``reserve`` [B]: of it for workspaces and graphs.
+
+    Raises BadInput: a time that is negative, a share beyond 0 to 1, a count below 1.
+    """
+
+    name: str = "ideal"
+    step: float = 0.0
+    user: float = 0.0
+    layer: float = 0.0
+    gap: float = 0.0
+    collective: float = 0.0
+    request: float = 0.0
+    request_user: float = 0.0
+    graphs: int = 0
+    memory: float = 1.0
+    matrix: float = 1.0
+    budget: int = 8192
+    users: int = 1024
+    page: int = 16
+    share: float = 0.9
+    reserve: float = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        where, faults = f"software {self.name}", []
+        for name in ("step", "user", "layer", "gap", "collective", "request", "request_user", "reserve"):
+            if not 0 <= getattr(self, name) < math.inf:
+                faults.append(Fault(f"{where}, {name}", "a number from 0", repr(getattr(self, name))))
+        for name in ("memory", "matrix", "share"):
+            if not 0 < getattr(self, name) <= 1:
+                faults.append(Fault(f"{where}, {name}", "a share above 0 and at most 1", repr(getattr(self, name))))
+        for name in ("budget", "users", "page"):
+            if getattr(self, name) < 1:
+                faults.append(Fault(f"{where}, {name}", "at least 1", repr(getattr(self, name))))
+        if faults:
+            raise BadInput(faults)
+
+
+IDEAL = Software()
+"""No time of the host, and the data sheet's shares that the kernels themselves reach."""

@@ -1,0 +1,135 @@
+"""Speculative decoding: a draft model proposes tokens, and the target model verifies them in one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from halley.errors import BadInput, Fault
+from halley.formulas.numbers import Number
+from halley.serving.step import StepBatch, StepModel
+from halley.serving.tables import Array
+
+LONGEST_WINDOW = 64
+"""Most tokens that are proposed in a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Chance that the i-th proposed token is accepted if all before it were: a d^(i-1). ``first``: a; ``decay``: d; 1 where all
+    positions are alike. Raises BadInput: no chances.
+
+    >>> Acceptance(0.8, 0.9).at(3)
+    0.6480000000000001
+    """
+
+    first: float
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.first <= 1 and 0 < self.decay <= 1):
+            expected = "a chance from 0 to 1 and a decay above 0 and at most 1"
+            raise BadInput(Fault("acceptance", expected, f"{self.first:g}, {self.decay:g}"))
+
+    def at(self, place: int) -> float:
+        """Of the token at a place, from 1."""
+        return float(self.first * self.decay ** (place - 1))
+
+
+def sequence_tokens(acceptance: Acceptance, window: int) -> float:
+    """Expected tokens of a round that proposes a sequence of ``window`` tokens: those accepted, and one of the target.
+
+    .. math:: E = 1 + \\sum_{j=1}^{K} \\prod_{i=1}^{j} a_i, \\quad a_i = a d^{i-1}
+
+    Symbols: K [1] window, a, d [1] acceptance of the first token and its decay. With d = 1 it is (1 - a^(K+1)) / (1 - a). Source:
+    Leviathan, Kalman and Matias, ICML 2023, equation 1, for d = 1.
+
+    >>> round(sequence_tokens(Acceptance(0.8), 4), 4), round((1 - 0.8**5) / (1 - 0.8), 4)
+    (3.3616, 3.3616)
+    """
+    _check(window)
+    chances = np.cumprod([acceptance.at(place) for place in range(1, window + 1)])
+    return 1.0 + float(chances.sum())
+
+
+def tree_tokens(acceptance: Acceptance, window: int, width: int = 2) -> float:
+    """Expected tokens of a round that proposes a tree: ``width`` candidates after each token, ``window`` levels.
+
+    .. math:: E = 1 + \\sum_{j=1}^{K} \\prod_{i=1}^{j} (1 - (1 - a_i)^w)
+
+    Symbols: w [1] candidates of a token; others as in `sequence_tokens`. Holds for: candidates that are accepted independently.
+    Source: Miao et al., SpecInfer, ASPLOS 2024, whose trees have 2^K tokens.
+
+    >>> tree_tokens(Acceptance(0.5), 1), tree_tokens(Acceptance(0.5), 1, 1)
+    (1.75, 1.5)
+    """
+    _check(window)
+    chances = np.cumprod([1 - (1 - acceptance.at(place)) ** width for place in range(1, window + 1)])
+    return 1.0 + float(chances.sum())
+
+
+def tree_size(window: int, width: int = 2) -> int:
+    """Tokens that a tree proposes.
+
+    >>> tree_size(3), tree_size(3, 1)
+    (14, 3)
+    """
+    return sum(width**level for level in range(1, window + 1))
+
+
+def _check(window: int) -> None:
+    if not 1 <= window <= LONGEST_WINDOW:
+        raise BadInput(Fault("speculation, window", f"1 to {LONGEST_WINDOW} tokens", str(window)))
+
+
+def verification_time(target: StepModel, users: Number, context: Number, proposed: int) -> Array:
+    """Time of the step in which ``users`` sequences have ``proposed`` tokens and one more verified each [s]: matrices and
+    experts see all these tokens, the cache of a sequence is read once for all of its own."""
+    tokens = np.asarray(users, dtype=np.float64) * (proposed + 1)
+    chip = sum((line(tokens) for line in target.lines.values()), np.zeros(()))
+    chip = chip + target.head(tokens) + target.decode(users, context)
+    if target.model.shape.latent is not None:
+        chip = chip + target.absorbed(tokens)
+    software = target.software
+    floor = np.where(tokens > software.graphs, target.model.shape.layers * software.layer, 0.0)
+    return np.asarray(np.maximum(chip, floor) + software.step + software.user * np.asarray(users))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round of speculation: ``tokens`` [1] expected of it for each sequence, ``drafting`` and ``verifying`` [s], ``speedup``
+    over decoding without it at the same batch."""
+
+    window: int
+    tokens: float
+    drafting: float
+    verifying: float
+    speedup: float
+
+    @property
+    def tpot(self) -> float:
+        """Time per output token [s]."""
+        return (self.drafting + self.verifying) / self.tokens
+
+
+def speculation_round(
+    target: StepModel, draft: StepModel, acceptance: Acceptance, window: int, users: float, context: float, width: int = 1
+) -> Round:
+    """A round with the draft on the same chips. ``width``: 1 proposes a sequence; more a tree with so many candidates after each
+    token, whose levels the draft makes in a step each."""
+    proposed = tree_size(window, width) if width > 1 else window
+    tokens = tree_tokens(acceptance, window, width) if width > 1 else sequence_tokens(acceptance, window)
+    levels = [users * (width**level if width > 1 else 1) for level in range(window)]
+    drafting = sum(float(draft.time(StepBatch(level, context))) for level in levels)
+    verifying = float(verification_time(target, users, context, proposed))
+    plain = float(target.time(StepBatch(users, context)))
+    return Round(window, tokens, drafting, verifying, plain * tokens / (drafting + verifying))
+
+
+def best_window(
+    target: StepModel, draft: StepModel, acceptance: Acceptance, users: float, context: float, longest: int = 8, width: int = 1
+) -> Round:
+    """The window up to ``longest`` with the largest speed-up."""
+    rounds = [speculation_round(target, draft, acceptance, window, users, context, width) for window in range(1, longest + 1)]
+    return max(rounds, key=lambda item: item.speedup)

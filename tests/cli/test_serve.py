@@ -1,0 +1,111 @@
+"""``halley serve`` and ``halley plan --serve`` from end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.running import halley
+
+SERVE = ("serve", "llama3-8b", "--system", "1 x h100", "--input", "2048", "--output", "256")
+PLAN = ("plan", "llama3-8b", "--serve", "--system", "2 x h100, nvlink 2", "--input", "1024", "--output", "128", "--together")
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_one_deployment(tmp_path: Path) -> None:
+    """Weights of 15 GiB, a file that shows, checks and reports."""
+    file = tmp_path / "served.json"
+    outcome = halley(*SERVE, "--concurrency", "32", "-o", str(file), width=140)
+    assert outcome.code == 0, outcome.err
+    text = flat(outcome.out)
+    for words in (
+        "llama3-8b (bf16, cache bf16) on 1 x h100, 32 users",
+        "weights 14.96 GiB",
+        "no schedule of requests serves more",
+    ):
+        assert words in text, words
+    answer = json.loads(file.read_text())["answer"]
+    assert answer["output_tokens_per_s"] == pytest.approx(256 * answer["requests_per_s"])
+    assert sum(answer["parts_s"].values()) == pytest.approx(answer["step_s"])
+    for command in ("check", "show", "explain"):
+        outcome = halley(command, str(file))
+        assert outcome.code == 0, outcome.out + outcome.err
+    assert halley("report", str(file), "-o", str(tmp_path / "page.html")).code == 0
+
+
+def test_arrivals_and_events() -> None:
+    outcome = halley(*SERVE, "--rate", "2", "--software", "ideal", "--events", "50", "--json")
+    assert outcome.code == 0, outcome.err
+    answer = json.loads(outcome.out)["answer"]
+    assert answer["requests_per_s"] == 2
+    assert answer["limit"] == "arrivals"
+    assert "By events: 50 requests" in flat(halley(*SERVE, "--rate", "2", "--events", "50", width=140).out)
+
+
+def test_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,input,output\n0,512,64\n0.1,600,32\n0.1,20,5\n")
+    outcome = halley("serve", "llama3-8b", "--system", "1 x h100", "--trace", str(trace), "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["requests"] == 3
+    assert found["output_tokens"] == 101
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("arrival,input,output\n1,5,5\n0.5,5,5\n", "trace.csv:3, arrival: expected at least 1 s"),
+        ("arrival,input,output\n1,5,-5\n", "trace.csv:2, output: expected a whole number of tokens"),
+        ("arrival,input\n1,5\n", "trace.csv:1: expected a column output"),
+        ("arrival,input,output\n1,9000000,5\n", "tokens of the cache"),
+    ],
+)
+def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(rows)
+    outcome = halley("serve", "llama3-8b", "--system", "1 x h100", "--trace", str(trace))
+    assert outcome.code in (1, 2)
+    assert message in flat(outcome.err)
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((*SERVE, "--concurrency", "4", "--rate", "3"), 1, "expected --concurrency or --rate; got both"),
+        ((*SERVE,), 1, "got neither"),
+        ((*SERVE, "--concurrency", "4", "--weights", "fp9"), 1, "did you mean"),
+        ((*SERVE, "--concurrency", "4", "--software", "vlm"), 1, "did you mean 'vllm'"),
+        ((*SERVE, "--rate", "1000"), 2, "limited by"),
+        (("serve", "llama3-70b", *SERVE[2:], "--concurrency", "4"), 2, "weights 131.4"),
+        (
+            ("serve", "llama3-8b", "--system", "1 x h100", "--input", "9000000", "--output", "2", "--concurrency", "1"),
+            2,
+            "cache of one",
+        ),
+        ((*PLAN, "--slo", "ttft 1 s, tpot 1 us"), 2, "at the nearest"),
+        ((*PLAN, "--slo", "tpt 1 s"), 1, "limits such as"),
+    ],
+)
+def test_bad_input(words: tuple[str, ...], code: int, message: str) -> None:
+    outcome = halley(*words)
+    assert outcome.code == code, outcome.err
+    assert message in flat(outcome.err)
+
+
+@pytest.mark.medium
+def test_the_best_deployment(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    outcome = halley(*PLAN, "--slo", "ttft 1 s, tpot 15 ms", "--weights", "bf16,fp8", "-o", str(file), width=140)
+    assert outcome.code == 0, outcome.err
+    text = flat(outcome.out)
+    assert "best of" in text
+    assert "no schedule on any of them serves more than" in text
+    outcome = halley("check", str(file))
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "limits" in outcome.out

@@ -1,0 +1,129 @@
+"""A plain simulation of one engine: a list of sequences, a loop over them in every step. The oracle of the fast one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halley.serving.step import StepModel
+
+
+@dataclass
+class Sequence:
+    """One request: ``done`` of ``goal`` prompt tokens are computed, ``made`` of ``output`` tokens."""
+
+    number: int
+    arrival: float
+    input: int
+    output: int
+    goal: int = 0
+    done: int = 0
+    made: int = 0
+    first: float = math.nan
+    last: float = math.nan
+    preempted: bool = False
+
+    @property
+    def cached(self) -> int:
+        """Tokens in the cache: all computed ones, and those that were made since and read again."""
+        return self.done + (self.made - (self.goal - self.input) - 1 if self.done == self.goal and self.goal else 0)
+
+
+def plain_simulation(
+    step: StepModel, pages: int, arrivals: list[float], inputs: list[int], outputs: list[int], users: int = 0
+) -> list[Sequence]:
+    """Every request with the times of its first and last token; ``users``: of a closed loop, 0: arrivals hold."""
+    software = step.software
+    page, budget = software.page, software.budget
+    every = [Sequence(n, *row, goal=row[1]) for n, row in enumerate(zip(arrivals, inputs, outputs, strict=True))]
+    coming, running, stack, now = list(every), list[Sequence](), list[Sequence](), 0.0
+    ended: list[Sequence] = []
+    released = users or len(every)
+
+    def held(item: Sequence) -> int:
+        return math.ceil(item.cached / page)
+
+    while len(ended) < len(every):
+        if users:
+            for item in coming:
+                if item.number < released and math.isnan(item.last) and item.number >= 0 and item.arrival < 0:
+                    item.arrival = now
+        waiting = [item for item in coming if (item.number < released if users else item.arrival <= now)]
+        if not running and not stack and not waiting:
+            now = coming[0].arrival
+            continue
+        decoding = [item for item in running if item.done == item.goal]
+        prefilling = [item for item in running if item.done < item.goal]
+        free = pages - sum(map(held, running))
+
+        def wanted(items: list[Sequence]) -> int:
+            return sum(item.cached % page == 0 for item in items)
+
+        while wanted(decoding) > free and decoding:
+            victim = [item for item in running if item in decoding][-1]
+            free += held(victim)
+            running.remove(victim)
+            decoding.remove(victim)
+            victim.goal, victim.done = victim.cached + 1, 0
+            victim.preempted = True
+            stack.append(victim)
+        free -= wanted(decoding)
+        spare, batch, cost, blocked = budget - len(decoding), [], 0.0, False
+        for item in prefilling:
+            take = min(item.goal - item.done, spare)
+            if take <= 0:
+                continue
+            extra = math.ceil((item.done + take) / page) - held(item)
+            if extra > free:
+                blocked = True
+                continue
+            free -= extra
+            batch.append((item, take))
+            spare -= take
+        while spare > 0 and not blocked and len(running) < software.users and (stack or waiting):
+            item = stack[-1] if stack else waiting[0]
+            take = min(item.goal - item.done, spare)
+            extra = math.ceil((item.done + take) / page)
+            if extra > free:
+                break
+            if stack:
+                stack.pop()
+            else:
+                waiting.pop(0)
+                coming.remove(item)
+            free -= extra
+            running.append(item)
+            batch.append((item, take))
+            spare -= take
+        tokens = sum(take for _, take in batch)
+        lines = sum(float(line(len(decoding) + tokens)) for line in step.lines.values())
+        lines += float(step.head(len(decoding) + len(batch)))
+        if decoding:
+            mean = sum(item.cached + 1 for item in decoding) / len(decoding)
+            lines += float(step.decode(len(decoding), mean))
+        for item, take in batch:
+            cost += float(step.prefill(take, item.done + take))
+        time = lines + cost
+        if len(decoding) + tokens > software.graphs:
+            time = max(time, step.model.shape.layers * software.layer)
+        now += time + software.step + software.user * (len(decoding) + len(batch))
+        finished = []
+        for item in decoding:
+            item.made += 1
+            finished += [item] if item.made == item.output else []
+        for item, take in batch:
+            item.done += take
+            if item.done == item.goal:
+                item.made += 1
+                item.first = now if math.isnan(item.first) else item.first
+                finished += [item] if item.made == item.output else []
+        for item in finished:
+            item.last = now
+            running.remove(item)
+            ended.append(item)
+        if users:
+            released += len(finished)
+    return every
+
+
+__all__ = ["Sequence", "plain_simulation"]

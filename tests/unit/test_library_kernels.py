@@ -1,0 +1,339 @@
+"""Times of library kernels: fits recover what made a table, laws of the models, intervals, selection, files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halley.errors import BadInput
+from halley.io.chips.kernel_fits import KIN, kernel_fits_document, load_kernel_fits, parse_kernel_fits
+from halley.io.chips.load import load_chip
+from halley.kernels.bounds import rate_time
+from halley.kernels.library.calibrate import calibrate
+from halley.kernels.library.experts import LARGEST_EXPERTS
+from halley.kernels.library.families import FAMILIES
+from halley.kernels.library.family import Array, Formats
+from halley.kernels.library.fit import FEWEST_FOR_OPTIONS, fit_roofline, fit_stratum, interval, judge
+from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
+from halley.kernels.library.times import KernelFit, KernelFits, kernel_time
+from halley.kernels.machine import PEAK, machine
+from halley.kernels.times import Attention, Gemm
+
+CHIP = machine(load_chip("h100"))
+SIZES: dict[str, dict[str, tuple[float, ...]]] = {
+    "gemm": {"m": (1, 16, 300, 4096, 20000), "n": (256, 4096, 12288), "k": (512, 8192)},
+    "attention_prefill": {
+        "batch": (1, 8), "queries": (16, 512, 4096), "cached": (0, 512), "heads": (32,), "kv_heads": (8,), "head_dim": (64, 128),
+        "window": (0, 128),
+    },
+    "attention_decode": {
+        "batch": (1, 64), "cached": (128, 4095, 65535), "heads": (32,), "kv_heads": (8,), "head_dim": (128,), "window": (0, 128),
+    },
+    "attention_encoder": {"batch": (1, 8), "queries": (64, 1024, 4096), "heads": (8, 16), "head_dim": (64, 72, 80)},
+    "mla_prefill": {"batch": (1, 8), "queries": (64, 1024, 4096), "cached": (0,), "heads": (8, 128)},
+    "mla_decode": {"batch": (1, 64), "cached": (128, 4095, 65535), "heads": (8, 128)},
+    "moe": {
+        "tokens": (1, 64, 4096), "hidden": (4096,), "inter": (1536,), "topk": (8,), "experts": (128,), "tp": (1, 2), "ep": (1, 8),
+        "alpha": (0, 1.2), "gated": (1,),
+    },
+    "mamba2": {"batch": (1, 16), "queries": (1, 1024), "heads": (64,), "head_dim": (64,), "groups": (8,), "state": (128,)},
+    "softmax": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
+    "layernorm": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
+    "gelu": {"rows": (128, 4096, 65536), "columns": (1024,)},
+}  # fmt: skip
+GROWING = {
+    "gemm": ("m", "n", "k"),
+    "attention_prefill": ("batch", "queries", "cached", "heads"),
+    "attention_decode": ("batch", "cached"),
+    "attention_encoder": ("batch", "queries", "heads"),
+    "mla_prefill": ("batch", "queries", "heads"),
+    "mla_decode": ("batch", "cached", "heads"),
+    "moe": ("hidden", "inter"),
+    "mamba2": ("batch", "heads"),
+    "softmax": ("rows", "columns"),
+    "layernorm": ("rows", "columns"),
+    "gelu": ("rows",),
+}
+"""Sizes of which more never take less time. Of experts not the tokens: other tokens may meet in fewer tiles."""
+
+
+def grid(family: str) -> dict[str, Array]:
+    """Every combination of the sizes above."""
+    names = FAMILIES[family].sizes
+    meshed = np.meshgrid(*(np.array(SIZES[family][name], dtype=float) for name in names), indexing="ij")
+    return {name: values.ravel() for name, values in zip(names, meshed, strict=True)}
+
+
+def fit_of(family: str, **changed: float) -> KernelFits:
+    """A fit with the parameters and options that the search starts from."""
+    known = FAMILIES[family]
+    parameters = {**known.start(), **changed}
+    stratum = Stratum(
+        family, "vllm", "name", "bf16", "bf16" if family.startswith(("attention_p", "attention_d", "mla")) else "", ""
+    )
+    options = {name: values[0] for name, values in known.options.items()}
+    return KernelFits(CHIP, "h100", "made up", "2026-11-26", (KernelFit(stratum, parameters, options, 9, 0.1, 0.2, 0.9, 1.2),))
+
+
+def table(family: str, noise: float = 0.0, **changed: float) -> tuple[MeasuredKernel, ...]:
+    """Rows that a machine of these parameters would have measured."""
+    sizes, fits = grid(family), fit_of(family, **changed)
+    known, stratum = FAMILIES[family], fits.fits[0].stratum
+    took = known.time(fits.fits[0].parameters, known.features(sizes, stratum.formats, CHIP, fits.fits[0].options))
+    errors = np.exp(noise * np.sin(12.9898 * np.arange(len(took))))
+    found = []
+    for row, time in enumerate(took * errors):
+        mine = {name: float(values[row]) for name, values in sizes.items()}
+        found.append(MeasuredKernel(family, mine, "bf16", stratum.cache, "vllm", "name", float(time)))
+    return tuple(found)
+
+
+def test_every_family_has_sizes_here() -> None:
+    assert set(SIZES) == set(GROWING) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_larger_kernels_do_not_take_less_time(family: str) -> None:
+    sizes, fits = grid(family), fit_of(family)
+    before = kernel_time(fits, family, sizes).time
+    for name in GROWING[family]:
+        for factor in (1.01, 2, 7):
+            larger = {**sizes, name: np.ceil(sizes[name] * factor)}
+            if "kv_heads" in sizes and name == "heads":
+                larger["kv_heads"] = larger["heads"] * sizes["kv_heads"] / sizes["heads"]
+            after = kernel_time(fits, family, larger).time
+            assert (after >= before * (1 - 1e-9)).all(), (family, name, factor)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_worse_shares_do_not_take_less_time(family: str) -> None:
+    sizes = grid(family)
+    before = kernel_time(fit_of(family), family, sizes).time
+    for item in FAMILIES[family].parameters:
+        if item.name in ("matrix", "vector", "memory", "feed", "cache", "core"):
+            slower = kernel_time(fit_of(family, **{item.name: 0.7 * item.start}), family, sizes).time
+            assert (slower >= before * (1 - 1e-9)).all(), item.name
+        if item.name in ("launch", "latency", "host"):
+            assert (kernel_time(fit_of(family, **{item.name: 2 * item.start}), family, sizes).time >= before).all()
+
+
+def test_cold_times_are_not_below_the_chips_bound() -> None:
+    """Even a fit that claims more than the data sheet does not go below it."""
+    size = grid("gemm")
+    eager = fit_of("gemm", matrix=50.0, memory=50.0, feed=50.0, cache=50.0, launch=1e-9, latency=1e-12, step=1e-15)
+    kernel = Gemm(size["m"], size["n"], size["k"])
+    least = np.asarray(rate_time(kernel, 1, CHIP, PEAK))
+    assert (kernel_time(eager, "gemm", size, cold=True).time >= least * (1 - 1e-9)).all()
+    assert (kernel_time(eager, "gemm", size, cold=True).low >= least * (1 - 1e-9)).all()
+    size = grid("attention_decode")
+    eager = fit_of("attention_decode", memory=50.0, feed=50.0, matrix=50.0, launch=1e-9, latency=1e-12, block=1e-15)
+    keys = np.where(size["window"] > 0, np.minimum(size["cached"] + 1, size["window"]), size["cached"] + 1)
+    decode = Attention(size["batch"], 1, keys, size["heads"], size["kv_heads"], size["head_dim"])
+    least = np.asarray(rate_time(decode, 1, CHIP, PEAK))
+    assert (kernel_time(eager, "attention_decode", size, cold=True).time >= least * (1 - 1e-9)).all()
+    warm = kernel_time(eager, "attention_decode", size)
+    assert (warm.time <= kernel_time(eager, "attention_decode", size, cold=True).time).all()
+
+
+def test_demand_of_causal_attention_counts_pairs() -> None:
+    """Against a count of all pairs of query and key."""
+    sizes = {"batch": 3, "queries": 50, "cached": 30, "heads": 4, "kv_heads": 2, "head_dim": 64, "window": 17}
+    pairs = sum(1 for query in range(30, 80) for key in range(80) if query - 17 < key <= query)
+    known = FAMILIES["attention_prefill"]
+    arrays = {name: np.array([float(value)]) for name, value in sizes.items()}
+    products, _ = known.demand(arrays, Formats("bf16", "bf16"), CHIP)
+    assert products[0] == pytest.approx(3 * 4 * pairs * 2 * 64 / CHIP.mac_rate("bf16"))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("family", "changed"), [("gemm", {"matrix": 0.6, "memory": 0.7, "launch": 5e-6, "feed": 2.0}),
+                                                 ("attention_decode", {"memory": 0.6, "launch": 9e-6})])  # fmt: skip
+def test_a_fit_recovers_what_made_the_table(family: str, changed: dict[str, float]) -> None:
+    ((stratum, rows),) = strata(table(family, noise=0.01, **changed)).items() if family == "gemm" else [_all(family, changed)]
+    found = fit_stratum(stratum, rows, CHIP)
+    for name, value in changed.items():
+        if name != "feed":  # of these rows, few are fed too slowly
+            assert found.parameters[name] == pytest.approx(value, rel=0.15), name
+
+
+def _all(family: str, changed: dict[str, float]) -> tuple[Stratum, tuple[MeasuredKernel, ...]]:
+    """All variants as one stratum."""
+    rows = table(family, noise=0.01, **changed)
+    return Stratum(family, "", "name", "bf16", "bf16", ""), rows
+
+
+def test_an_option_of_the_library_is_found() -> None:
+    """Rows of a library that does not split contractions."""
+    sizes = grid("gemm")
+    known = FAMILIES["gemm"]
+    took = known.time(known.start(), known.features(sizes, Formats("bf16"), CHIP, {"split": 1.0}))
+    rows = [
+        MeasuredKernel("gemm", {name: float(values[row]) for name, values in sizes.items()}, "bf16", "", "", "", float(took[row]))
+        for row in range(len(took))
+    ]
+    assert len(rows) >= FEWEST_FOR_OPTIONS
+    assert fit_stratum(Stratum("gemm", "", "", "bf16", "", ""), rows, CHIP).options == {"split": 1.0}
+
+
+def test_rows_held_out_are_judged_and_a_roofline_is_worse() -> None:
+    (found,) = judge(table("gemm", noise=0.03), CHIP)
+    assert (len(found.measured), found.fitted) == (15, 15)
+    assert found.error < 0.05 < found.baseline_error
+    assert ((found.low <= found.predicted) & (found.predicted <= found.high)).all()
+
+
+@pytest.mark.medium
+def test_held_out_rows_do_not_change_a_fit() -> None:
+    rows = table("gemm", noise=0.03)
+    kept, held = halves(rows)
+    changed = [*kept, *(replace(row, time=9 * row.time) for row in held)]
+    (one,), (other,) = judge(rows, CHIP), judge(changed, CHIP)
+    assert one.predicted == pytest.approx(other.predicted, rel=1e-12)
+    assert (one.low / one.predicted) == pytest.approx(other.low / other.predicted, rel=1e-9)
+
+
+def test_halves_are_every_second_row_by_size() -> None:
+    rows = table("gemm")
+    kept, held = halves(tuple(reversed(rows)))
+    assert (len(kept), len(held)) == (15, 15)
+    assert {id(row) for row in kept} | {id(row) for row in held} == {id(row) for row in rows}
+    assert (kept, held) == halves(rows), "the order of the table does not matter"
+
+
+def test_intervals_cover_four_of_five_new_rows() -> None:
+    """Against draws from the distribution that they were made from."""
+    drawn = np.random.default_rng(7).normal(0, 0.1, (200, 40))
+    inside = []
+    for sample in drawn:
+        low, high = interval(sample[:30])
+        inside.append(np.mean((sample[30:] >= np.log(low)) & (sample[30:] <= np.log(high))))
+    assert 0.75 < np.mean(inside) < 0.88
+
+
+def test_roofline_recovers_its_numbers() -> None:
+    sides = np.array([1e-6, 1e-5, 1e-4, 1e-3, 1e-7, 1e-7]), np.array([1e-7, 1e-6, 1e-6, 1e-5, 1e-4, 1e-3])
+    found = fit_roofline(sides, 5e-6 + np.maximum(sides[0] / 0.5, sides[1] / 0.8))
+    assert (found.launch, found.matrix, found.memory) == pytest.approx((5e-6, 0.5, 0.8), rel=0.02)
+
+
+def test_balanced_experts_have_equally_many_tokens() -> None:
+    known = FAMILIES["moe"]
+    sizes = {"tokens": 4096, "hidden": 64, "inter": 64, "topk": 8, "experts": 128, "tp": 1, "ep": 8, "alpha": 0, "gated": 1}
+    arrays = {name: np.array([float(value)]) for name, value in sizes.items()}
+    found = known.features(arrays, Formats("bf16"), CHIP, {"columns": 128.0, "rows": 64.0, "own_tokens": 0.0})
+    # 512 tokens on this rank choose 8 of 16 experts: 256 each, in 4 tiles of 64
+    assert float(np.asarray(found["up_waves"]).ravel()[0]) == np.ceil(16 * 4 / CHIP.cores)
+    assert float(np.asarray(found["activations"]).ravel()[0]) * CHIP.memory == pytest.approx(4096 * 2 * (2 * 64 + 3 * 64))
+    uneven = known.features(
+        {**arrays, "alpha": np.array([1.2])}, Formats("bf16"), CHIP, {"columns": 128.0, "rows": 64.0, "own_tokens": 0.0}
+    )
+    assert np.asarray(uneven["activations"])[0] > np.asarray(found["activations"])[0], "the busiest rank has more"  # fmt: skip
+    assert LARGEST_EXPERTS >= 1024
+
+
+def test_kernels_of_a_framework_are_chosen_by_the_dims_of_a_head() -> None:
+    base = fit_of("attention_decode").fits[0]
+    fast = replace(base, stratum=replace(base.stratum, kernel="fast"), head_dims={64.0: 5, 128.0: 9}, rows=14)
+    slow = replace(
+        base,
+        stratum=replace(base.stratum, kernel="slow"),
+        head_dims={256.0: 4},
+        rows=4,
+        parameters={**base.parameters, "launch": 1e-3},
+    )
+    fits = replace(fit_of("attention_decode"), fits=(fast, slow))
+    sizes = {"batch": 1, "cached": 100, "heads": 8, "kv_heads": 2, "head_dim": np.array([64, 128, 256, 512])}
+    found = kernel_time(fits, "attention_decode", sizes)
+    assert (found.time > 9e-4).tolist() == [False, False, True, True]
+    assert (kernel_time(fits, "attention_decode", sizes, kernel="fast").time < 9e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "gem"}, "kernel: expected one of gemm, .*did you mean 'gemm'"),
+        ({"sizes": {"m": 4, "n": 4}}, "gemm: k: expected a size; got none"),
+        ({"sizes": {"m": 4, "n": 4, "k": 4, "l": 4}}, "expected the sizes m, n, k; got 'l'"),
+        ({"sizes": {"m": 0, "n": 4, "k": 4}}, "gemm: m: expected numbers of at least 1; got 0"),
+        ({"sizes": {"m": float("nan"), "n": 4, "k": 4}}, "gemm: m: expected numbers of at least 1; got nan"),
+        ({"sizes": {"m": np.ones(2), "n": np.ones(3), "k": 4}}, "expected sizes that broadcast"),
+        ({"dtype": "fp8"}, "gemm on h100: dtype: expected one that was measured .bf16.; got 'fp8'"),
+        ({"dtype": "float8"}, "dtype: expected a number format"),
+        ({"framework": "vlm"}, "framework: expected one that was measured .vllm.; got 'vlm'; did you mean 'vllm'"),
+        ({"kernel": "other"}, "kernel: expected one that was measured .name."),
+        ({"kind": "moe", "sizes": {}}, "moe: .*expected"),
+    ],
+)
+def test_what_a_fit_does_not_have_is_refused(change: dict[str, object], message: str) -> None:
+    asked: dict[str, object] = {"kind": "gemm", "sizes": {"m": 4, "n": 4, "k": 4}, **change}
+    with pytest.raises(BadInput, match=message):
+        kernel_time(fit_of("gemm"), **asked)  # type: ignore[arg-type]
+
+
+def test_a_family_that_was_not_measured_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"moe on h100: expected a kernel that the fit has \(gemm\); got moe; measure it"):
+        kernel_time(fit_of("gemm"), "moe", {"tokens": 1, "hidden": 1, "inter": 1, "topk": 1, "experts": 1})
+
+
+def test_fits_of_kin_use_their_data_sheet_and_have_wider_intervals() -> None:
+    own, kin = load_kernel_fits("h100"), load_kernel_fits("h200")
+    assert (kin.measured, kin.machine.name, kin.of_kin, own.of_kin) == ("h100", "h200", True, False)
+    sizes = {"batch": 256, "cached": 8191, "heads": 32, "kv_heads": 8, "head_dim": 128}
+    one, other = (kernel_time(fits, "attention_decode", sizes, framework="vllm", cold=True) for fits in (own, kin))
+    assert float(one.time / other.time) == pytest.approx(4.8 / 3.35, rel=0.1), "the ratio of the bandwidths"
+    assert float(other.high / other.time) > float(one.high / one.time)
+    assert "shares of h100 on the data sheet of h200" in other.source
+
+
+@pytest.mark.parametrize("name", ["a100", "h100", "b200", "l40s", "h20", *KIN])
+def test_shipped_fits_load_and_answer(name: str) -> None:
+    fits = load_kernel_fits(name)
+    for item in fits.fits:
+        family = FAMILIES[item.stratum.family]
+        sizes = {key: values[:40] for key, values in grid(family.name).items()}
+        found = kernel_time(fits, family.name, sizes, item.stratum.dtype, item.stratum.cache or None, item.stratum.framework)
+        assert (found.time > 0).all()
+        assert (found.low <= found.time).all()
+        assert (found.time <= found.high).all()
+    assert {"gemm", "attention_prefill", "attention_decode"} <= {item.stratum.family for item in fits.fits}
+
+
+def test_files_keep_fits() -> None:
+    fits = load_kernel_fits("a100")
+    again = parse_kernel_fits(kernel_fits_document(fits))
+    assert again == fits
+
+
+def test_faults_of_a_file_have_lines() -> None:
+    lines = kernel_fits_document(fit_of("gemm")).splitlines()
+    broken = "\n".join(lines).replace('"matrix"', '"matricks"')
+    with pytest.raises(BadInput, match=r"mine.yaml:7: kernels\.0\.parameters: expected .*matrix.*; got .*matricks"):
+        parse_kernel_fits(broken, "mine.yaml")
+    with pytest.raises(BadInput, match=r"mine.yaml:7: kernels\.0\.low: expected"):
+        parse_kernel_fits("\n".join(lines).replace('"low": 0.9', '"low": "x"'), "mine.yaml")
+    with pytest.raises(BadInput, match="each kernel once"):
+        parse_kernel_fits("\n".join([*lines[:6], lines[6] + ",", *lines[6:]]), "mine.yaml")
+    with pytest.raises(BadInput, match=r"family: expected one of gemm"):
+        parse_kernel_fits("\n".join(lines).replace('"family": "gemm"', '"family": "gems"'), "mine.yaml")
+    with pytest.raises(BadInput):
+        parse_kernel_fits("{" * 50, "mine.yaml")
+
+
+@pytest.mark.medium
+def test_a_chip_is_calibrated_with_all_rows_and_errors_of_halves() -> None:
+    fits, judged = calibrate(table("gemm", noise=0.03), CHIP, "made up", "2026-11-26")
+    (item,) = fits.fits
+    assert (item.rows, item.error) == (30, judged[0].error)
+    assert item.low < 1 < item.high < 1.2
+    sizes = columns(table("gemm"), FAMILIES["gemm"])
+    assert kernel_time(fits, "gemm", sizes).time == pytest.approx(times(table("gemm")), rel=0.15)
+
+
+def test_shipped_fits_are_small_and_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="expected the name of a shipped kernel fit"):
+        load_kernel_fits("v100")
+    (tmp_path / "mine.yaml").write_text(kernel_fits_document(fit_of("gemm")))
+    assert load_kernel_fits(tmp_path / "mine.yaml", "b200").machine.name == "b200"

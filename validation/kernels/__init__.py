@@ -1,0 +1,1 @@
+"""Fits of library kernels against measured tables."""

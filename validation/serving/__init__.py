@@ -1,0 +1,1 @@
+"""Measured serving: static batches, closed loops, requests, speculation."""

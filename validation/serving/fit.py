@@ -1,0 +1,89 @@
+"""Fits the parameters of serving software to the fitting half of the rows: ``python -m validation.serving.fit FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from validation.serving.predict import Predictor
+from validation.serving.rows import Measured, halves, measured
+
+from halley.serving.software import Software
+
+NAMES = ("step", "user", "gap", "collective", "memory", "matrix")
+UNITS = np.array([1e-3, 1e-5, 1e-6, 1e-6, 1.0, 1.0])
+START = np.array([0.8, 0.8, 1.5, 6.0, 0.95, 0.85])
+LOW = np.array([0.0, 0.0, 0.5, 3.0, 0.7, 0.55])
+HIGH = np.array([15.0, 20.0, 8.0, 12.0, 1.0, 1.0])
+"""Start-ups of collectives of a server's own kernels are 3 to 12 us (the least times of one-shot all-reduces in the kernel
+tables); gaps between kernels some two."""
+ROWS = 100
+"""Rows that are fitted at most, evenly drawn: more change nothing."""
+
+FRONT = {"vllm": (0.045, 0.0011), "trtllm": (0.11, 0.003), "sglang": (0.216, 0.0079)}
+"""Time of a request in the front end, and more of it for each request in flight [s]: fitted to TTFT less that of the event
+simulation, on the same rows, before all others."""
+
+FITS = {
+    "vllm-2024": ("vllm", "static", ("A100", "H100")),
+    "trtllm-2024": ("trtllm", "static", ("A100", "H100")),
+    "vllm": ("vllm", "agg", ("H100", "B200", "GB200")),
+    "trtllm": ("trtllm", "agg", ("H100", "B200", "GB200")),
+    "sglang": ("sglang", "agg", ("H100", "B200", "GB200")),
+}
+"""By name of the software, framework, mode and chips of its rows."""
+
+
+def software(name: str, values: NDArray[np.float64]) -> Software:
+    """The software with these parameters."""
+    given = dict(zip(NAMES, (values * UNITS).tolist(), strict=True))
+    request, request_user = FRONT.get(name, (0.0, 0.0))
+    given |= {"request": request, "request_user": request_user}
+    return Software(name=name, budget=8192, users=1024, share=0.95, reserve=1e9, **given)
+
+
+def residuals(values: NDArray[np.float64], name: str, rows: Sequence[Measured]) -> NDArray[np.float64]:
+    """Logarithms of predicted over measured times."""
+    made = Predictor(lambda framework: software(name, values))
+    found = []
+    for row in rows:
+        if row.mode == "static":
+            found.append(np.log(made.static(row) / (row.latency or 1.0)))
+        else:
+            found.append(np.log(made.closed(row).tpot / (row.tpot or 1.0)))
+    return np.array(found)
+
+
+def rows_of(folder: Path, name: str) -> tuple[list[Measured], list[Measured]]:
+    """Rows that the software is fitted to, and that judge it: of plain dtypes of the cache."""
+    framework, mode, chips = FITS[name]
+    kept = [row for row in measured(folder, (mode,)) if row.gpu in chips and row.model.cache in ("bf16", "fp8")]
+    fitted, judged = halves(row for row in kept if row.mode == mode)
+    return [[row for row in part if row.framework == framework] for part in (fitted, judged)]  # type: ignore[return-value]
+
+
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Prints the parameters of each software and its errors on both halves."""
+    for name in names:
+        fitted, judged = rows_of(folder, name)
+        some = fitted[:: max(len(fitted) // ROWS, 1)]
+        found = least_squares(
+            residuals, START, args=(name, some), bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, diff_step=0.05, max_nfev=12,
+            x_scale=START,
+        )  # fmt: skip
+        print(name, {key: round(float(value), 4) for key, value in zip(NAMES, found.x, strict=True)})
+        for half, rows in (("fitted", fitted), ("judged", judged)):
+            errors = np.abs(np.expm1(residuals(found.x, name, rows)))
+            if len(rows):
+                print(f"  {half}: {len(rows)} rows, median {np.median(errors):.1%}, mean {errors.mean():.1%}")
+            for pair in sorted({(row.pair, row.model.weights) for row in rows}):
+                mine = residuals(found.x, name, [row for row in rows if (row.pair, row.model.weights) == pair])
+                print(f"    {pair} {len(mine)} bias {np.median(mine):+.3f} median {np.median(np.abs(mine)):.3f}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:] or list(FITS))

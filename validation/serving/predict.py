@@ -1,0 +1,63 @@
+"""Halley's times of measured rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+
+from validation.serving.rows import Measured, libraries_of
+
+from halley.io.chips.fits import load_chip_fit
+from halley.kernels.machine import Efficiency
+from halley.serving.deployment import Deployment
+from halley.serving.software import Software
+from halley.serving.steady import Lengths, Steady, closed_loop, static_batch
+
+LONGEST = 16384
+
+
+@lru_cache(maxsize=1)
+def efficiency() -> Efficiency:
+    return load_chip_fit("a100").efficiency
+
+
+class Predictor:
+    """Times of rows with the software of each framework; deployments are made once."""
+
+    def __init__(self, software: Callable[[str], Software]) -> None:
+        self.software = software
+        self.known: dict[object, Deployment] = {}
+
+    def deployment(self, row: Measured) -> Deployment:
+        """The deployment of a row."""
+        key = row.model, row.layout, row.gpu, row.system.chips, row.framework, row.system.chip.levels[0].memories[0].capacity
+        if key not in self.known:
+            libraries = libraries_of(row.gpu, row.system.chips, "")
+            self.known[key] = Deployment(
+                row.model, row.system, row.layout, self.software(row.framework), efficiency(), libraries, None, LONGEST
+            )
+        return self.known[key]
+
+    def static(self, row: Measured) -> float:
+        """Time of a static batch [s]: in as many rounds as the cache has capacity for."""
+        made = self.deployment(row)
+        batch = max(row.batch / made.engines, 1.0)
+        fits = max(made.engine_memory.users(row.lengths.input + row.lengths.output), 1)
+        rounds = -(-batch // fits)
+        return float(rounds) * static_batch(made.step, batch / rounds, row.lengths)[1]
+
+    def closed(self, row: Measured) -> Steady:
+        """The closed loop of a row; lengths are uniform in 0.8 to 1.0 of what the row says."""
+        made = self.deployment(row)
+        return closed_loop(made.step, made.engine_memory, max(row.batch / made.engines, 1.0), closed_lengths(row))
+
+
+def closed_lengths(row: Measured) -> Lengths:
+    """Mean lengths of a closed loop."""
+    return replace(row.lengths, input=0.9 * row.lengths.input, output=0.9 * row.lengths.output)
+
+
+def errors(pairs: Iterable[tuple[float, float]]) -> list[float]:
+    """Relative absolute errors of (predicted, measured)."""
+    return [abs(found / given - 1) for found, given in pairs]
