@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,11 @@ from tests.unit.sweep_studies import CHIP, SMALL, TWO
 
 from halley.errors import BadInput
 from halley.sweeps.expressions import expression
-from halley.sweeps.load import parse_study
+from halley.sweeps.load import load_study, parse_study
 from halley.sweeps.study import problem_key
 from halley.sweeps.values import axis_values
 
+ROOT = Path(__file__).parents[2]
 HEAD = "workloads: {g: {kind: gemm, m: 64, n: 64, k: 64}}\nchip: edge\n"
 
 
@@ -40,7 +42,23 @@ def test_values(given: object, values: tuple[object, ...]) -> None:
     assert axis_values(given) == values
 
 
-@pytest.mark.parametrize("given", [[], "", "1 MiB, 2 MiB", "pow2(8..4)", "pow2(0..4)", "range(4..1)", [1, 1], {"a": 1}, [None]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        "",
+        "1 MiB, 2 MiB",
+        "pow2(8..4)",
+        "pow2(0..4)",
+        "range(4..1)",
+        [1, 1],
+        "1e400",
+        "range(1..1e999)",
+        "pow2(1..1e999)",
+        {"a": 1},
+        [None],
+    ],
+)
 def test_wrong_values(given: object) -> None:
     with pytest.raises(BadInput):
         axis_values(given)
@@ -162,6 +180,14 @@ def test_expressions_run_no_code(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(BadInput):
         expression(text, ["macs"]).value({"macs": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [("examples/sweep.yaml", 18), pytest.param("studies/sweeps/edge-chips.yaml", 1000, marks=pytest.mark.medium)],
+)
+def test_shipped_studies(path: str, count: int) -> None:
+    assert len(load_study(ROOT / path).designs()) == count
 
 
 def test_the_chip_may_stand_in_the_study() -> None:

@@ -312,7 +312,7 @@ class DesignSweep:
             return
         left, made = state.left(), int(state.searched.sum())
         pace = (time.monotonic() - self._begun) / self._made if self._made else 0.0
-        estimate = f", {_duration(left * pace)} at this pace" if pace and left else ""
+        estimate = f", at most {_duration(left * pace)} at this pace" if pace and left else ""
         self.progress(f"{made:,} searches made, at most {left:,} left{estimate}", made / max(1, made + left))
 
     def result(self) -> SweepResult:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from halley.errors import BadInput, Fault, UnitError
@@ -62,7 +63,7 @@ def axis_values(given: object, unique: bool = True) -> tuple[AxisValue, ...]:
 
 
 def _powers(first: float, last: float) -> Iterator[float]:
-    if first <= 0 or last < first:
+    if first <= 0 or last < first or math.isinf(last):
         raise _fault("powers from a number above 0 to one that is no less", f"{first:g}..{last:g}")
     while first <= last:
         yield first
@@ -70,7 +71,7 @@ def _powers(first: float, last: float) -> Iterator[float]:
 
 
 def _steps(first: float, last: float, step: float) -> Iterator[float]:
-    if last < first or step <= 0:
+    if last < first or step <= 0 or math.isinf(last):
         raise _fault("a range that ends no lower than it begins, and a step above 0", f"{first:g}..{last:g}, {step:g}")
     count = int((last - first) / step * (1 + 1e-12)) + 1
     if count > VALUES_LIMIT:
@@ -78,8 +79,11 @@ def _steps(first: float, last: float, step: float) -> Iterator[float]:
     return (first + place * step for place in range(count))
 
 
-def _with_unit(numbers: Iterator[float], unit: str | None) -> tuple[AxisValue, ...]:
-    whole = (int(number) if number == int(number) else number for number in numbers)
+def _with_unit(numbers: Iterable[float], unit: str | None) -> tuple[AxisValue, ...]:
+    found = tuple(numbers)
+    if not all(map(math.isfinite, found)):
+        raise _fault("finite numbers", "one beyond 1e308")
+    whole = (int(number) if number == int(number) else number for number in found)
     return tuple(f"{number} {unit}" if unit else number for number in whole)
 
 
