@@ -1,6 +1,6 @@
 """The best plan with kernels that are searched on the chip: one proof over plans and mappings.
 
-Times of products and of attention start as lower bounds, so the best plan's time bounds all plans with any mappings from below.
+Times of products, of attention and of groups of fused kernels start as lower bounds, so the best plan's time bounds all plans with any mappings from below.
 The kernels of that plan are searched, and the plans again with their exact times, until the best plan has none that was not.
 Shortest paths with costly edges are found like this (Dellin and Srinivasa, "A Unifying Formalism for Shortest Path Problems with
 Expensive Edge Evaluations via Lazy Best-First Search and Edge Selectors", 2016).
@@ -16,11 +16,9 @@ from dataclasses import dataclass, field, replace
 from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, SearchStopped
 from halley.kernels.machine import PEAK
-from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
-from halley.kernels.times import Kernel
+from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
 from halley.sharding.decisions import decisions_of
-from halley.sharding.layouts import local_extents
-from halley.training.op_costs import op_tasks
+from halley.training.groups import sharded_kernels
 from halley.training.part_costs import training_graphs
 from halley.training.plan import Plan, PlanCost, TrainingProblem, TrainingResult
 from halley.training.search.decided import decided_cost
@@ -67,16 +65,12 @@ def best_joint_plan(
     return replace(best, certificate=replace(best.certificate, bound=min(bound, best.certificate.value)))
 
 
-def plan_kernels(problem: TrainingProblem, plan: Plan, cost: PlanCost) -> Iterator[Kernel]:
+def plan_kernels(problem: TrainingProblem, plan: Plan, cost: PlanCost) -> Iterator[AnyKernel]:
     """The kernels of all parts of a plan, at the extents of one chip."""
     graphs = training_graphs(problem.shape, plan.microbatch, problem.sequence, plan.recompute, plan.fused)
     for graph, part in zip(graphs, cost.parts.parts, strict=True):
-        mesh, work = part.sharding.problem.mesh, graph.workload
-        for op, item in zip(work.ops, part.sharding.ops, strict=True):
-            extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
-            local = local_extents(extents, [way.split for way in item.strategy], mesh)
-            for task in op_tasks(graph, op, local, problem.recipe.gradient):
-                yield task.kernel
+        for _, kernel, _ in sharded_kernels(graph, part.sharding, problem.recipe.gradient):
+            yield kernel
 
 
 def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
