@@ -50,8 +50,8 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     """The sharding of the decisions, with times, memory and collectives computed anew; its certificate claims nothing.
 
     Raises BadInput with every fault: ops, ends or copies that the graph lacks or that are not decided, ways and layouts that
-    they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together, pairs that cannot be
-    one kernel.
+    they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together, pairs that cannot
+    be one kernel.
     """
     left: dict[str, set[int]] = {}
     faults: list[Fault] = []

@@ -136,7 +136,8 @@ def _least_times(op: Op, work: Workload, microbatch: Number, ranks: Number, exac
     shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
     rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
     found = []
-    for each in (times, np.where(np.isfinite(times), times - rates, np.inf)):
+    # a group may be no one kernel under some splits
+    for each in (times, np.where(np.isfinite(times), times, 0.0) - np.where(np.isfinite(times), rates, -np.inf)):
         least = _least_by_size(each, splits.prod(axis=1), sizes)
         found.append(np.asarray(np.broadcast_to(least[rows, columns], shape)))
     return LeastTimes(*found)

@@ -66,8 +66,8 @@ def training_findings(
 
 
 def _kernel_findings(result: TrainingResult) -> Iterator[Finding]:
-    """Of the searched kernels of a plan that take longest, of attention and of groups: the event simulation of one, and its tree at a
-    reduced size, on the chips of a stage if these are few, else on one chip. Its bytes on every axis and in every memory are
+    """Of the searched kernels of a plan that take longest, of attention and of groups: the event simulation of one, and its tree
+    at a reduced size, on the chips of a stage if these are few, else on one chip. Its bytes on every axis and in every memory are
     those of the formulas."""
     known = sorted(searched_in_plan(result).items(), key=lambda item: -item[1].time)
     rest = known[LONGEST_KERNELS:]

@@ -210,7 +210,7 @@ def read_training(saved: Saved) -> TrainingResult:
     if asked.kernels == "searched":
         problem = replace(problem, searched=_searched(saved, problem, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)
-    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost))):
+    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost.parts))):
         expected = "the mapping of every product, of attention and of every group"
         raise BadInput(Fault(f"{saved.name}: answer", expected, f"none of {missing[0]}", "plan again"))
     others = [_costed(problem, item.plan, item.shardings) for item in answer.alternatives]
