@@ -106,9 +106,13 @@ class Fastest:
 
     def __init__(self, model: ShardedModel) -> None:
         self.model = model
+        self.found: dict[object, ModelCosts] = {}
 
     def shardings(self, communication: Communication, microbatch: int, variant: GraphVariant) -> Iterator[ModelCosts]:
-        yield self.model.costs(communication, microbatch, variant)
+        key = communication.assignment, microbatch, variant
+        if key not in self.found:
+            self.found[key] = self.model.costs(communication, microbatch, variant)
+        yield self.found[key]
 
 
 def lazy(seed: int, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -118,12 +122,12 @@ def lazy(seed: int, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.medium
 def test_the_plan_is_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(range(3), monkeypatch)
+    compare(range(2), monkeypatch)
 
 
 @pytest.mark.slow
 def test_the_plan_is_the_best_of_all_of_more_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(range(3, 24), monkeypatch)
+    compare(range(2, 24), monkeypatch)
 
 
 def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:

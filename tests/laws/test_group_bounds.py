@@ -24,7 +24,14 @@ from halley.workloads.gemm import gemm_layernorm, gemm_softmax
 from halley.workloads.mlp import gated_mlp
 from halley.workloads.user import graph
 
-BEHIND = ("relu(C[m,n])", "add(C[m,n],X[m,n])", "add(C[m,n],c[n])", "mul(C[m,n],X[m,n])", "maximum(C[m,n],r[m])", "square(C[m,n])")
+BEHIND = (
+    "relu(C[m,n])",
+    "add(C[m,n],X[m,n])",
+    "add(C[m,n],c[n])",
+    "mul(C[m,n],X[m,n])",
+    "maximum(C[m,n],r[m])",
+    "square(C[m,n])",
+)
 
 
 def drawn(random: Random, largest: int) -> Workload:
