@@ -156,8 +156,9 @@ class KernelStore(Protocol):
 class SearchedKernels:
     """Times of kernels on a chip, without launches.
 
-    Products, attention (forward) and groups as they were searched, others of these kinds at their lower bound; other kernels by
-    the formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than `halley.kernels.bounds.kernel_bound`.
+    Products, attention (forward) and groups as they were searched, others of these kinds at their lower bound; other kernels
+    by the formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than
+    `halley.kernels.bounds.kernel_bound`.
     ``searched``: number of searches; ``rates``: of the data sheet; ``limits``: those that no mapping exceeds, for plan bounds.
 
     >>> from halley.io.chips.load import load_chip

@@ -30,6 +30,12 @@ Progress = Callable[[str, float], None]
 KERNELS = "kernels"
 """Name of the number of searched kernels in a certificate's effort."""
 
+LEFT_OUT_KERNELS = (
+    "in one kernel: products behind products, and more than a product with up to eight elementwise ops and reductions behind it",
+    "mappings of attention backward and of kernels without products, which take their times from formulas",
+)
+"""What the mappings do not contain."""
+
 MARGIN = 0.002
 """By how much the estimated time of a plan must be above the best time for its other kernels not to be searched [share]."""
 
@@ -214,6 +220,7 @@ class _JointSearch:
             status=Status.OPTIMAL if optimal else Status.LIMIT if stopped else Status.WITHIN,
             effort={**self.best.certificate.effort, KERNELS: self.kernels.searched, ASKED: self.kernels.asked},
             seconds=time.perf_counter() - self.began,
+            left_out=(*LEFT_OUT_KERNELS, *self.best.certificate.left_out),
         )
         return replace(self.best, certificate=certificate)
 
