@@ -16,8 +16,9 @@ from halley.errors import BadInput, SearchStopped
 from halley.io.chips.load import load_chip
 from halley.io.results.training import plan_document
 from halley.ir.hardware import Axis, Chip, Link, Topology
-from halley.ir.mapping import Compute, walk
+from halley.ir.mapping import Collective, Compute, walk
 from halley.ir.system import System
+from halley.ir.text import parse
 from halley.kernels.groups import GroupKernel, GroupShape
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, Product, SearchedKernels, shape_of
@@ -122,6 +123,29 @@ def test_the_plan_hears_of_the_memories_inside_the_chip(figures: dict[str, float
     assert changed.certificate.bound > found().cost.time * 1.05
 
 
+def two_clusters(links: float) -> Chip:
+    """The chip `edge` with two clusters; ``links``: bandwidth between them, as a multiple."""
+    chip, levels = load_chip("edge"), []
+    for level in chip.levels:
+        if (network := level.network) is not None:
+            x, y = network.axes
+            x, y = (replace(x, link=replace(x.link, bandwidth=links * x.link.bandwidth)), replace(y, size=1))
+            network = replace(network, axes=(x, y))
+        levels.append(replace(level, network=network))
+    return replace(chip, levels=tuple(levels))
+
+
+@pytest.mark.medium
+def test_kernels_of_plans_hear_of_the_links_inside_the_chip() -> None:
+    """A product of few rows is split over its sum, and clusters add up their parts."""
+    kernel = Gemm(8, 8, 256)
+    fast, slow = SearchedKernels(two_clusters(1.0)), SearchedKernels(two_clusters(1e-3))
+    for kernels in (fast, slow):
+        kernels.search(shape_of(kernel))
+    assert float(slow.times(kernel)) > 1.2 * float(fast.times(kernel))
+    assert any(isinstance(node, Collective) for _, node in walk(parse(fast.known[shape_of(kernel)].mapping)))
+
+
 def test_a_chip_with_concurrent_kernels_is_refused() -> None:
     with pytest.raises(BadInput, match="one kernel at a time"):
         best_joint_plan(problem(load_chip("sn40l")))
@@ -200,7 +224,7 @@ def test_a_file_without_the_mapping_of_attention_is_refused(tmp_path: Path) -> N
     document, path = plan_document(found()), tmp_path / "plan.json"
     assert [core["causal"] for core in document["answer"].pop("attention")] == [True]
     path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(BadInput, match="expected the mapping of every product and of attention; got none of 4 x 32 x 32"):
+    with pytest.raises(BadInput, match="every product, of attention and of every group; got none of 4 x 32 x 32"):
         load(path)
 
 
