@@ -16,13 +16,20 @@ from halley.errors import BadInput, SearchStopped
 from halley.io.chips.load import load_chip
 from halley.io.results.training import plan_document
 from halley.ir.hardware import Axis, Chip, Link, Topology
+from halley.ir.mapping import Collective, Compute, walk
 from halley.ir.system import System
+from halley.ir.text import parse
+from halley.kernels.groups import GroupKernel, GroupShape
 from halley.kernels.machine import PEAK
-from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels, shape_of
-from halley.kernels.times import Array, Attention, Gemm, Kernel, kernel_time
+from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, Product, SearchedKernels, shape_of
+from halley.kernels.times import Array, Attention, Gemm, kernel_time
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
+from halley.report.plans.op import op_text
+from halley.rewrite.legality import faults
 from halley.rewrite.recompute import Recompute
+from halley.training.groups import fused_groups
+from halley.training.op_mapping import op_mapping
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.joint import best_joint_plan, searched_in_plan
 from halley.training.search.search import best_training_plan
@@ -50,9 +57,14 @@ def problem(chip: Chip) -> TrainingProblem:
 
 
 class Eager(SearchedKernels):
-    """Searches every product and attention core that it is asked for."""
+    """Searches every product, group and attention core that it is asked for."""
 
-    def times(self, kernel: Kernel) -> Array:
+    def times(self, kernel: AnyKernel) -> Array:
+        if isinstance(kernel, GroupKernel):
+            for row in set(zip(*(each.ravel().tolist() for each in np.broadcast_arrays(*kernel.extents)), strict=True)):
+                group = GroupKernel(kernel.pattern, row).shape
+                if group not in self.known:
+                    self.search(group)
         if isinstance(kernel, Gemm) and not kernel.spread:
             extents = np.broadcast_arrays(kernel.rows, kernel.columns, kernel.depth, kernel.batch)
             for row in set(zip(*(each.ravel().tolist() for each in extents), strict=True)):
@@ -81,7 +93,8 @@ def test_products_of_the_plan_have_the_times_of_the_mapping_search() -> None:
     assert len(products) >= 8
     assert any(isinstance(shape, AttentionShape) for shape in products)
     for product, cost in products.items():
-        best = optimise(Problem(product.workload, result.problem.chip, baselines=False)).best
+        alone = isinstance(product, GroupShape)
+        best = optimise(Problem(product.workload, result.problem.chip, baselines=False, fixed_variant=alone)).best
         assert cost.time == best.certificate.value, product
     assert result.certificate.value == result.cost.time >= result.certificate.bound
 
@@ -108,6 +121,29 @@ def test_lazy_equals_eager() -> None:
 def test_the_plan_hears_of_the_memories_inside_the_chip(figures: dict[str, float]) -> None:
     changed = best_joint_plan(problem(one_cluster(**figures)))
     assert changed.certificate.bound > found().cost.time * 1.05
+
+
+def two_clusters(links: float) -> Chip:
+    """The chip `edge` with two clusters; ``links``: bandwidth between them, as a multiple."""
+    chip, levels = load_chip("edge"), []
+    for level in chip.levels:
+        if (network := level.network) is not None:
+            x, y = network.axes
+            x, y = (replace(x, link=replace(x.link, bandwidth=links * x.link.bandwidth)), replace(y, size=1))
+            network = replace(network, axes=(x, y))
+        levels.append(replace(level, network=network))
+    return replace(chip, levels=tuple(levels))
+
+
+@pytest.mark.medium
+def test_kernels_of_plans_hear_of_the_links_inside_the_chip() -> None:
+    """A product of few rows is split over its sum, and clusters add up their parts."""
+    kernel = Gemm(8, 8, 256)
+    fast, slow = SearchedKernels(two_clusters(1.0)), SearchedKernels(two_clusters(1e-3))
+    for kernels in (fast, slow):
+        kernels.search(shape_of(kernel))
+    assert float(slow.times(kernel)) > 1.2 * float(fast.times(kernel))
+    assert any(isinstance(node, Collective) for _, node in walk(parse(fast.known[shape_of(kernel)].mapping)))
 
 
 def test_a_chip_with_concurrent_kernels_is_refused() -> None:
@@ -188,7 +224,7 @@ def test_a_file_without_the_mapping_of_attention_is_refused(tmp_path: Path) -> N
     document, path = plan_document(found()), tmp_path / "plan.json"
     assert [core["causal"] for core in document["answer"].pop("attention")] == [True]
     path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(BadInput, match="expected the mapping of every product and of attention; got none of 4 x 32 x 32"):
+    with pytest.raises(BadInput, match="every product, of attention and of every group; got none of 4 x 32 x 32"):
         load(path)
 
 
@@ -196,11 +232,46 @@ def test_a_file_without_the_mapping_of_attention_is_refused(tmp_path: Path) -> N
 def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
     tables = as_answer(found()).tables()
     rows = next(table.rows for table in tables if table.title.startswith("Where the times of kernels"))
-    assert [row[0].split(":")[0] for row in rows] == ["searched", "searched", "formula", "formula"]
-    assert {row[0] for row in rows} >= {"searched: attention, forward", "formula: attention, backward"}
+    assert [row[0].split(":")[0] for row in rows] == ["searched", "searched", "searched", "formula", "formula"]
+    assert {row[0] for row in rows} >= {"searched: products with the ops behind them", "formula: attention, backward"}
     part = found().cost.parts.parts[1].sharding
     time = next(item.time for item in part.ops if item.op == "values")
     assert time == next(cost.time for shape, cost in searched_in_plan(found()).items() if isinstance(shape, AttentionShape))
+
+
+@pytest.mark.medium
+def test_a_group_is_one_mapping_of_the_plan() -> None:
+    """Its ops have one tree, which is legal and computes all of them; any of them stands for the group. Fused, it moves less."""
+    result = found()
+    layer = result.cost.parts.parts[1].sharding
+    groups = fused_groups(layer)
+    assert groups
+    for first, (group, pair) in groups.items():
+        shown = [op_mapping(result, f"{layer.problem.workload.name}/{name}") for name in group.ops]
+        assert {each.op for each in shown} == {first}
+        one = shown[0]
+        assert one.ops == group.ops
+        assert one.time == one.cost.time <= pair.time < pair.apart
+        assert not faults(one.tree, one.workload, one.chip)
+        assert {node.op for _, node in walk(one.tree) if isinstance(node, Compute)} == {op.name for op in one.workload.ops}
+        assert f"group of {one.kernel.shape}" in op_text(result, one)
+    times = {item.op: item.time for item in layer.ops}
+    assert all(times[name] == 0.0 for group, _ in groups.values() for name in group.ops[1:])
+
+
+@pytest.mark.medium
+def test_a_file_with_a_wrong_group_is_refused(tmp_path: Path) -> None:
+    document, path = plan_document(found()), tmp_path / "plan.json"
+    document["answer"]["groups"][0]["pattern"] = "{}"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(BadInput, match="expected a group of ops of this model"):
+        load(path)
+    document = plan_document(found())
+    layer = document["answer"]["shardings"][1]
+    layer["fused"] = [*layer["fused"], "values"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(BadInput, match="first ops of pairs that may be one kernel"):
+        load(path)
 
 
 def test_other_kernels_have_the_rates_of_the_data_sheet() -> None:

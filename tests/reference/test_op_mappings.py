@@ -16,10 +16,11 @@ from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import Spatial, walk
 from halley.ir.system import System
 from halley.ir.text import parse, to_text
+from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
 from halley.kernels.search import timed_kernel
-from halley.kernels.searched import Product, SearchedKernels, shape_of
-from halley.kernels.times import Array, Attention, Gemm, Kernel
+from halley.kernels.searched import AnyKernel, Product, SearchedKernels, shape_of
+from halley.kernels.times import Array, Attention, Gemm
 from halley.rewrite.legality import faults
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
@@ -62,9 +63,11 @@ ATTENTION = """hold dram: Q K V O
 
 
 class Given(SearchedKernels):
-    """Every product has `MAPPING`, and attention has `ATTENTION`, so that nothing is searched."""
+    """Every product has `MAPPING`, and attention has `ATTENTION`, so that nothing is searched; no group is one kernel."""
 
-    def times(self, kernel: Kernel) -> Array:
+    def times(self, kernel: AnyKernel) -> Array:
+        if isinstance(kernel, GroupKernel):
+            return np.full(np.broadcast_shapes(*map(np.shape, kernel.extents)), np.inf)
         if isinstance(kernel, Gemm) and not kernel.spread:
             extents = np.broadcast_arrays(kernel.rows, kernel.columns, kernel.depth, kernel.batch)
             for row in set(zip(*(each.ravel().tolist() for each in extents), strict=True)):

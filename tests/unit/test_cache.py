@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,9 @@ from halley.errors import BadInput
 from halley.io import cache as module
 from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, SharedKernels, user_cache, user_store
 from halley.io.chips.load import load_chip
-from halley.kernels.searched import KernelCost, Product
+from halley.kernels.groups import GroupKernel, pattern_of
+from halley.kernels.searched import AttentionShape, KernelCost, Product
+from halley.workloads.mlp import gemm_gelu_gemm
 
 WRITER = """
 import sys
@@ -86,6 +89,23 @@ def test_a_renamed_chip_has_the_same_products_and_a_changed_one_not(tmp_path: Pa
     cache.add(chip, product(1), KernelCost(1.0, "m"))
     assert cache.costs(replace(chip, name="mine"))
     assert not cache.costs(replace(chip, static_power=1.0))
+
+
+def test_kernels_of_every_kind(tmp_path: Path) -> None:
+    """A group that no mapping fits takes infinitely long."""
+    cache, chip = KernelCache(tmp_path / FILE), load_chip("edge")
+    found = pattern_of(gemm_gelu_gemm(4, 5, 6), ["expand"], ["activate"])
+    assert found is not None
+    kernels = {
+        product(3): KernelCost(1.0, "one"),
+        AttentionShape(8, 8, 2, 1, 4, 4, True, "bf16"): KernelCost(2.0, "two"),
+        GroupKernel(found.pattern, (4, 5, 6)).shape: KernelCost(3.0, "three"),
+        GroupKernel(found.pattern, (8, 5, 6)).shape: KernelCost(math.inf, ""),
+    }
+    for shape, cost in kernels.items():
+        cache.add(chip, shape, cost)
+    assert cache.costs(chip) == kernels
+    assert [each.kernels for each in cache.kept()] == [4]
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import halley
 from halley.errors import BadInput, Fault
 from halley.ir.hardware import Chip
+from halley.kernels.groups import GroupShape
 from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product
 
 FOLDER_VARIABLE = "HALLEY_CACHE"
@@ -38,7 +39,7 @@ FILE = "products.sqlite"
 WAIT = 60.0
 """How long a process waits for another one that writes [s]."""
 
-TABLES: Mapping[str, type[Product] | type[AttentionShape]] = {"products": Product, "attention": AttentionShape}
+TABLES: Mapping[str, type[KernelShape]] = {"products": Product, "attention": AttentionShape, "groups": GroupShape}
 """The tables of the file, and what each keeps."""
 
 
@@ -185,8 +186,8 @@ def _folder() -> Path:
             return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halley"
 
 
-def _definition(table: str, kind: type[Product] | type[AttentionShape]) -> str:
-    types = {"dtype": "text", "result": "text"}
+def _definition(table: str, kind: type[KernelShape]) -> str:
+    types = dict.fromkeys(("dtype", "result", "pattern", "extents"), "text")
     fields = ", ".join(f"{name} {types.get(name, 'integer')}" for name in kind._fields)
     key = ", ".join(kind._fields)
     columns = f"chip text, model text, name text, {fields}, time real, mapping text"
@@ -199,7 +200,7 @@ def _tables(base: sqlite3.Connection) -> list[str]:
     return [table for table in TABLES if table in found]
 
 
-def _shape(kind: type[Product] | type[AttentionShape], values: tuple[Any, ...]) -> KernelShape:
+def _shape(kind: type[KernelShape], values: tuple[Any, ...]) -> KernelShape:
     """SQLite keeps truth values as numbers."""
     shape = kind(*values)
     return shape._replace(causal=bool(shape.causal)) if isinstance(shape, AttentionShape) else shape

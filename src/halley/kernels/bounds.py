@@ -27,7 +27,7 @@ RELATIVE_ROUNDING = 1e-12
 def product_bound(kernel: Gemm, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of a product under any mapping, of the shape that the extents broadcast to.
 
-    At least the time of its multiply-accumulates on the arrays (`_array_time`), and that of its operands and results in the
+    At least the time of its multiply-accumulates on the arrays (`array_time`), and that of its operands and results in the
     outermost memory. Groups of uneven sizes have whole rows, on average at most one less than given; the matrices of groups that
     may be empty do not count.
     """
@@ -36,15 +36,15 @@ def product_bound(kernel: Gemm, chip: Chip, rates: Machine) -> Array:
     if kernel.spread:
         filled, m = np.where(np.floor(m * (1 - kernel.spread)) >= 1, 1.0, 0.0), np.maximum(m - 1, 0.0)
     word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
-    arrays = _array_time(batch * m * n * k, kernel.dtype, kernel.result, chip, rates)
-    return _longest(arrays, _memory_time(chip, batch * (m * k + filled * k * n) * word, batch * m * n * written))
+    arrays = array_time(batch * m * n * k, kernel.dtype, kernel.result, chip, rates)
+    return longest_time(arrays, memory_time(chip, batch * (m * k + filled * k * n) * word, batch * m * n * written))
 
 
 def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of attention, forward or backward, under any mapping of any of its variants, of the shape that
     the extents broadcast to.
 
-    At least the time of its products on the arrays (`_array_time`), that of the elementary functions of its scores on the lanes,
+    At least the time of its products on the arrays (`array_time`), that of the elementary functions of its scores on the lanes,
     and that of its tensors in the outermost memory: queries, keys, values and results, or backward queries, keys, values, and the
     gradients of all four. Of a causal mask, only scores that it shows count. The backward pass repeats the scores, as the graphs
     of training do.
@@ -58,15 +58,17 @@ def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
     value, batch = np.where(given > 0, given, dim), np.asarray(kernel.batch, np.float64)
     scores = batch * heads * queries * (causal_keys(queries, keys, 1) if kernel.causal else keys)
     widths = 3 * dim + 2 * value if kernel.backward else dim + value
-    arrays = _array_time(scores * widths, kernel.dtype, kernel.dtype, chip, rates)
+    arrays = array_time(scores * widths, kernel.dtype, kernel.dtype, chip, rates)
     functions = busy_time(
         scores * min(rates.lane_cycles(work) for work in _score_work(kernel.causal, kernel.backward)), rates.lanes
     )
     word, rows = DTYPE_BYTES[kernel.dtype], batch * queries * heads
     stored = batch * kv_heads * keys * (dim if kernel.latent else dim + value) * DTYPE_BYTES[kernel.cached]
     if kernel.backward:
-        return _longest(arrays, functions, _memory_time(chip, stored + rows * (dim + value) * word, stored + rows * dim * word))
-    return _longest(arrays, functions, _memory_time(chip, stored + rows * dim * word, rows * value * word))
+        return longest_time(
+            arrays, functions, memory_time(chip, stored + rows * (dim + value) * word, stored + rows * dim * word)
+        )
+    return longest_time(arrays, functions, memory_time(chip, stored + rows * dim * word, rows * value * word))
 
 
 def kernel_bound(kernel: Kernel, chip: Chip, rates: Machine) -> Array:
@@ -85,13 +87,13 @@ def kernel_bound(kernel: Kernel, chip: Chip, rates: Machine) -> Array:
         case Stream():
             lanes = busy_time(np.asarray(kernel.points, np.float64) * rates.lane_cycles(kernel.work), rates.lanes)
             moved = (np.asarray(size, np.float64) for size in (kernel.read, kernel.written))
-            return _longest(np.asarray(lanes), _memory_time(chip, *moved))
+            return longest_time(np.asarray(lanes), memory_time(chip, *moved))
         case RowKernel():
             elements = np.asarray(kernel.rows, np.float64) * kernel.columns
             lanes = busy_time(elements * sum(rates.lane_cycles(each.work) for each in kernel.passes), rates.lanes)
             size = elements * DTYPE_BYTES[kernel.dtype]
             read, written = (size * min(count, 1) for count in (kernel.passes[0].reads, kernel.passes[-1].writes))
-            return _longest(lanes, _memory_time(chip, read, written))
+            return longest_time(lanes, memory_time(chip, read, written))
 
 
 def fastest_memory(chip: Chip, rates: Machine) -> Machine:
@@ -122,7 +124,7 @@ def _score_work(causal: bool, behind: bool) -> tuple[dict[str, float], ...]:
     return tuple(found)
 
 
-def _array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine) -> Array:
+def array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of products on the arrays of a chip.
 
     .. math:: t \\ge \\frac{P}{n f} \\left(\\frac{1}{R C} + \\max_i \\frac{r w_i}{s_i D_i}\\right)
@@ -142,7 +144,7 @@ def _array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine
     return np.asarray(np.maximum(least, macs / rate * (1 / (engine.rows * engine.cols) + per_point)))
 
 
-def _memory_time(chip: Chip, read: Array, written: Array) -> Array:
+def memory_time(chip: Chip, read: Array, written: Array) -> Array:
     """Time [s] of bytes that the outermost memory reads and writes, on one bus or on separate ports."""
     outer = chip.levels[0].memories
     reads, writes = (max(getattr(memory, f"{way}_bandwidth") for memory in outer) for way in ("read", "write"))
@@ -152,7 +154,8 @@ def _memory_time(chip: Chip, read: Array, written: Array) -> Array:
     return np.asarray(np.maximum(*both) / len(outer))
 
 
-def _longest(*times: Number) -> Array:
+def longest_time(*times: Number) -> Array:
+    """The longest of lower bounds [s], less their rounding."""
     found = times[0]
     for time in times[1:]:
         found = np.maximum(found, time)

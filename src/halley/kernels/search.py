@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
+import sys
 
 from halley.answer import Status
 from halley.cost.evaluate import evaluate
-from halley.errors import Fault, SearchStopped
+from halley.errors import Fault, Infeasible, SearchStopped
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Compute, Hold, Node, walk
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
-from halley.kernels.searched import KernelCost, KernelShape, Product
+from halley.kernels.groups import GroupShape
+from halley.kernels.searched import AttentionShape, KernelCost, KernelShape
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.rewrite.legality import check
@@ -19,15 +23,30 @@ from halley.workloads import variants
 
 
 def searched_kernel(chip: Chip, shape: KernelShape, limit: float | None = None) -> KernelCost:
-    """The best mapping of a kernel in any of its variants, with proof.
+    """The best mapping of a kernel in any of its variants, with proof. Of a group that no mapping fits, an infinite time.
 
     Raises SearchStopped: ``limit`` [s], or a signal, ended the search before; Infeasible: no mapping fits.
     """
-    single = isinstance(shape, Product)
-    best = optimise(Problem(shape.workload, chip, baselines=False, fixed_variant=single, time_limit=limit)).best
+    single = not isinstance(shape, AttentionShape)
+    try:
+        best = optimise(Problem(shape.workload, chip, baselines=False, fixed_variant=single, time_limit=limit)).best
+    except Infeasible:
+        if isinstance(shape, GroupShape):
+            return KernelCost(math.inf, "")
+        raise
+    finally:
+        release_memory()
     if best.status is Status.LIMIT:
         raise SearchStopped(Fault(f"{shape} on {chip.name}", "the best mapping, with proof", "none in time"))
     return KernelCost(best.certificate.value, to_text(best.plan))
+
+
+def release_memory() -> None:
+    """Returns memory of a finished search to the system: a search of attention takes some 900 MB, and the C library keeps
+    what was freed, so that a few searches would take twice as much."""
+    gc.collect()
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def timed_kernel(chip: Chip, shape: KernelShape, mapping: str) -> KernelCost:

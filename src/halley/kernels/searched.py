@@ -1,8 +1,8 @@
 """Times of kernels on a chip by the search of mappings: exact where a kernel was searched, elsewhere a lower bound.
 
 A planner asks for the times of far more kernels than its best plan contains. So it takes lower bounds first, and only the
-kernels of plans that may be the best are searched (`halley.training.search.joint`). Products and attention, forward, are
-searched; other kernels take their times from formulas.
+kernels of plans that may be the best are searched (`halley.training.search.joint`). Products, attention forward, and groups of
+products with the ops behind them are searched; other kernels take their times from formulas.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from halley.formulas.numbers import Number
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
 from halley.kernels.bounds import RELATIVE_ROUNDING, attention_bound, fastest_memory, kernel_bound, product_bound
+from halley.kernels.groups import GroupKernel, GroupShape, group_bound, group_demand, pattern_text
 from halley.kernels.machine import PEAK, Machine, machine
-from halley.kernels.times import Array, Attention, Gemm, Kernel, kernel_time
+from halley.kernels.times import Array, Attention, Gemm, Kernel, demand, kernel_time
 from halley.workloads.attention import attention
 from halley.workloads.gemm import gemm
 
@@ -81,14 +82,19 @@ class AttentionShape(NamedTuple):
         return f"{self.heads}{shared} x {self.queries} x {self.keys} x {width}{' causal' * self.causal} {self.dtype}"
 
 
-KernelShape: TypeAlias = Product | AttentionShape
+KernelShape: TypeAlias = Product | AttentionShape | GroupShape
 """A kernel of given extents that is searched."""
 
+AnyKernel: TypeAlias = Kernel | GroupKernel
+"""A kernel of a plan."""
 
-def shape_of(kernel: Kernel) -> KernelShape | None:
+
+def shape_of(kernel: AnyKernel) -> KernelShape | None:
     """What is searched for a kernel of given extents; None for kernels that take their times from formulas: streams, groups of
     uneven sizes, attention in the backward pass, or with values that are a part of the keys or of another type."""
     match kernel:
+        case GroupKernel():
+            return kernel.shape
         case Gemm() if not kernel.spread:
             rows, columns, depth, batch = map(_count, (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
             return Product(rows, columns, depth, batch, kernel.dtype, kernel.result)
@@ -99,6 +105,14 @@ def shape_of(kernel: Kernel) -> KernelShape | None:
             return AttentionShape(queries, keys, heads, kv_heads, dim, value or dim, kernel.causal, kernel.dtype)
         case _:
             return None
+
+
+def kernel_demand(kernel: AnyKernel) -> tuple[Number, Number]:
+    """Multiply-accumulates and bytes in the outermost memory of a kernel; of a group, as one kernel."""
+    if not isinstance(kernel, GroupKernel):
+        return demand(kernel)
+    macs, read, written = group_demand(kernel)
+    return macs, read + written
 
 
 def _count(extent: Number) -> int:
@@ -121,7 +135,8 @@ def _of_fewer_heads(shape: AttentionShape, time: float, given: Sequence[Array]) 
 
 
 class KernelCost(NamedTuple):
-    """The best mapping of a kernel on a chip, as text, and its ``time`` [s]."""
+    """The best mapping of a kernel on a chip, as text, and its ``time`` [s]. A group of which no mapping fits takes infinitely
+    long, with an empty text."""
 
     time: float
     mapping: str
@@ -141,8 +156,9 @@ class KernelStore(Protocol):
 class SearchedKernels:
     """Times of kernels on a chip, without launches.
 
-    Products and attention (forward) as they were searched, and those that were not at their lower bound; other kernels by the
-    formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than `halley.kernels.bounds.kernel_bound`.
+    Products, attention (forward) and groups as they were searched, others of these kinds at their lower bound; other kernels
+    by the formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than
+    `halley.kernels.bounds.kernel_bound`.
     ``searched``: number of searches; ``rates``: of the data sheet; ``limits``: those that no mapping exceeds, for plan bounds.
 
     >>> from halley.io.chips.load import load_chip
@@ -167,9 +183,11 @@ class SearchedKernels:
         if self.store is not None:
             self.known.update(self.store.costs(self.chip))
 
-    def times(self, kernel: Kernel) -> Array:
+    def times(self, kernel: AnyKernel) -> Array:
         """Times [s], or lower bounds of them, of the shape that the extents broadcast to."""
         match kernel:
+            case GroupKernel():
+                return self._group_times(kernel)
             case Gemm() if not kernel.spread:
                 bound = product_bound(kernel, self.chip, self.rates)
                 extents: tuple[Number, ...] = (kernel.rows, kernel.columns, kernel.depth, kernel.batch)
@@ -195,6 +213,16 @@ class SearchedKernels:
             times[np.logical_and.reduce(found)] = cost.time
         return times
 
+    def _group_times(self, kernel: GroupKernel) -> Array:
+        times, text = np.array(group_bound(kernel, self.chip, self.rates), np.float64), pattern_text(kernel.pattern)
+        given = np.broadcast_arrays(*kernel.extents, times)[:-1]
+        self._asked.setdefault((GroupShape, text), []).append(np.stack([extent.ravel() for extent in given], axis=1))
+        for shape, cost in self.known.items():
+            if isinstance(shape, GroupShape) and shape.pattern == text:
+                found = [one == other for one, other in zip(given, shape.sizes, strict=True)]
+                times[np.logical_and.reduce(found)] = cost.time
+        return times
+
     @property
     def asked(self) -> int:
         """How many kernels that can be searched plans asked for, each once."""
@@ -202,7 +230,7 @@ class SearchedKernels:
             self._asked[kind] = [np.unique(np.concatenate(rows), axis=0)]
         return sum(len(rows[0]) for rows in self._asked.values())
 
-    def missing(self, kernels: Iterable[Kernel]) -> list[KernelShape]:
+    def missing(self, kernels: Iterable[AnyKernel]) -> list[KernelShape]:
         """Those of these kernels that are to be searched and were not, each once."""
         found = dict.fromkeys(shape for kernel in kernels if (shape := shape_of(kernel)) is not None)
         return [shape for shape in found if shape not in self.known]

@@ -24,13 +24,15 @@ class ShardingDecisions:
     """``ops``: by op, the name of its way along each axis, which is the dim that the axis splits. ``ends``: by input and output,
     its layout. ``copies``: by variable of `halley.sharding.solve.ShardingGraph`, the layout in which a tensor is kept for a
     reader. Layouts have a placement per axis: the dim that is split, "" for a copy on every rank, ``partial sum`` and the like.
-    ``in_flight``: microbatches whose tensors are kept at once; copies of weights are kept once for all of them.
+    ``in_flight``: microbatches whose tensors are kept at once; copies of weights are kept once for all of them. ``fused``: the
+    first ops of the pairs of kernels that run as one.
     """
 
     ops: Mapping[str, tuple[str, ...]]
     ends: Mapping[str, tuple[str, ...]]
     copies: Mapping[str, tuple[str, ...]]
     in_flight: float = 1.0
+    fused: tuple[str, ...] = ()
 
 
 def decisions_of(sharding: Sharding) -> ShardingDecisions:
@@ -40,6 +42,7 @@ def decisions_of(sharding: Sharding) -> ShardingDecisions:
         {name: _words(layout) for name, layout in sharding.ends.items()},
         {name: _words(layout) for name, layout in sharding.copies.items()},
         sharding.problem.in_flight,
+        tuple(each.pair.first[0] for each in sharding.fused_pairs),
     )
 
 
@@ -47,7 +50,8 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     """The sharding of the decisions, with times, memory and collectives computed anew; its certificate claims nothing.
 
     Raises BadInput with every fault: ops, ends or copies that the graph lacks or that are not decided, ways and layouts that
-    they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together.
+    they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together, pairs that cannot
+    be one kernel.
     """
     left: dict[str, set[int]] = {}
     faults: list[Fault] = []
@@ -66,6 +70,12 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     faults += _names(where, "inputs and outputs", decisions.ends, space.ends)
     copies = {link.variable: name for name, chain in space.chains.items() for link in chain.links if link.variable}
     faults += _names(where, "copies that are kept for a reader", decisions.copies, copies)
+    pairs = tuple(pair.first[0] for pair in graph.problem.pairs)
+    faults += (
+        Fault(where, "first ops of pairs that may be one kernel", repr(name), did_you_mean(name, pairs))
+        for name in decisions.fused
+        if name not in pairs
+    )
     if faults:
         raise BadInput(faults)
     for op, found in space.ops.items():
@@ -88,7 +98,7 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     time, memory = cost(graph.time, values), cost(graph.memory, values)
     if not np.isfinite(time):
         raise BadInput(Fault(where, "changes of layout that collectives can make", "one that none makes"))
-    return decoded(graph, ConstrainedMinimum(values, time, memory, 0.0, 0, 0))
+    return decoded(graph, ConstrainedMinimum(values, time, memory, 0.0, 0, 0), decisions.fused)
 
 
 def _names(where: str, what: str, given: Mapping[str, object], known: Mapping[str, object] | tuple[str, ...]) -> list[Fault]:

@@ -4,11 +4,11 @@ best one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from halley.answer import ROUNDING_GAP, Certificate, Status, relative_gap
-from halley.errors import Fault, InternalError
+from halley.errors import BadInput, Fault, InternalError
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum, least_use
 from halley.optim.elimination import cost
 from halley.sharding.joint import FusedPair, fused_pair
@@ -143,10 +143,11 @@ def least_memory(problem: ShardingProblem) -> float:
     return least_use(graph.time, graph.memory)
 
 
-def decoded(graph: ShardingGraph, found: ConstrainedMinimum) -> Sharding:
-    """The sharding for these values of the variables, with its time computed again.
+def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[str] | None = None) -> Sharding:
+    """The sharding for these values of the variables, with its time computed again. ``fused``: the first ops of the pairs that
+    are fused, in place of those that are faster fused.
 
-    Raises InternalError: the time differs from the one that the search found.
+    Raises InternalError: the time differs from the one that the search found; BadInput: a pair cannot be fused.
     """
     problem, values = graph.problem, found.values
     ops: list[OpSharding] = []
@@ -158,14 +159,14 @@ def decoded(graph: ShardingGraph, found: ConstrainedMinimum) -> Sharding:
             Redistribution(tensor, number, op.name, (step,), inside=True) for tensor, step in op_collectives(graph, op, strategy)
         )
         ops.append(OpSharding(op.name, strategy, work_time(problem, op, strategy)))
-    ops, pairs = _paired(graph, ops, values)
+    ops, pairs = _paired(graph, ops, values, fused)
     ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.space.ends}
     kept: dict[str, Layout] = {}
     for tensor in graph.space.chains:
         moves += _redistributions(graph, tensor, values, kept)
     moves.sort(key=lambda move: (move.at, move.inside))
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
-    if not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
+    if (fused is None or not problem.pairs) and not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
     sizes = {graph.variables[f"op {name}"]: len(each.strategies) for name, each in graph.space.ops.items()}
     certificate = Certificate(
@@ -190,17 +191,23 @@ def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout
 
 
 def _paired(
-    graph: ShardingGraph, ops: list[OpSharding], values: Mapping[str, int]
+    graph: ShardingGraph, ops: list[OpSharding], values: Mapping[str, int], fused: Collection[str] | None
 ) -> tuple[list[OpSharding], tuple[FusedPair, ...]]:
-    """The ops, with the times of fused pairs; and these pairs."""
+    """The ops, with the times of fused pairs; and these pairs: the faster ones, or those that are given."""
     times = {item.op: item.time for item in ops}
     found = list[FusedPair]()
     for pair in graph.problem.pairs:
         names = *pair.first, *pair.second
-        one = fused_pair(graph.where, pair, values, math.fsum(times[name] for name in names))
+        if fused is not None and names[0] not in fused:
+            continue
+        apart = math.fsum(times[name] for name in names)
+        one = fused_pair(graph.where, pair, values, apart if fused is None else math.inf)
+        if one is None and fused is not None:
+            where = f"sharding of {graph.problem.workload.name}"
+            raise BadInput(Fault(where, f"a sharding under which {', '.join(names)} can be one kernel", "another one"))
         if one is not None:
             times |= dict.fromkeys(names, 0.0) | {names[0]: one.time}
-            found.append(one)
+            found.append(replace(one, apart=apart))
     return [replace(item, time=times[item.op]) for item in ops], tuple(found)
 
 

@@ -14,10 +14,10 @@ from importlib import import_module
 
 from halley.formulas.energy import action_energy, static_energy
 from halley.ir.hardware import Chip
+from halley.kernels.groups import GroupKernel
 from halley.kernels.searched import KernelShape, shape_of
 from halley.kernels.times import Attention, Gemm, Kernel, demand, lane_work
-from halley.sharding.layouts import local_extents
-from halley.training.op_costs import op_tasks
+from halley.training.groups import sharded_kernels
 from halley.training.part_costs import part_counts, training_graphs
 from halley.training.plan import TrainingProblem, TrainingResult
 
@@ -58,18 +58,14 @@ def plan_energy(result: TrainingResult) -> PlanEnergy:
     found = {name: list[float]() for name in (MAPPED, FORMULA)}
     dynamic: dict[KernelShape, float] = {}
     for graph, part, count in zip(graphs, cost.parts.parts, counts, strict=True):
-        work, mesh = graph.workload, part.sharding.problem.mesh
-        for op, item in zip(work.ops, part.sharding.ops, strict=True):
-            extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
-            local = local_extents(extents, [way.split for way in item.strategy], mesh)
-            for task in op_tasks(graph, op, local, problem.recipe.gradient):
-                shape, runs = shape_of(task.kernel), count * ranks * float(task.times)
-                if shape is not None and shape in known:
-                    if shape not in dynamic:
-                        dynamic[shape] = _mapped_energy(chip, shape, known[shape].mapping)
-                    found[MAPPED].append(runs * dynamic[shape])
-                    continue
-                found[FORMULA].append(runs * _formula_energy(chip, task.kernel))
+        for _, kernel, times in sharded_kernels(graph, part.sharding, problem.recipe.gradient):
+            shape, runs = shape_of(kernel), count * ranks * times
+            if shape is not None and shape in known:
+                if shape not in dynamic:
+                    dynamic[shape] = _mapped_energy(chip, shape, known[shape].mapping)
+                found[MAPPED].append(runs * dynamic[shape])
+            elif not isinstance(kernel, GroupKernel):  # a group only runs as one if it was searched
+                found[FORMULA].append(runs * _formula_energy(chip, kernel))
     parts = {name: math.fsum(each) for name, each in found.items()}
     memory = next(load for load in cost.loads if load.resource == "memory")
     parts[OPTIMIZER] = system.chips * float(action_energy(memory.parts.get("optimizer", 0.0), _outer_energy(chip)))

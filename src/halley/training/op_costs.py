@@ -137,7 +137,7 @@ def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradie
         split = np.any([np.asarray(whole[dim]) < work.dims[dim] for dim in work.reduced(op)], axis=0)
         found.append(Task(stream(work, replace(op, kind=OpKind.MAP), whole, (*share.read, *share.cached), ()), times=1.0 * split))
     if share.summed:
-        found.append(Task(_added(graph, op, share, whole, gradient)))
+        found.append(Task(added_gradient(graph, op, share, whole, gradient)))
     return tuple(found)
 
 
@@ -188,7 +188,7 @@ def _with_weight(graph: TrainingGraph, op: Op, share: OpContribution) -> bool:
     return bool(share.summed) or not set(graph.weights).isdisjoint(op.inputs)
 
 
-def _added(graph: TrainingGraph, op: Op, share: OpContribution, whole: Mapping[str, Number], gradient: int) -> Stream:
+def added_gradient(graph: TrainingGraph, op: Op, share: OpContribution, whole: Mapping[str, Number], gradient: int) -> Stream:
     """A weight's gradient added to its sum by a separate kernel; the destination of a scatter is cleared before."""
     tensor = graph.workload.tensors[share.summed]
     elements = math.prod(whole[dim] for dim in tensor.dims)

@@ -18,14 +18,15 @@ from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Sequence, 
 from halley.ir.placement import Partial, Shard
 from halley.ir.text import parse
 from halley.ir.workload import Op, OpKind, Workload
-from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, shape_of
-from halley.kernels.times import Kernel
+from halley.kernels.groups import GroupShape
+from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, shape_of
 from halley.pipeline.data_parallel import Sharded
 from halley.sharding.axes import Assignment, Role, SubAxis, parts_of
 from halley.sharding.communication import Communication, Interconnect
-from halley.sharding.layouts import CollectiveStep, local_extents
+from halley.sharding.layouts import CollectiveStep
 from halley.sharding.solution import Redistribution, Sharding
 from halley.training.cost import Batch, PlanInputs, boundary_bytes
+from halley.training.groups import fused_groups, product_groups, sharded_kernels
 from halley.training.kernels import TrainingGraph
 from halley.training.loads import DATA_COLLECTIVES, TRANSFER
 from halley.training.op_costs import op_tasks
@@ -78,7 +79,7 @@ class OpMapping:
     ops: tuple[str, ...]
     passing: str
     layers: int
-    kernel: Kernel
+    kernel: AnyKernel
     time: float
     splits: tuple[OuterSplit, ...]
     movements: tuple[Movement, ...]
@@ -90,26 +91,24 @@ class OpMapping:
     reason: str = ""
 
 
-def ops_of_kernels(result: TrainingResult) -> dict[str, dict[str, Kernel]]:
+def ops_of_kernels(result: TrainingResult) -> dict[str, dict[str, AnyKernel]]:
     """By part of the model, the ops that have kernels, and the first kernel of each at the extents of one chip."""
-    found: dict[str, dict[str, Kernel]] = {}
+    found: dict[str, dict[str, AnyKernel]] = {}
     for graph, part in zip(_graphs(result), result.cost.parts.parts, strict=True):
-        work, own = graph.workload, found.setdefault(graph.workload.name, {})
-        for op, item in zip(work.ops, part.sharding.ops, strict=True):
-            extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
-            local = local_extents(extents, [way.split for way in item.strategy], part.sharding.problem.mesh)
-            if tasks := op_tasks(graph, op, local, result.problem.recipe.gradient):
-                own[op.name] = tasks[0].kernel
+        own = found.setdefault(graph.workload.name, {})
+        for name, kernel, _ in sharded_kernels(graph, part.sharding, result.problem.recipe.gradient):
+            own.setdefault(name, kernel)
     return found
 
 
 def ops_of_shapes(result: TrainingResult) -> dict[KernelShape, list[str]]:
     """The ops that compute each kernel of a plan, of those that can be searched."""
     found: dict[KernelShape, dict[str, None]] = {}
-    for own in ops_of_kernels(result).values():
+    for own, part in zip(ops_of_kernels(result).values(), result.cost.parts.parts, strict=True):
+        groups = fused_groups(part.sharding)
         for name, kernel in own.items():
             if (shape := shape_of(kernel)) is not None:
-                found.setdefault(shape, {})[name] = None
+                found.setdefault(shape, {}).update(dict.fromkeys(groups[name][0].ops if name in groups else (name,)))
     return {shape: list(names) for shape, names in found.items()}
 
 
@@ -121,6 +120,9 @@ def op_mapping(result: TrainingResult, name: str) -> OpMapping:
     """
     place, op = _found(result, name)
     graph, part = _graphs(result)[place], result.cost.parts.parts[place]
+    group = next((group for group, _ in fused_groups(part.sharding).values() if op in group.ops), None)
+    op = group.first[0] if group else op
+    own = group.ops if group else _together(graph, op)
     known = ops_of_kernels(result)[graph.workload.name]
     if op not in known:
         raise BadInput(Fault("--op", "an op with a kernel", repr(name), "another kernel makes its result"))
@@ -132,18 +134,18 @@ def op_mapping(result: TrainingResult, name: str) -> OpMapping:
     found = OpMapping(
         graph.workload.name,
         op,
-        _together(graph, op),
+        own,
         graph.found.passes[op],
         part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)[place],
         kernel,
         item.time if cost is None else cost.time,
-        *_outer(result, place, op, part),
+        *_outer(result, place, op, part, own),
     )
     if cost is None or shape is None:
         return found
     tree = parse(cost.mapping)
     alone = replace(found, cost=cost, workload=_mapped(shape, tree), chip=result.problem.chip, tree=tree)
-    return _whole(result, alone, shape, _stages(result, place, op))
+    return _whole(result, alone, shape, _stages(result, place, op, group is not None))
 
 
 def _mapped(shape: KernelShape, tree: Node) -> Workload:
@@ -202,7 +204,10 @@ def _together(graph: TrainingGraph, name: str) -> tuple[str, ...]:
 # --- what the axes of the system do -------------------------------------------------------------------------------------
 
 
-def _outer(result: TrainingResult, place: int, op: str, part: PartCosts) -> tuple[tuple[OuterSplit, ...], tuple[Movement, ...]]:
+def _outer(
+    result: TrainingResult, place: int, op: str, part: PartCosts, own: tuple[str, ...]
+) -> tuple[tuple[OuterSplit, ...], tuple[Movement, ...]]:
+    """``own``: the ops of the kernel."""
     graph = _graphs(result)[place]
     mesh, names = part.sharding.problem.mesh, axis_names(result.plan.assignment)
     ways = dict(zip((axis.name for axis in mesh), part.sharding.strategy(op), strict=True))
@@ -215,8 +220,8 @@ def _outer(result: TrainingResult, place: int, op: str, part: PartCosts) -> tupl
         splits.append(OuterSplit(item, names[item], split, now.get(split, 0)))
     communication = _communication(result)
     moves = (
-        *_of_ops(part.sharding, graph, op),
-        *_of_batch(result, communication, graph, op, part),
+        *_of_ops(part.sharding, graph, own),
+        *_of_batch(result, communication, graph, own, part),
         *_of_stages(result, communication),
     )
     return tuple(splits), moves
@@ -234,9 +239,9 @@ def _communication(result: TrainingResult) -> Communication:
     return Communication(Interconnect(problem.system, problem.libraries, named), result.plan.assignment)
 
 
-def _of_ops(sharding: Sharding, graph: TrainingGraph, op: str) -> Iterator[Movement]:
+def _of_ops(sharding: Sharding, graph: TrainingGraph, own: tuple[str, ...]) -> Iterator[Movement]:
     """Redistributions of the kernel's inputs and results, and collectives inside it."""
-    work, own = graph.workload, _together(graph, op)
+    work = graph.workload
     made = {name for each in own for name in work.op(each).outputs}
     for move in sharding.redistributions:
         if move.reader in own:
@@ -248,7 +253,7 @@ def _of_ops(sharding: Sharding, graph: TrainingGraph, op: str) -> Iterator[Movem
         for step in move.steps:
             if step.kind is not None:
                 yield Movement(Role.MODEL, str(step.kind), move.tensor, step.axes, _runs(when, move), step.bytes, step.time)
-    if (later := _completed(sharding, work, op)) and later[0].tensor not in made:
+    if (later := _completed(sharding, work, own[0])) and later[0].tensor not in made:
         move, steps = later
         for step in steps:
             when = _runs("after it is added up with others", move)
@@ -279,14 +284,14 @@ def _partial(step: CollectiveStep) -> Iterator[bool]:
 
 
 def _of_batch(
-    result: TrainingResult, communication: Communication, graph: TrainingGraph, op: str, part: PartCosts
+    result: TrainingResult, communication: Communication, graph: TrainingGraph, ops: tuple[str, ...], part: PartCosts
 ) -> Iterator[Movement]:
     """Collectives of the part's parameters and gradients, if the op reads the ones or makes the others."""
     plan, recipe = result.plan, result.problem.recipe
     if plan.data == 1:
         return
     axes = tuple(item.axis for item in parts_of(plan.assignment, Role.DATA))
-    own = [graph.workload.op(name) for name in _together(graph, op)]
+    own = [graph.workload.op(name) for name in ops]
     reads = any(name in graph.weights for each in own for name in each.inputs)
     makes = any(graph.contributions[each.name].summed for each in own)
     for kind, each_time, _ in DATA_COLLECTIVES[plan.sharded]:
@@ -335,15 +340,19 @@ def _batch_graph(result: TrainingResult, place: int) -> TrainingGraph:
     return training_graphs(problem.shape, plan.microbatch * plan.data, problem.sequence, plan.recompute, plan.fused)[place]
 
 
-def _stages(result: TrainingResult, place: int, name: str) -> list[tuple[OuterSplit, Kernel]]:
-    """The kernel of an op over all chips of a stage, and then as each part of an axis leaves it."""
+def _stages(result: TrainingResult, place: int, name: str, grouped: bool) -> list[tuple[OuterSplit, AnyKernel]]:
+    """The kernel of an op over all chips of a stage, and then as each part of an axis leaves it; ``grouped``: with the ops behind
+    it."""
     graph = _batch_graph(result, place)
     op, part = graph.workload.op(name), result.cost.parts.parts[place]
-    splits, _ = _outer(result, place, name, part)
+    splits, _ = _outer(result, place, name, part, _together(graph, name))
     now = _whole_extents(result, place, name)
+    group = next((each for each in product_groups(graph) if each.first[0] == name), None) if grouped else None
 
-    def kernel() -> Kernel:
+    def kernel() -> AnyKernel:
         extents: Mapping[str, Number] = dict(now)
+        if group is not None:
+            return group.kernel(extents)
         return op_tasks(graph, op, extents, result.problem.recipe.gradient)[0].kernel
 
     found = [(OuterSplit(SubAxis("", Role.PIPELINE, 1, 1), "", ""), kernel())]
@@ -354,7 +363,7 @@ def _stages(result: TrainingResult, place: int, name: str) -> list[tuple[OuterSp
     return found
 
 
-def _whole(result: TrainingResult, alone: OpMapping, shape: KernelShape, stages: list[tuple[OuterSplit, Kernel]]) -> OpMapping:
+def _whole(result: TrainingResult, alone: OpMapping, shape: KernelShape, stages: list[tuple[OuterSplit, AnyKernel]]) -> OpMapping:
     """The mapping of a kernel over all chips of a stage; ``alone``, with the reason, where the mapping language has none."""
     shapes = [each for _, kernel in stages if (each := shape_of(kernel)) is not None]
     if len(shapes) < len(stages) or shapes[-1] != shape or alone.tree is None:
@@ -370,6 +379,8 @@ def _whole(result: TrainingResult, alone: OpMapping, shape: KernelShape, stages:
     chip, work = system_chip(result, alone.splits), _mapped(shapes[0], alone.tree)
     level, reduced = chip.levels[0].name, {split.axis for split in splits if split.dim == "k"}
     tree = alone.tree
+    if reduced and isinstance(shape, GroupShape):
+        return replace(alone, splits=tuple(splits), reason="the ops behind the product read its partial sums")
     if reduced:
         ends = list(_completions(result, alone, splits, level))
         if {end.axis for end in ends} != reduced:

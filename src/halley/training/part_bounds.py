@@ -9,19 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.numbers import Number
+from halley.formulas.numbers import Number, minimum
 from halley.formulas.timing import longest, total
 from halley.ir.workload import Op, OpKind
 from halley.kernels.bounds import rate_time
+from halley.kernels.groups import GroupKernel, group_demand, group_rate_time
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import tensor_bytes
+from halley.kernels.searched import AnyKernel
 from halley.kernels.times import demand
 from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.rewrite.recompute import Recompute
+from halley.training.groups import GroupTimes, ProductGroup, product_groups
 from halley.training.kernels import TrainingGraph, lifetimes, saved_tensors
 from halley.training.op_costs import Task, op_tasks, times_at_many
 from halley.training.part_costs import part_counts, training_graphs
@@ -70,14 +74,15 @@ def model_bound(
     recompute: Recompute = Recompute.NONE,
     fused: bool = True,
     recipe: Recipe = RECIPES["mixed-adam-fp32-gradients"],
+    grouped: bool = False,
 ) -> ModelBound:
     """Lower bounds of `model_costs` for every mesh of ``ranks`` in all; ``microbatch`` and ``ranks``: numbers, or arrays that
-    broadcast. Fields have the broadcast shape.
+    broadcast. Fields have the broadcast shape. ``grouped``: groups of kernels may run as one (`halley.training.groups`).
 
     Raises BadInput: a model or sequence that cannot be trained, a function that the chip lacks.
     """
     bounds = [
-        _part_bound(graph, microbatch, ranks, chip, efficiency, recipe.gradient)
+        _part_bound(graph, microbatch, ranks, chip, efficiency, recipe.gradient, grouped)
         for graph in training_graphs(shape, 1, sequence, recompute, fused)
     ]
     counts = part_counts(shape, 1, sequence)
@@ -85,7 +90,13 @@ def model_bound(
 
 
 def _part_bound(
-    graph: TrainingGraph, microbatch: Number, ranks: Number, chip: Machine, efficiency: Efficiency, gradient: int
+    graph: TrainingGraph,
+    microbatch: Number,
+    ranks: Number,
+    chip: Machine,
+    efficiency: Efficiency,
+    gradient: int,
+    grouped: bool,
 ) -> PartBound:
     work, local = graph.workload, {**graph.workload.dims, "b": microbatch}
     passes = graph.found.passes
@@ -101,6 +112,10 @@ def _part_bound(
         traffic = traffic + total([task.times * demand(task.kernel)[1] / ranks for task in tasks])
         if op.kind is OpKind.CONTRACT:
             macs = macs + math.prod(local[dim] for dim in op.dims) / ranks
+    for group in product_groups(graph) if grouped else ():
+        bound = group_bound(group, local, ranks, chip, efficiency, gradient)
+        times[passes[group.first[0]]].append(bound.together - bound.apart)
+        traffic = traffic + bound.saved
     return PartBound(
         forward=total(times["forward"]),
         recompute=total(times["recompute"]),
@@ -112,6 +127,36 @@ def _part_bound(
         traffic=traffic,
         excess=excess,
     )
+
+
+class GroupBound(NamedTuple):
+    """Lower bounds of 1/ranks of a group [s]: of its kernels ``apart``, and ``together``, in whichever way they run. ``behind``:
+    of the kernels behind its products. ``saved`` [B], at most 0: what it may move less as one kernel."""
+
+    apart: Number
+    together: Number
+    behind: Number
+    saved: Number
+
+
+def group_bound(
+    group: ProductGroup, local: Mapping[str, Number], ranks: Number, chip: Machine, efficiency: Efficiency, gradient: int
+) -> GroupBound:
+    """Bounds of a group of which ``local`` are the extents over all ranks."""
+    work = group.graph.workload
+    own, behind = (
+        [task for name in names for task in op_tasks(group.graph, work.op(name), local, gradient)]
+        for names in (group.first, group.second)
+    )
+    times = [total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]) for tasks in (own, behind)]
+    kernel, beside = group.kernel(local), list(group.others(local, gradient))
+    together = total(
+        [group_rate_time(kernel, ranks, chip, efficiency), *(rate_time(each, ranks, chip, efficiency) for each in beside)]
+    )
+    _, read, written = group_demand(kernel)
+    moved = total([read + written, *(demand(each)[1] for each in beside)]) / ranks
+    before = total([task.times * demand(task.kernel)[1] / ranks for task in (*own, *behind)])
+    return GroupBound(total(times), minimum(together, total(times)), times[1], minimum(moved - before, 0.0))
 
 
 def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
@@ -127,7 +172,7 @@ def start_time(task: Task, efficiency: Efficiency) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RateTimes:
-    """Ops at the rates of the chip, without waves, padding and launches: a `halley.sharding.solve.KernelTimes`."""
+    """Ops at the rates of the chip, without waves, padding and launches: a `halley.sharding.solve.KernelTimes`; and `groups`."""
 
     graph: TrainingGraph
     chip: Machine
@@ -146,3 +191,16 @@ class RateTimes:
         tasks = op_tasks(self.graph, op, extents, self.gradient)
         found = [task.times * rate_time(task.kernel, 1, self.chip, self.efficiency) for task in tasks]
         return np.asarray(total(found) if found else 0.0, np.float64)
+
+    def groups(self) -> tuple[GroupTimes, ...]:
+        """The groups of the graph that may run as one kernel, at these rates."""
+        return tuple(map(self.timed, product_groups(self.graph)))
+
+    def timed(self, group: ProductGroup) -> GroupTimes:
+        """A group at these rates."""
+        return GroupTimes(group, self._kernel_time, self.gradient)
+
+    def _kernel_time(self, kernel: AnyKernel) -> Number:
+        if isinstance(kernel, GroupKernel):
+            return group_rate_time(kernel, 1, self.chip, self.efficiency)
+        return rate_time(kernel, 1, self.chip, self.efficiency)

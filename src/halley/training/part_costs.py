@@ -22,7 +22,7 @@ from halley.formulas.software import queued_time
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
-from halley.kernels.times import demand
+from halley.kernels.searched import kernel_demand
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, check_fits, constrained_minimum
 from halley.optim.elimination import CostTable, cost
 from halley.rewrite.recompute import Recompute
@@ -30,8 +30,8 @@ from halley.sharding.layouts import CollectiveTime, Layout, Mesh, local_extents
 from halley.sharding.solution import Sharding, decoded
 from halley.spatial.solve import SpatialPlan
 from halley.training.facts import differentiated
+from halley.training.groups import sharded_kernels
 from halley.training.kernels import TrainingGraph, lifetimes, resized, training_graph
-from halley.training.op_costs import op_tasks
 from halley.training.part_solvers import CostTerms, PartSolver, Solvers
 from halley.training.per_part import PerPart
 from halley.units import format_bytes
@@ -366,10 +366,10 @@ def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float
         local = local_extents(extents, [way.split for way in item.strategy], sharding.problem.mesh)
         if op.kind is OpKind.CONTRACT:
             macs.append(math.prod(local[dim] for dim in op.dims))
-        for task in op_tasks(solver.graph, op, local, solver.costs.gradient):
-            done, moved = demand(task.kernel)
-            products.append(float(task.times * done))
-            traffic.append(float(task.times * moved))
+    for _, kernel, runs in sharded_kernels(solver.graph, sharding, solver.costs.gradient):
+        done, moved = kernel_demand(kernel)
+        products.append(float(runs * done))
+        traffic.append(float(runs * moved))
     return math.fsum(macs), math.fsum(products), math.fsum(traffic)
 
 

@@ -20,6 +20,7 @@ from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, shared_router
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import ShardingGraph, sharding_graph, with_memory
+from halley.training.groups import GroupTimes, product_groups
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts, launches
 from halley.training.sharding import training_problem
@@ -222,6 +223,7 @@ def _solver(
         same_split=graph.same_split,
         same_layout=() if inner else ((end, gradient),),
         runs_per_change={name: runs for name, runs in sums.items() if name not in read},
+        pairs=_groups(graph, terms),
     )
     tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
@@ -231,3 +233,10 @@ def _solver(
     least_by = MinMarginals(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
     hosts = HostTimes({} if terms.software is None else launches(graph), terms.software)
     return PartSolver(graph, costs, tables, objective, end, least_by, hosts)
+
+
+def _groups(graph: TrainingGraph, terms: CostTerms) -> tuple[GroupTimes, ...]:
+    """The kernels that may run as one: where they are searched."""
+    if terms.searched is None:
+        return ()
+    return tuple(GroupTimes(group, terms.searched.times, terms.recipe.gradient) for group in product_groups(graph))

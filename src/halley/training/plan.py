@@ -316,7 +316,8 @@ class TrainingResult:
     no plan takes less than its bound [s], under any sharding.
 
     Other plans may be between these: none that was not timed takes less than ``untimed`` [s]; none that did not fit with the
-    shardings tried takes less than ``unfit`` [s].
+    shardings tried takes less than ``unfit`` [s]. ``lowest``: the plan with the lowest bound among those that were timed or do
+    not fit with the shardings tried, and its costs under the fastest ones.
     """
 
     problem: TrainingProblem
@@ -326,6 +327,7 @@ class TrainingResult:
     certificate: Certificate
     untimed: float
     unfit: float
+    lowest: tuple[Plan, ModelCosts] | None = None
 
     @property
     def status(self) -> Status:

@@ -7,7 +7,7 @@ and by how much it exceeds the time of its local work at the rates of the chip a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,14 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.formulas.numbers import Number, maximum
+from halley.formulas.numbers import Number, maximum, minimum
 from halley.formulas.timing import total
-from halley.ir.workload import Op, OpKind, roles
+from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.searched import SearchedKernels
+from halley.training.groups import GroupTimes, ProductGroup, product_groups
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts, op_tasks
-from halley.training.part_bounds import ModelBound, PartBound, RateTimes, least_time, start_time
+from halley.training.part_bounds import ModelBound, PartBound, RateTimes, group_bound, least_time, start_time
 
 BATCH_DIM = "b"
 """The dim of the sequences of a microbatch."""
@@ -69,13 +70,26 @@ class ProductBounds:
         merged = tuple(tuple(work.dims[dim] for dim in work.op(name).dims) for name in share.merged)
         asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
         key = extents, types, places, batch, bool(share.summed), merged, asked
+        costs = OpCosts(graph, self.chip, self.efficiency, self.gradient, self.searched)
         if key not in self._known:
-            costs = OpCosts(graph, self.chip, self.efficiency, self.gradient, self.searched)
             self._known[key] = least_product_times(costs, op, microbatch, ranks)
         plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
         started = total([task.times * start_time(task, self.efficiency) for task in tasks])
         least = self._known[key]
-        return LeastTimes(maximum(0.0, least.time - plain), least.excess - started)
+        group = next((each for each in self._groups(graph) if each.first[0] == op.name), None)
+        if group is None:
+            return LeastTimes(maximum(0.0, least.time - plain), least.excess - started)
+        # either the product and the kernel behind it, or both as one
+        both = extents, group.pattern, group.dims, group.unsplit, asked
+        if both not in self._known:
+            self._known[both] = least_group_times(costs, group, microbatch, ranks)
+        one = self._known[both]
+        bound = group_bound(group, {**work.dims, BATCH_DIM: microbatch}, ranks, self.chip, self.efficiency, self.gradient)
+        time = minimum(least.time + bound.behind, one.time) - bound.together
+        return LeastTimes(maximum(0.0, time), minimum(least.excess, one.excess) - started)
+
+    def _groups(self, graph: TrainingGraph) -> tuple[ProductGroup, ...]:
+        return product_groups(graph) if self.searched is not None else ()
 
 
 class LeastTimes(NamedTuple):
@@ -91,18 +105,39 @@ def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Numbe
 
     Every dim is split into any number of parts, as long as the product of these numbers divides the ranks.
     """
+    rates = RateTimes(costs.graph, costs.chip, costs.efficiency, costs.gradient)
+    return _least_times(
+        op, costs.graph.workload, microbatch, ranks, lambda local: costs.times(op, local), lambda local: rates.times(op, local)
+    )
+
+
+def least_group_times(costs: OpCosts, group: ProductGroup, microbatch: Number, ranks: Number) -> LeastTimes:
+    """The same of a group as one kernel, over all splits of its first product."""
+    assert costs.searched is not None  # other times are of kernels apart
+    work = costs.graph.workload
+    exact = GroupTimes(group, costs.searched.times, costs.gradient)
+    rates = RateTimes(costs.graph, costs.chip, costs.efficiency, costs.gradient).timed(group)
+    return _least_times(work.op(group.first[0]), work, microbatch, ranks, exact.times, rates.times)
+
+
+Timed = Callable[[Mapping[str, Number]], NDArray[np.float64]]
+"""Times [s] at the extents of one chip."""
+
+
+def _least_times(op: Op, work: Workload, microbatch: Number, ranks: Number, exact: Timed, at_rates: Timed) -> LeastTimes:
     sizes, size = np.unique(np.asarray(ranks, np.int64), return_inverse=True)
     batches, batch = np.unique(np.asarray(microbatch, np.int64), return_inverse=True)
     splits = np.array(sorted({each for count in sizes.tolist() for each in _splits(count, len(op.dims))}), np.int64)
-    extents = {dim: np.ceil(costs.graph.workload.dims[dim] / splits[:, n])[None, :] for n, dim in enumerate(op.dims)}
+    extents: dict[str, Number] = {dim: np.ceil(work.dims[dim] / splits[:, n])[None, :] for n, dim in enumerate(op.dims)}
     if BATCH_DIM in op.dims:
         extents[BATCH_DIM] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH_DIM)])
-    times = np.broadcast_to(costs.times(op, extents), (len(batches), len(splits)))
-    rates = RateTimes(costs.graph, costs.chip, costs.efficiency, costs.gradient).times(op, extents)
+    times = np.broadcast_to(exact(extents), (len(batches), len(splits)))
+    rates = at_rates(extents)
     shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
     rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
     found = []
-    for each in (times, times - rates):
+    # a group may be no one kernel under some splits
+    for each in (times, np.where(np.isfinite(times), times, 0.0) - np.where(np.isfinite(times), rates, -np.inf)):
         least = _least_by_size(each, splits.prod(axis=1), sizes)
         found.append(np.asarray(np.broadcast_to(least[rows, columns], shape)))
     return LeastTimes(*found)

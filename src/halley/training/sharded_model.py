@@ -157,7 +157,8 @@ class ShardedModel:
         """As in `CostModel`: kernels at the rates of the chip."""
         problem = self.problem
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
-        return self._launched(model_bound(*given, variant.recompute, variant.fused, problem.recipe), variant)
+        grouped = problem.searched is not None
+        return self._launched(model_bound(*given, variant.recompute, variant.fused, problem.recipe, grouped), variant)
 
     def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """As in `CostModel`: products are no faster than their kernels."""

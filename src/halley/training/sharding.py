@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import OpKind
 from halley.rewrite.backward import Differentiated
+from halley.sharding.joint import Pair
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh
 from halley.sharding.solve import KernelTime, ShardingProblem
 
@@ -43,6 +44,7 @@ def training_problem(
     same_split: tuple[tuple[str, ...], ...] = (),
     same_layout: tuple[tuple[str, ...], ...] = (),
     runs_per_change: Mapping[str, int] | None = None,
+    pairs: tuple[Pair, ...] = (),
 ) -> ShardingProblem:
     """The problem of a layer between equal layers.
 
@@ -81,4 +83,5 @@ def training_problem(
         runs_per_change=runs_per_change or {},
         backward=first,
         in_flight=in_flight,
+        pairs=pairs,
     )

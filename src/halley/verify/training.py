@@ -10,6 +10,7 @@ from halley.dfmodel.plan import DFModelResult, best_training
 from halley.errors import Infeasible, SearchStopped
 from halley.ir.hardware import Chip
 from halley.ir.text import parse
+from halley.kernels.groups import GroupShape
 from halley.kernels.search import mapped_workload
 from halley.kernels.searched import AttentionShape, shape_of
 from halley.sharding.axes import Role, assignment_text
@@ -65,13 +66,15 @@ def training_findings(
 
 
 def _kernel_findings(result: TrainingResult) -> Iterator[Finding]:
-    """Of the searched kernels of a plan that take longest, and of attention: the event simulation of one, and its tree at a
-    reduced size, on the chips of a stage if these are few, else on one chip. Its bytes on every axis and in every memory are
+    """Of the searched kernels of a plan that take longest, of attention and of groups: the event simulation of one, and its tree
+    at a reduced size, on the chips of a stage if these are few, else on one chip. Its bytes on every axis and in every memory are
     those of the formulas."""
     known = sorted(searched_in_plan(result).items(), key=lambda item: -item[1].time)
-    attention = [item for item in known[LONGEST_KERNELS:] if isinstance(item[0], AttentionShape)]
+    rest = known[LONGEST_KERNELS:]
+    kinds = (AttentionShape, GroupShape)
+    others = [next((item for item in rest if isinstance(item[0], kind)), None) for kind in kinds]
     parts = ops_of_kernels(result)
-    for shape, cost in (*known[:LONGEST_KERNELS], *attention[:1]):
+    for shape, cost in (*known[:LONGEST_KERNELS], *filter(None, others)):
         part, op = next((part, op) for part, ops in parts.items() for op, kernel in ops.items() if shape_of(kernel) == shape)
         found, tree = op_mapping(result, f"{part}/{op}"), parse(cost.mapping)
         name, work, chip = f"{part}/{op}", mapped_workload(shape, tree), result.problem.chip

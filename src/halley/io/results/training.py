@@ -22,6 +22,7 @@ from halley.io.results.models import AnswerFile, CertificateModel
 from halley.io.results.systems import AxisPartModel, ShardingModel, sharding_document, system_in, whole_system
 from halley.ir.hardware import Chip
 from halley.ir.system import System
+from halley.kernels.groups import GroupShape, pattern_text
 from halley.kernels.machine import Efficiency
 from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels
 from halley.kernels.software import Software
@@ -31,6 +32,8 @@ from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.rewrite.recompute import Recompute
 from halley.sharding.text import op_names
 from halley.spatial.solve import SpatialPlan
+from halley.training.groups import product_groups
+from halley.training.part_costs import training_graphs
 from halley.training.plan import Alternative, Fixed, Plan, PlanCost, TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative
 from halley.training.search.decided import decided_cost
@@ -122,6 +125,15 @@ class AttentionModel(Model):
     mapping: str = Field(description="the mapping, as text")
 
 
+class GroupModel(Model):
+    """Products with the ops behind them, and their best mapping on the chip."""
+
+    pattern: str = Field(description="the ops, as the model has them")
+    extents: str = Field(pattern=r"^[1-9]\d{0,11}( [1-9]\d{0,11})*$", description="extents of its dims, separated by spaces")
+    time: float = Field(description="time [s]; follows from the mapping")
+    mapping: str = Field(description="the mapping, as text")
+
+
 class TrainingAnswerModel(Model):
     """The best plan."""
 
@@ -135,6 +147,7 @@ class TrainingAnswerModel(Model):
     unfit: float | None = Field(description="no plan that did not fit takes less [s]; null: there is none")
     products: list[ProductModel] = Field([], description="the searched products of the plan")
     attention: list[AttentionModel] = Field([], description="the searched attention of the plan")
+    groups: list[GroupModel] = Field([], description="the searched groups of products and ops behind them, of the plan")
 
 
 class TrainingFile(AnswerFile):
@@ -183,6 +196,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "unfit": _finite(result.unfit),
         "products": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, Product)],
         "attention": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, AttentionShape)],
+        "groups": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, GroupShape)],
     }
     return enveloped(KIND, question, result.certificate, answer)
 
@@ -200,10 +214,10 @@ def read_training(saved: Saved) -> TrainingResult:
     problem = TrainingProblem(*given, asked.recipe, asked.fixed, asked.whole, asked.home)
     problem = replace(problem, software=asked.software, usable=asked.usable)
     if asked.kernels == "searched":
-        problem = replace(problem, searched=_searched(saved, problem.chip, answer))
+        problem = replace(problem, searched=_searched(saved, problem, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)
-    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost))):
-        expected = "the mapping of every product and of attention"
+    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost.parts))):
+        expected = "the mapping of every product, of attention and of every group"
         raise BadInput(Fault(f"{saved.name}: answer", expected, f"none of {missing[0]}", "plan again"))
     others = [_costed(problem, item.plan, item.shardings) for item in answer.alternatives]
     return TrainingResult(
@@ -217,8 +231,10 @@ def read_training(saved: Saved) -> TrainingResult:
     )
 
 
-def _searched(saved: Saved, chip: Chip, answer: TrainingAnswerModel) -> SearchedKernels:
-    """The searched kernels of a file, timed again from their mappings. Raises BadInput: every mapping that is none."""
+def _searched(saved: Saved, problem: TrainingProblem, answer: TrainingAnswerModel) -> SearchedKernels:
+    """The searched kernels of a file, timed again from their mappings. Raises BadInput: every mapping that is none, and groups
+    that the model does not have."""
+    chip = problem.chip
     found, faults = SearchedKernels(chip), list[Fault]()
     # loaded when it is needed: plans are written without it
     timed_kernel: Callable[[Chip, KernelShape, str], KernelCost] = import_module("halley.kernels.search").timed_kernel
@@ -228,6 +244,14 @@ def _searched(saved: Saved, chip: Chip, answer: TrainingAnswerModel) -> Searched
     for place, core in enumerate(answer.attention):
         fields = (getattr(core, name) for name in AttentionShape._fields)
         shapes.append((f"attention.{place}", AttentionShape(*fields), core.mapping))
+    known = _patterns(problem, answer.plan) if answer.groups else {}
+    for place, group in enumerate(answer.groups):
+        count = len(group.extents.split())
+        if known.get(group.pattern) == count:
+            shapes.append((f"groups.{place}", GroupShape(group.pattern, group.extents), group.mapping))
+        else:
+            where = f"{saved.name}: answer.groups.{place}"
+            faults.append(Fault(where, "a group of ops of this model, with all its extents", f"another one, {count} extents"))
     for name, shape, mapping in shapes:
         where = f"{saved.name}: answer.{name}"
         try:
@@ -237,6 +261,13 @@ def _searched(saved: Saved, chip: Chip, answer: TrainingAnswerModel) -> Searched
     if faults:
         raise BadInput(faults)
     return found
+
+
+def _patterns(problem: TrainingProblem, plan: PlanModel) -> dict[str, int]:
+    """The groups that the parts of the model have, as text, with their number of dims."""
+    graphs = training_graphs(problem.shape, plan.microbatch, problem.sequence, plan.recompute, plan.fused)
+    groups = (group.pattern for graph in graphs for group in product_groups(graph))
+    return {pattern_text(pattern): len(pattern.dims) for pattern in groups}
 
 
 def _costed(problem: TrainingProblem, model: PlanModel, shardings: Sequence[ShardingModel]) -> tuple[Plan, PlanCost]:

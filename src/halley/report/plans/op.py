@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from halley.ir.text import to_text
+from halley.kernels.groups import GroupShape
 from halley.kernels.searched import Product, shape_of
 from halley.report.plans.words import DIMS
 from halley.sharding.axes import Role
@@ -37,7 +38,9 @@ def _about(result: TrainingResult, op: OpMapping) -> Iterator[str]:
         yield _move(move)
     shape, kind = shape_of(op.kernel), type(op.kernel).__name__.lower()
     if shape is not None:
-        kind = f"{'product' if isinstance(shape, Product) else 'attention'} of {shape}"
+        kind = (
+            f"{'group' if isinstance(shape, GroupShape) else 'product' if isinstance(shape, Product) else 'attention'} of {shape}"
+        )
     if op.tree is None:
         reason = "its time comes from a formula" if problem.searched else "kernels were not searched (--kernels searched)"
         yield f"on one chip: {kind}, {format_time(op.time)}; no mapping: {reason}"

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from halley.answer import Certificate, Status
+from halley.kernels.groups import GroupShape
 from halley.kernels.machine import machine
-from halley.kernels.searched import KernelCost, KernelShape, Product, shape_of
+from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, Product, shape_of
 from halley.kernels.software import Software
-from halley.kernels.times import Attention, Gemm, Kernel
+from halley.kernels.times import Attention, Gemm
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
@@ -262,7 +263,7 @@ def kernels_table(result: TrainingResult, known: Mapping[KernelShape, KernelCost
 def sources_table(result: TrainingResult) -> Table:
     """Where the times of kernels come from, for one microbatch through all layers on the chips that share them."""
     counts = part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)
-    found: dict[str, list[float]] = {"searched: products": [], "searched: attention, forward": []}
+    found: dict[str, list[float]] = {name: [] for name in SEARCHED_KINDS.values()}
     for part, ops, count in zip(result.cost.parts.parts, ops_of_kernels(result).values(), counts, strict=True):
         for item in part.sharding.ops:
             if item.op in ops:
@@ -277,10 +278,18 @@ def sources_table(result: TrainingResult) -> Table:
     return Table(title, ("", "ops", "time", "share"), tuple(rows), frozenset({1, 2, 3}))
 
 
-def _source(kernel: Kernel) -> str:
+SEARCHED_KINDS: Mapping[type[KernelShape], str] = {
+    Product: "searched: products",
+    GroupShape: "searched: products with the ops behind them",
+    AttentionShape: "searched: attention, forward",
+}
+"""What searched kernels are called where their times are added up."""
+
+
+def _source(kernel: AnyKernel) -> str:
     shape = shape_of(kernel)
     if shape is not None:
-        return "searched: products" if isinstance(shape, Product) else "searched: attention, forward"
+        return SEARCHED_KINDS[type(shape)]
     match kernel:
         case Gemm():
             return "formula: products with uneven rows"

@@ -1,7 +1,8 @@
 """The best plan with kernels that are searched on the chip: one proof over plans and mappings.
 
-Times of products and of attention start as lower bounds, so the best plan's time bounds all plans with any mappings from below.
-The kernels of that plan are searched, and the plans again with their exact times, until the best plan has none that was not.
+Times of products, of attention and of groups of fused kernels start as lower bounds, so the best plan's time bounds all plans
+with any mappings from below. The kernels of that plan are searched, and the plans again with their exact times, until the best
+plan has none that was not. Then the kernels of the plan with the lowest bound are, for a smaller gap.
 Shortest paths with costly edges are found like this (Dellin and Srinivasa, "A Unifying Formalism for Shortest Path Problems with
 Expensive Edge Evaluations via Lazy Best-First Search and Edge Selectors", 2016).
 """
@@ -10,19 +11,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, SearchStopped
 from halley.kernels.machine import PEAK
-from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
-from halley.kernels.times import Kernel
+from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
 from halley.sharding.decisions import decisions_of
-from halley.sharding.layouts import local_extents
-from halley.training.op_costs import op_tasks
-from halley.training.part_costs import training_graphs
-from halley.training.plan import Plan, PlanCost, TrainingProblem, TrainingResult
+from halley.training.groups import sharded_kernels
+from halley.training.part_costs import ModelCosts, training_graphs
+from halley.training.plan import Plan, TrainingProblem, TrainingResult
 from halley.training.search.decided import decided_cost
 from halley.training.search.search import OPTIMAL_GAP, best_training_plan
 
@@ -30,6 +29,15 @@ Progress = Callable[[str, float], None]
 
 KERNELS = "kernels"
 """Name of the number of searched kernels in a certificate's effort."""
+
+LEFT_OUT_KERNELS = (
+    "in one kernel: products behind products, and more than a product with up to eight elementwise ops and reductions behind it",
+    "mappings of attention backward and of kernels without products, which take their times from formulas",
+)
+"""What the mappings do not contain."""
+
+MARGIN = 0.002
+"""By how much the estimated time of a plan must be above the best time for its other kernels not to be searched [share]."""
 
 ASKED = "asked"
 """Name of the number of kernels whose times plans asked for, of those that can be searched."""
@@ -67,16 +75,17 @@ def best_joint_plan(
     return replace(best, certificate=replace(best.certificate, bound=min(bound, best.certificate.value)))
 
 
-def plan_kernels(problem: TrainingProblem, plan: Plan, cost: PlanCost) -> Iterator[Kernel]:
-    """The kernels of all parts of a plan, at the extents of one chip."""
+def plan_kernels(problem: TrainingProblem, plan: Plan, costs: ModelCosts) -> Iterator[AnyKernel]:
+    """The kernels of all parts of a plan with these costs, at the extents of one chip."""
+    yield from (kernel for kernel, _ in _counted_kernels(problem, plan, costs))
+
+
+def _counted_kernels(problem: TrainingProblem, plan: Plan, costs: ModelCosts) -> Iterator[tuple[AnyKernel, float]]:
+    """The same with how often each runs for a microbatch in all layers."""
     graphs = training_graphs(problem.shape, plan.microbatch, problem.sequence, plan.recompute, plan.fused)
-    for graph, part in zip(graphs, cost.parts.parts, strict=True):
-        mesh, work = part.sharding.problem.mesh, graph.workload
-        for op, item in zip(work.ops, part.sharding.ops, strict=True):
-            extents = {dim: work.dims[dim] for dim in (*op.dims, *op.sequence)}
-            local = local_extents(extents, [way.split for way in item.strategy], mesh)
-            for task in op_tasks(graph, op, local, problem.recipe.gradient):
-                yield task.kernel
+    for graph, (part, count) in zip(graphs, costs.counted, strict=True):
+        for _, kernel, runs in sharded_kernels(graph, part.sharding, problem.recipe.gradient):
+            yield kernel, count * runs
 
 
 def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
@@ -84,7 +93,7 @@ def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
     searched = result.problem.searched
     if searched is None:
         return {}
-    kernels = plan_kernels(result.problem, result.plan, result.cost)
+    kernels = plan_kernels(result.problem, result.plan, result.cost.parts)
     shapes = dict.fromkeys(map(shape_of, kernels))
     return {shape: searched.known[shape] for shape in shapes if shape in searched.known}
 
@@ -112,20 +121,21 @@ class _JointSearch:
                 found = best_training_plan(self.problem, self._told, self._left(), others=0)
                 self.bound = max(self.bound, found.certificate.bound)
                 stopped = found.status is Status.LIMIT
-                missing = self.kernels.missing(plan_kernels(self.problem, found.plan, found.cost))
+                missing = self.kernels.missing(plan_kernels(self.problem, found.plan, found.cost.parts))
                 if missing and stopped and self.best is not None:
                     break
                 # bounds of attention are loose: most plans that look best before it is searched are not so afterwards
                 loose = [] if stopped else [shape for shape in missing if isinstance(shape, AttentionShape)]
-                for number, shape in enumerate(loose or missing):
-                    self._tell(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
-                    self.kernels.search(shape, None if stopped else self._left())
-                if 0 < len(loose) < len(missing):
+                if not self._search(loose or missing, found, None if stopped else self._left) or 0 < len(loose) < len(missing):
                     continue
+                if any(math.isinf(self.kernels.known[shape].time) for shape in missing):
+                    continue  # a group that no mapping fits: its kernels run apart
                 self._keep(found, exact=not missing)
                 assert self.best is not None
                 stopped |= time.perf_counter() > self.end
-                if not missing or relative_gap(self.best.cost.time, self.bound) <= OPTIMAL_GAP:
+                if relative_gap(self.best.cost.time, self.bound) <= OPTIMAL_GAP:
+                    break
+                if not missing and not self._raise_lowest(found):
                     break
         except KeyboardInterrupt:
             stopped = True
@@ -138,6 +148,53 @@ class _JointSearch:
                 Fault(self.problem.shape.name, "a plan whose kernels are searched, in time", "none yet", "raise the time limit")
             )
         return self._answer(stopped)
+
+    def _search(self, missing: Sequence[KernelShape], found: TrainingResult, left: Callable[[], float | None] | None) -> bool:
+        """Searches kernels of the best plan by bounds until it is probably slower than the best one with exact times; whether all
+        were searched."""
+        return self._searched_until(missing, found, found.plan, found.cost.parts, found.cost.time, left)
+
+    def _raise_lowest(self, found: TrainingResult) -> bool:
+        """Searches kernels of the plan with the lowest bound until this is probably above the best time; False if all of them
+        were searched before."""
+        if found.lowest is None:
+            return False
+        missing = self.kernels.missing(plan_kernels(self.problem, *found.lowest))
+        self._searched_until(missing, found, *found.lowest, found.certificate.bound, self._left)
+        return bool(missing)
+
+    def _searched_until(
+        self,
+        missing: Sequence[KernelShape],
+        found: TrainingResult,
+        plan: Plan,
+        costs: ModelCosts,
+        bound: float,
+        left: Callable[[], float | None] | None,
+    ) -> bool:
+        """Searches kernels of a plan with this ``bound`` [s], those with most work first. It ends early where the bound, raised
+        in proportion to the time of the plan's kernels, is above the best time: the plans are then searched again, which decides.
+        """
+        work, before = self._work(plan, costs), self._kernel_time(plan, costs)
+        for number, shape in enumerate(sorted(missing, key=lambda shape: -work[shape])):
+            raised = bound * (1 + (self._kernel_time(plan, costs) - before) / costs.time)
+            if number and self.best is not None and raised > self.best.cost.time * (1 + MARGIN):
+                return False
+            self._tell(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
+            self.kernels.search(shape, left() if left else None)
+        return True
+
+    def _work(self, plan: Plan, costs: ModelCosts) -> dict[KernelShape, float]:
+        """Multiply-accumulates of the kernels of a plan, in all layers."""
+        found: dict[KernelShape, float] = {}
+        for kernel, runs in _counted_kernels(self.problem, plan, costs):
+            if (shape := shape_of(kernel)) is not None:
+                found[shape] = found.get(shape, 0.0) + runs * shape.macs
+        return found
+
+    def _kernel_time(self, plan: Plan, costs: ModelCosts) -> float:
+        """Of one microbatch in all layers [s]."""
+        return math.fsum(runs * float(self.kernels.times(kernel)) for kernel, runs in _counted_kernels(self.problem, plan, costs))
 
     def _left(self) -> float | None:
         return None if math.isinf(self.end) else max(self.end - time.perf_counter(), 0.0)
@@ -163,6 +220,7 @@ class _JointSearch:
             status=Status.OPTIMAL if optimal else Status.LIMIT if stopped else Status.WITHIN,
             effort={**self.best.certificate.effort, KERNELS: self.kernels.searched, ASKED: self.kernels.asked},
             seconds=time.perf_counter() - self.began,
+            left_out=(*LEFT_OUT_KERNELS, *self.best.certificate.left_out),
         )
         return replace(self.best, certificate=certificate)
 

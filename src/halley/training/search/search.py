@@ -196,7 +196,9 @@ def _result(found: TrainingSearch, runs: Sequence[SearchRun], others: int) -> Tr
         left_out=tuple(_left_out(problem)),
     )
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
-    return TrainingResult(problem, plans[0], costs[0], rest, certificate, found.bound, found.unfit)
+    _, low = min(found.timed_plans, key=lambda each: each[0])
+    lowest = space.plan(low.layout, low.option), low.costs
+    return TrainingResult(problem, plans[0], costs[0], rest, certificate, found.bound, found.unfit, lowest)
 
 
 def _left_out(problem: TrainingProblem) -> Iterator[str]:
