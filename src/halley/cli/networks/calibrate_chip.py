@@ -33,9 +33,10 @@ from halley.report.networks.kernels import kernel_remarks, kernels_tables
 from halley.report.networks.operators import operators_plot, operators_tables
 from halley.report.terminal import show
 
-MAKERS = ("nvidia", "amd", "intel")
 FEWEST = 4
 """Rows that a fit of half of them needs."""
+MAKERS = ("nvidia", "amd", "intel")
+"""Words that a name of a GPU may start with."""
 
 
 def chip(
@@ -144,7 +145,8 @@ def _kernels(
 
 
 def _rows_of(table: dict[str, tuple[MeasuredKernel, ...]], chip: str, gpu: str | None, file: str) -> tuple[MeasuredKernel, ...]:
-    """The rows of one GPU: the one named, the only one if it has no name, or the one whose name starts with the chip's; none where it has none.
+    """The rows of one GPU: the one named, the only one if it has no name, or the one whose name starts with the chip's; none
+    where it has none.
 
     Raises BadInput: several GPUs have names that start so.
     """
