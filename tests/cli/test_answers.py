@@ -29,6 +29,7 @@ MAPPING = """hold dram: A B C
           compute gemm
 """
 GEMM = ("gemm", "--m", "20", "--n", "24", "--k", "12", "--chip", "edge")
+LOAD = ("--input", "512", "--output", "128")
 FEW = ("--system", "4 x a100, nvlink 4")
 
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -47,8 +48,18 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plan", "tiny.yaml", *FEW, "--batch", "8", "--view", "dfmodel"),
         ("plan", "tiny.yaml", *FEW, "--batch", "8", "--view", "dfmodel", "--fix", "pp=4"),
     ),
+    "serving": (
+        ("serve", "llama3-8b", *LOAD, "--system", "1 x h100", "--concurrency", "4"),
+        ("serve", "llama3-8b", *LOAD, "--system", "1 x h100", "--concurrency", "8"),
+    ),
+    "serving-plan": (
+        ("plan", "llama3-8b", "--serve", *LOAD, "--system", "2 x h100, nvlink 2", "--slo", "tpot 50 ms", "--together"),
+        ("plan", "llama3-8b", "--serve", *LOAD, "--system", "2 x h100, nvlink 2", "--slo", "tpot 8 ms", "--together"),
+    ),
 }
 """By kind, the command whose answer is looked at, and one whose answer it is compared with."""
+WITHOUT_CERTIFICATE = ("estimate", "serving")
+"""Kinds of which nothing is searched."""
 
 
 def test_show_one_op(made: Made) -> None:
@@ -112,7 +123,7 @@ def test_the_file_says_what_was_asked_and_how_good_the_answer_is(made: Made, kin
     content = json.loads(made[kind][0].read_text())
     assert set(content) == {"schema", "kind", "question", "certificate", "answer", "provenance"}
     certificate = load(made[kind][0]).certificate
-    if kind == "estimate":
+    if kind in WITHOUT_CERTIFICATE:
         assert content["certificate"] is certificate is None
         return
     assert isinstance(certificate, Certificate)
@@ -352,8 +363,8 @@ def test_a_changed_decision_is_found(made: Made, kind: str, path: tuple[str | in
 @every
 @pytest.mark.parametrize(("key", "factor"), [("bound", 1.5), ("value", 0.9)])
 def test_a_changed_certificate_is_found(made: Made, kind: str, key: str, factor: float, empty_folder: Path) -> None:
-    if kind == "estimate":
-        return  # has none
+    if kind in WITHOUT_CERTIFICATE:
+        return
     content = json.loads(made[kind][0].read_text())
     assert found_out(changed(content, ("certificate", key), lambda value: value * factor), empty_folder)
 

@@ -77,7 +77,9 @@ def test_a_table_of_kernels_becomes_a_fit(table: str, empty_folder: Path) -> Non
     assert said["time_s"] == pytest.approx(5e-6 + 4096 * 12288 * 12288 / (0.7 * 495e12), rel=0.15)
 
 
-def test_rows_of_other_gpus_are_not_taken(table: str) -> None:
+def test_rows_of_other_gpus_are_not_taken(table: str, empty_folder: Path) -> None:
+    (empty_folder / "h200.csv").write_text((empty_folder / table).read_text().replace("H100 SXM", "NVIDIA H200 SXM"))
+    assert "expected a GPU of the tables" in halley("calibrate", "chip", "h200.csv", "--chip", "h20").err
     made = halley("calibrate", "chip", table, "--chip", "b200")
     assert made.code == 1
     assert "expected a GPU of the tables (H100 SXM, L40S); got b200; name it with --gpu" in made.err

@@ -261,7 +261,7 @@ def test_kernels_of_a_framework_are_chosen_by_the_dims_of_a_head() -> None:
         ({"sizes": {"m": float("nan"), "n": 4, "k": 4}}, "gemm: m: expected numbers of at least 1; got nan"),
         ({"sizes": {"m": np.ones(2), "n": np.ones(3), "k": 4}}, "expected sizes that broadcast"),
         ({"dtype": "fp8"}, "gemm on h100: dtype: expected one that was measured .bf16.; got 'fp8'"),
-        ({"dtype": "float8"}, "dtype: expected a number format"),
+        ({"dtype": "fp7"}, "dtype: expected a number format"),
         ({"framework": "vlm"}, "framework: expected one that was measured .vllm.; got 'vlm'; did you mean 'vllm'"),
         ({"kernel": "other"}, "kernel: expected one that was measured .name."),
         ({"kind": "moe", "sizes": {}}, "moe: .*expected"),

@@ -195,4 +195,5 @@ class ServingPlanAnswer(Answer[ServingPlan]):
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         assert isinstance(other, ServingPlanAnswer)  # of one family
-        return ServingAnswer(self.value.served).compared(ServingAnswer(other.value.served), names)
+        found = ServingAnswer(self.value.served).compared(ServingAnswer(other.value.served), names)
+        return Comparison(found.tables, found.document | {"answers": [self.content(), other.content()]})

@@ -35,6 +35,8 @@ from halley.report.terminal import show
 
 FEWEST = 4
 """Rows that a fit of half of them needs."""
+MAKERS = ("nvidia", "amd", "intel")
+"""Words that a name of a GPU may start with."""
 
 
 def chip(
@@ -143,7 +145,8 @@ def _kernels(
 
 
 def _rows_of(table: dict[str, tuple[MeasuredKernel, ...]], chip: str, gpu: str | None, file: str) -> tuple[MeasuredKernel, ...]:
-    """The rows of one GPU: the one named, the only one, or the one whose name starts with the chip's; none where it has none.
+    """The rows of one GPU: the one named, the only one if it has no name, or the one whose name starts with the chip's; none
+    where it has none.
 
     Raises BadInput: several GPUs have names that start so.
     """
@@ -151,11 +154,13 @@ def _rows_of(table: dict[str, tuple[MeasuredKernel, ...]], chip: str, gpu: str |
         return table.get(gpu, ())
     if len(table) == 1 and "" in table:
         return table[""]
-    alike = [name for name in table if _plain(name).startswith(_plain(chip)) or f"nvidia{_plain(chip)}" in _plain(name)]
+    words = _words(chip)
+    alike = [name for name in table if _words(name)[: len(words)] == words]
     if len(alike) > 1:
         raise BadInput(Fault(f"{file}: gpu", f"one GPU that is {chip}", ", ".join(alike)[:100], "name it with --gpu"))
     return table[alike[0]] if alike else ()
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+def _words(name: str) -> list[str]:
+    """The words of a GPU's name, without the maker's."""
+    return [word for word in re.findall("[a-z0-9]+", name.lower()) if word not in MAKERS]

@@ -44,7 +44,7 @@ KIN = {
 SAME_DIE = ("a100-40gb", "h200", "h800", "gh200", "gb200")
 """Kin that differ in memory, links or limits alone."""
 SPREAD = {
-    "gemm": 0.29,
+    "gemm": 0.23,
     "attention_prefill": 0.49,
     "attention_decode": 0.36,
     "attention_encoder": 0.1,

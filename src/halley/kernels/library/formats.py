@@ -26,16 +26,22 @@ FORMATS: dict[str, Format] = {
     "fp8": Format(1, 1, "fp8", 2, cast=True),
     "fp8_block": Format(1 + 4 / 128, 1, "fp8", 2, cast=True),
     "nvfp4": Format(0.5625, 0.5625, "fp4", 4, cast=True),
+    "fp8_static": Format(1, 1, "fp8", 2),
+    "mxfp8": Format(1.03125, 1.03125, "fp8", 2, cast=True),
+    "mxfp4": Format(0.53125, 0.53125, "fp4", 4, cast=True),
+    "int8": Format(1, 1, "int8", 2),
     "int8_sq": Format(1, 1, "int8", 2, cast=True),
     "int8_wo": Format(2, 1, "bf16", 1),
     "int4_wo": Format(2, 0.5, "bf16", 1),
+    "w4afp8": Format(1, 0.53125, "fp8", 2),
     "w4a16_mxfp4": Format(2, 0.53125, "bf16", 1),
     "w4a8_mxfp4_mxfp8": Format(1.03125, 0.53125, "fp8", 2),
 }
 """Formats by name. fp8_block: a scale of 4 bytes for 128 activations; nvfp4: a scale of a byte for 16 values; mxfp4 and mxfp8:
-one for 32 values; int8_sq: both operands of int8 (SmoothQuant); _wo: weights only."""
+one for 32 values; int8_sq: both operands of int8 (SmoothQuant); _wo: weights only; w4afp8: weights of int4;
+fp8_static: activations come in fp8."""
 
-OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16", "sq": "int8_sq"}
+OTHER_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "fp8_ootb": "fp8", "sq": "int8_sq"}
 """Names that tables use for formats."""
 
 
