@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ def lower_bound(problem: Problem) -> LowerBound:
 
 def search(problem: Problem) -> Answered:
     """The best mapping of a problem. Raises KeyboardInterrupt: Ctrl-C ended the search."""
+    gc.collect()  # what the search before was made of: its terms know each other, and take gigabytes
     begun = time.process_time()
     try:
         result = optimise(problem)
