@@ -32,6 +32,7 @@ from halley.workloads import (
     variants,
 )
 from halley.workloads.graph import EPSILON
+from halley.workloads.parameters import completed
 
 EXAMPLES: dict[str, dict[str, object]] = {
     "gemm": {"m": 3, "n": 5, "k": 7, "b": 2},
@@ -284,8 +285,12 @@ def test_kind_describes_its_builder(kind) -> None:
     assert tuple(signature) == tuple(parameter.name for parameter in kind.parameters)
     for parameter in kind.parameters:
         default = signature[parameter.name].default
-        assert parameter.required == (default is inspect.Parameter.empty)
-        assert parameter.required or parameter.default == default
+        if default is inspect.Parameter.empty:  # given by the caller, or completed where it is built by name
+            others = {other.name: 1 for other in kind.parameters if other is not parameter}
+            assert parameter.required or completed(kind, others)[parameter.name] is not None
+        else:
+            assert not parameter.required
+            assert parameter.default == default
         assert parameter.meaning
         assert parameter.required or parameter.type is not ParameterType.CHOICE or parameter.default in parameter.choices
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from halley.errors import BadInput, Fault, HalleyError
 from halley.io.chips.load import ProblemFile, load_chip, load_problem, parse_chip, parse_problem, read_text_bounded
 from halley.io.chips.save import chip_document
+from halley.io.chips.software import load_software
 from halley.io.files.text import read_yaml
 from halley.ir.hardware import NO_LINK, Dataflow, Topology
 from halley.library import CHIPS
@@ -453,7 +454,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 
 
 def test_the_examples_of_the_reference_load(tmp_path: Path) -> None:
-    chip, problem = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), flags=re.S)
+    chip, problem, software = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), flags=re.S)
     (tmp_path / "my-chip.yaml").write_text(chip)
     assert load_chip(tmp_path / "my-chip.yaml").matrix
     assert parse_problem(problem, "p.yaml", tmp_path).chip == parse_chip(chip, sourced=True)
+    (tmp_path / "mine.yaml").write_text(software)
+    assert load_software(tmp_path / "mine.yaml").name == "mine"

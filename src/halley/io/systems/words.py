@@ -79,7 +79,9 @@ def parse_words(text: str) -> System:
     blocks = [block for item in reversed(sized) for block in _blocks(item, sized)]
     axes, findings, brought = read_axes(blocks, CHIP_LIMIT)
     if findings:
-        raise BadInput([Fault(f"system, {item.path}", item.expected, item.got, item.remedy) for item in findings])
+        raise BadInput(
+            [Fault(f"system, {'.'.join(map(str, item.path))}", item.expected, item.got, item.remedy) for item in findings]
+        )
     parts = read_parts(chip.name)
     sources = _sources(blocks, brought) | {".".join(map(str, path)): told for path, told in parts.sources.items()}
     name = ", ".join(" ".join(part.split()) for part in (head, *tail))
