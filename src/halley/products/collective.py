@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from halley.io.networks import members
-from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, answered
+from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, answered, fit_of
 from halley.io.networks.jobs import kind_of, whole_bytes
 from halley.io.systems.fabric import load_fabric
 from halley.network.graph.fabric import Fabric
@@ -26,7 +26,7 @@ def collective(
     and every candidate.
 
     ``ranks`` that take part, all unless given; ``algorithm``: one alone; ``startup`` [s] before every step; ``software``: fit of
-    a communication library; ``beside``: sentences about what runs at the same time.
+    a communication library, by default that of the axis along which the ranks differ, "none" for none; ``beside``: sentences about what runs at the same time.
 
     >>> answer = collective("all-reduce", "1MiB", "dgx-h100")
     >>> answer.single.cost.time == min(cost.time for cost in answer.single.candidates)
@@ -38,7 +38,10 @@ def collective(
     found = kind_of(kind, "collective")
     text = f"{size} B" if isinstance(size, int) else size
     chosen = members.ranks(ranks, fabric) if isinstance(ranks, str) else None if ranks is None else tuple(ranks)
+    library = None if software == "none" else software
+    if software is None and algorithm is None:
+        library = fit_of(fabric, chosen, found)
     asked = CollectiveQuestion(
-        found, fabric, whole_bytes(text, found, "size"), chosen, algorithm, startup, software, beside=tuple(beside)
+        found, fabric, whole_bytes(text, found, "size"), chosen, algorithm, startup, library, beside=tuple(beside)
     )
     return answered(asked)
