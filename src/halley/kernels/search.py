@@ -11,7 +11,7 @@ from halley.answer import Status
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, Infeasible, SearchStopped
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Compute, Hold, Node, walk
+from halley.ir.mapping import Node
 from halley.ir.text import parse, to_text
 from halley.ir.workload import Workload
 from halley.kernels.groups import GroupShape
@@ -19,7 +19,7 @@ from halley.kernels.searched import AttentionShape, KernelCost, KernelShape
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.rewrite.legality import check
-from halley.workloads import variants
+from halley.workloads.registry import mapped_variant
 
 
 def searched_kernel(chip: Chip, shape: KernelShape, limit: float | None = None) -> KernelCost:
@@ -66,10 +66,4 @@ def dynamic_energy(chip: Chip, shape: KernelShape, mapping: str) -> float:
 
 def mapped_workload(shape: KernelShape, tree: Node) -> Workload:
     """The variant of a kernel that a mapping computes; the first if it computes none of them."""
-    nodes = [node for _, node in walk(tree)]
-    ops = {node.op for node in nodes if isinstance(node, Compute)}
-    held = {name for node in nodes if isinstance(node, Hold) for name in node.names}
-    for work in variants(shape.workload):
-        if {op.name for op in work.ops} == ops and held <= work.tensors.keys():
-            return work
-    return shape.workload
+    return mapped_variant(shape.workload, tree)

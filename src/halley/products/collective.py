@@ -26,7 +26,8 @@ def collective(
     and every candidate.
 
     ``ranks`` that take part, all unless given; ``algorithm``: one alone; ``startup`` [s] before every step; ``software``: fit of
-    a communication library, by default that of the axis along which the ranks differ, "none" for none; ``beside``: sentences about what runs at the same time.
+    a communication library, by default that of the axis along which the ranks differ, "none" for none; ``beside``: sentences
+    about what runs at the same time.
 
     >>> answer = collective("all-reduce", "1MiB", "dgx-h100")
     >>> answer.single.cost.time == min(cost.time for cost in answer.single.candidates)
