@@ -20,7 +20,7 @@ demo: $(VENV)/.core  ## best plans of attention and GEMM kernels on two chips, a
 test: lint  ## ruff, mypy and the quick tests (minutes)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
-test-medium: $(VENV)/.dev  ## tests that take more than a second each
+test-medium: $(VENV)/.dev  ## tests that take more than half a second each
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m medium
 
 test-slow: $(VENV)/.dev  ## the slow tests; with PARTS=12 PART=3 the third of twelve parts

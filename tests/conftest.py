@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-QUICK = 1.0
+QUICK = 0.5
 """Longest test of the quick run [s], on one core."""
 
 DURATIONS = Path(__file__).with_name("durations.json")
