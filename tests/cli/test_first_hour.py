@@ -50,7 +50,8 @@ def test_a_full_disk_is_no_fault_of_halley(words: tuple[str, ...]) -> None:
         os.close(full)
     assert said.returncode == 1
     assert said.stderr == (
-        "halley: output: expected room for the answer; got No space left on device; free some space, or write elsewhere\n"
+        "halley: output: expected a place with space for the answer; got No space left on device; "
+        "free some space, or write elsewhere\n"
     )
 
 

@@ -93,7 +93,7 @@ class HalleyGroup(TyperGroup):
                 return _unexpected(error)
             _drop_output()
             remedy = "free some space, or write elsewhere"
-            return _tell(BadInput(Fault("output", "room for the answer", error.strerror or str(error), remedy)))
+            return _tell(BadInput(Fault("output", "a place with space for the answer", error.strerror or str(error), remedy)))
         except Exception as error:
             if callable(getattr(error, "format_message", None)):  # a usage error of the option parser
                 return _usage(error)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from halley.errors import BadInput, Fault, did_you_mean
@@ -35,10 +36,9 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
     Raises BadInput: an unknown kind, and every unknown, repeated, missing and wrong parameter at once.
     """
     if is_onnx(kind):
-        from halley.cli.mappings.network import layer_of_network  # here: only networks need it
-
         name, rest = _layer_name(words)
-        return layer_of_network(kind, name, rest).workload
+        found: Workload = import_module("halley.cli.mappings.network").layer_of_network(kind, name, rest).workload
+        return found  # loaded here: only networks need it
     if kind not in WORKLOADS and is_model(kind):
         from halley.importers.source import find_model  # here: it loads what reads files
 

