@@ -57,10 +57,12 @@ def with_slack(
         columns = np.array([now, *sizes], dtype=np.float64)
         tiles = {**choice.tiles, slot.name: columns}
         tree = around(replace(choice, tiles=tiles).tree())
-        estimate, apart = evaluate(workload, chip, tree), evaluate(workload, chip, tree, uneven=True)
-        costs = _costs(estimate, apart.time, unevenness(every, tiles), len(columns))
+        estimate = evaluate(workload, chip, tree)
+        able = those_that_fit(chip, estimate, len(columns)) & _equal(_points(estimate, len(columns)), value)
+        if not able[1:].any():
+            continue
+        costs = _costs(estimate, evaluate(workload, chip, tree, uneven=True).time, unevenness(every, tiles), len(columns))
         known = costs[:, :1] if known is None else known
-        able = those_that_fit(chip, estimate, len(columns)) & _equal(costs, known, value)
         better = _less(costs, known) if slot.dim != BUFFERS else (costs[:4] <= known[:4] * (1 + LESS)).all(axis=0)
         found = np.flatnonzero(able & better)
         if not len(found):
@@ -101,10 +103,17 @@ def unevenness(slots: Iterable[Slot], tiles: Tiles) -> Number:
     return result
 
 
+def _points(estimate: Estimate, count: int) -> Costs:
+    """Time and energy of each mapping."""
+    return np.stack([np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in (estimate.time, estimate.energy)])
+
+
 def _costs(estimate: Estimate, apart: Number, uneven: Number, count: int) -> Costs:
     longer = np.maximum(np.asarray(apart, dtype=np.float64) / estimate.time, 1 + SMALL)
-    every = (estimate.time, longer, estimate.energy, total(estimate.busy.values()), uneven)
-    return np.stack([np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in every])
+    time, energy = _points(estimate, count)
+    every = (longer, total(estimate.busy.values()), uneven)
+    longer, busy, uneven = (np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in every)
+    return np.stack([time, longer, energy, busy, uneven])
 
 
 def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -115,12 +124,11 @@ def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tup
     return able
 
 
-def _equal(costs: Costs, known: Costs, value: Callable[[float, float], float]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which mappings have the known one's value and no more time, to rounding."""
-    before = value(*known[[0, 2], 0].tolist())
-    values = np.array([value(time, energy) for time, energy in costs[[0, 2]].T.tolist()])
-    no_more = costs[0] <= known[0] * (1 + RELATIVE_ROUNDING)
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = no_more & (np.abs(values - before) <= RELATIVE_ROUNDING * before)
+def _equal(points: Costs, value: Callable[[float, float], float]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which mappings, by time and energy, have the first one's value and no more time, to rounding."""
+    values = np.array([value(time, energy) for time, energy in points.T.tolist()])
+    no_more = points[0] <= points[0, 0] * (1 + RELATIVE_ROUNDING)
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = no_more & (np.abs(values - values[0]) <= RELATIVE_ROUNDING * values[0])
     return found
 
 
