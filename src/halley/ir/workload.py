@@ -136,6 +136,9 @@ FUNCTIONS: dict[str, Function] = {
 }
 """Elementwise functions by name, with their elementary functions counted per element."""
 
+PLACED = "queries"
+"""A function with this constant depends on the position of an element in its row."""
+
 MONOIDS: dict[str, Function] = {
     "sum": Function({"add": 1}, 1, "sum x"),
     "mean": Function({"add": 1}, 1, "sum x / count (the division is folded into the last write)", ("count",)),

@@ -19,13 +19,10 @@ import numpy as np
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
-from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, Op, OpKind, Tensor, Workload, roles, work_per_point
+from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, PLACED, Op, OpKind, Tensor, Workload, roles, work_per_point
 from halley.kernels.bounds import array_time, longest_time, memory_time
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.times import Array
-
-PLACED = "queries"
-"""Constant of functions that depend on the position of an element, which a dim made of several does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from halley.mapping.space.partitions import (
     in_order,
     spans,
 )
+from halley.mapping.space.unit_dims import without_unit_dims
 from halley.rewrite.legality import faults as legality_faults
 from halley.workloads import variants
 
@@ -114,7 +115,8 @@ class _Optimiser:
         check_bursts(self.problem.workload, self.problem.chip)
         check_outer_memory(self.problem)
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
-        self.variants = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+        given = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+        self.variants = tuple(map(without_unit_dims, given))
         check_operands(self.problem, self.variants)
         for workload in self.variants:
             self._partitions[workload.variant], breadth = every_partition(workload)

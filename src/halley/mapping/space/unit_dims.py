@@ -1,0 +1,48 @@
+"""Workloads without dims of extent 1: they divide nothing, but a space of mappings is declared by the dims that ops have."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from halley.ir.workload import FUNCTIONS, PLACED, Op, Workload
+
+
+def without_unit_dims(workload: Workload) -> Workload:
+    """The workload without the dims of extent 1 that are like another dim in every op. Its mappings are mappings of the given
+    workload, of equal costs.
+
+    Only such a dim goes: without its only row dim, a GEMM would be another operation.
+
+    >>> from halley.ir.workload import Op, OpKind, Tensor
+    >>> dims, product = {"b": 1, "m": 4, "k": 5, "n": 6}, ("b", "m", "n", "k")
+    >>> each = {"A": ("b", "m", "k"), "B": ("k", "n"), "C": ("b", "m", "n")}
+    >>> gemm = Op("gemm", OpKind.CONTRACT, ("A", "B"), ("C",), product, "mul", "sum")
+    >>> work = Workload("batch", dims, {name: Tensor(name, own) for name, own in each.items()}, (gemm,), ("C",))
+    >>> found = without_unit_dims(work)
+    >>> found.dims, found.ops[0].dims, found.tensors["A"].dims
+    ({'m': 4, 'k': 5, 'n': 6}, ('m', 'n', 'k'), ('m', 'k'))
+    """
+    gone: set[str] = set()
+    for dim, extent in workload.dims.items():
+        if extent == 1 and all(_has_like(workload, op, dim, gone) for op in workload.ops if dim in op.dims):
+            gone.add(dim)
+    if not gone:
+        return workload
+    left = {name: replace(tensor, dims=_without(tensor.dims, gone)) for name, tensor in workload.tensors.items()}
+    ops = tuple(replace(op, dims=_without(op.dims, gone)) for op in workload.ops)
+    return replace(workload, dims={dim: own for dim, own in workload.dims.items() if dim not in gone}, tensors=left, ops=ops)
+
+
+def _has_like(workload: Workload, op: Op, dim: str, gone: Set[str]) -> bool:
+    """Whether another dim that stays is in the same tensors of an op, and no value depends on a position."""
+    if op.along or op.indices or PLACED in FUNCTIONS[op.function].constants:
+        return False
+    tensors = [workload.tensors[name].dims for name in (*op.inputs, *op.outputs)]
+    where = [dim in own for own in tensors]
+    others = (other for other in op.dims if other != dim and other not in gone)
+    return any([other in own for own in tensors] == where for other in others)
+
+
+def _without(dims: tuple[str, ...], gone: Set[str]) -> tuple[str, ...]:
+    return tuple(dim for dim in dims if dim not in gone)
