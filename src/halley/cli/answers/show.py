@@ -25,7 +25,7 @@ def show(
     ] = None,
     emit: Annotated[
         str | None,
-        typer.Option("--emit", help="Of a plan of training: its launch flags for this framework.", metavar="FRAMEWORK"),
+        typer.Option("--emit", help="Of a plan or a deployment: its launch flags for this framework.", metavar="FRAMEWORK"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -37,10 +37,12 @@ def show(
     options.tell(answer.remark)
     if emit is not None:
         from halley.cli.plans.launch import show_flags  # here: it loads what plans are made with
+        from halley.serving.deployment import Served
+        from halley.serving.search import ServingPlan
         from halley.training.plan import TrainingResult
 
-        if not isinstance(answer.value, TrainingResult):
-            raise BadInput(Fault(file, "a plan of training, for --emit", f"a file of the kind {answer.kind}"))
+        if not isinstance(answer.value, TrainingResult | Served | ServingPlan):
+            raise BadInput(Fault(file, "a plan or a deployment, for --emit", f"a file of the kind {answer.kind}"))
         show_flags(answer.value, emit, alone=True)
         return
     if op is not None:

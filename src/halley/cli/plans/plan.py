@@ -39,6 +39,7 @@ from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
 from halley.kernels.machine import PEAK
 from halley.launch.emit import FRAMEWORKS, known_framework
+from halley.launch.serving import SERVING_ENGINES
 from halley.launch.read import read_degrees
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
@@ -103,7 +104,11 @@ def plan(
     ] = LIBRARY,
     emit: Annotated[
         str | None,
-        typer.Option("--emit", help=f"Launch flags of the plan for {', '.join(FRAMEWORKS)}.", metavar="FRAMEWORK"),
+        typer.Option(
+            "--emit",
+            help=f"Launch flags of the plan for {', '.join(FRAMEWORKS)}; with --serve, for {', '.join(SERVING_ENGINES)}.",
+            metavar="FRAMEWORK",
+        ),
     ] = None,
     from_flags: Annotated[
         str | None, typer.Option("--from-flags", help="Fix what the launch flags in a file say.", metavar="FILE")
@@ -144,14 +149,14 @@ def plan(
     """
     training = {"--batch": batch, "--sequence": sequence, "--fix": fix, "--whole": whole, "--streaming": streaming, "--ops": ops}
     training |= {"--optimizer": optimizer, "--time-limit": time_limit, "--page": page, "--products": products}
-    training |= {"--emit": emit, "--from-flags": from_flags}
+    training |= {"--from-flags": from_flags}
     training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY}
     serving = {"--input": input_, "--prefix": prefix, "--slo": slo, "--rate": rate, "--front": front, "--together": together}
     refuse_foreign(serve, training if serve else serving)
     if serve:
         load = input_, output, prefix, slo, rate
         served_by = software or "vllm"
-        plan_serving(model, system, *load, weights, cache, served_by, efficiency, front, together, out, json, force)
+        plan_serving(model, system, *load, weights, cache, served_by, efficiency, front, together, out, json, force, emit)
         return
     out = out or output
     limit = options.seconds(time_limit)

@@ -13,6 +13,7 @@ from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import give
+from halley.cli.plans.launch import show_flags
 from halley.cli.plans.serving_load import (
     CacheOption,
     ConcurrencyOption,
@@ -27,10 +28,12 @@ from halley.cli.plans.serving_load import (
 )
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
 from halley.errors import BadInput, Fault
+from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
 from halley.io.software import load_software
 from halley.io.transformers import load_model
+from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
 from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_table
@@ -72,6 +75,18 @@ def serve(
             "--acceptance", help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95.", metavar="A,D"
         ),
     ] = None,
+    from_flags: Annotated[
+        str | None,
+        typer.Option(
+            "--from-flags",
+            help="Degrees, batch and dtypes from a launch command of vLLM, SGLang or TensorRT-LLM.",
+            metavar="FILE",
+        ),
+    ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option("--emit", help=f"Launch flags of the deployment for {', '.join(SERVING_ENGINES)}.", metavar="ENGINE"),
+    ] = None,
     weights: WeightsOption = "bf16",
     cache: CacheOption = "bf16",
     software: SoftwareOption = "vllm",
@@ -95,14 +110,30 @@ def serve(
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
         refuse_existing(out, force)
-    numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
-    rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)
-    layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest), **numbers)
+    if emit is not None:
+        known_engine(emit)
+        if json or trace is not None:
+            other = "--json" if json else "--trace"
+            raise BadInput(Fault("--emit", f"no {other} beside it", "both", "leave one of them out"))
+    host = load_software(software)
+    if from_flags is not None:
+        degrees = {"--tp": tp, "--pp": pp, "--ep": ep, "--dp": dp}
+        if faults := [
+            Fault("--from-flags", f"no {name} beside it", "both", "leave one out") for name in degrees if degrees[name]
+        ]:
+            raise BadInput(faults)
+        told = read_serving_flags(read_text_bounded(from_flags), from_flags)
+        layout, weights, cache = told.layout, told.weights or weights, told.cache or cache
+        host = replace(host, users=told.users or host.users, budget=told.budget or host.budget)
+    else:
+        numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
+        rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)
+        layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest), **numbers)
     deployment = Deployment(
         ServedModel(shape, weights, cache),
         found,
         layout,
-        load_software(software),
+        host,
         efficiency_of(found, efficiency),
         load_libraries(found),
     )
@@ -119,6 +150,8 @@ def serve(
     if events is not None:
         tables.insert(1, events_table(drawn(deployment, load, options.whole_number("--events", events, most=10**8)), found.chips))
     give(lines, tables, serving_answer_document(value), json, out, force)
+    if emit is not None:
+        show_flags(value, emit)
 
 
 def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptance: str | None) -> list[Round]:

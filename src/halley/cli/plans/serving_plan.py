@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.output import give
+from halley.cli.plans.launch import show_flags
 from halley.cli.plans.serving_load import MOST_RATE, lengths_of
 from halley.cli.plans.systems import efficiency_of, system_of
 from halley.cli.solve import searching
@@ -17,6 +18,7 @@ from halley.io.networks.fits import load_libraries
 from halley.io.results.serving_plan import serving_plan_document
 from halley.io.software import load_software
 from halley.io.transformers import load_model
+from halley.launch.serving import known_engine
 from halley.report.serving.plan import (
     serving_plan_headline,
     serving_plan_tables,
@@ -47,8 +49,15 @@ def plan_serving(
     out: str | None,
     json: bool,
     force: bool,
+    emit: str | None,
 ) -> None:
     """Find the deployment that serves most under the limits, and bound all others."""
+    if emit is not None:
+        known_engine(emit)
+        if json:
+            raise BadInput(
+                Fault("--emit", "no --json beside it", "both", "write the plan with -o, then 'halley show FILE --emit'")
+            )
     found, shape = system_of(system), load_model(model)
     lengths, limits = lengths_of(input_, output, prefix), limits_of(slo)
     if out is not None:
@@ -72,6 +81,8 @@ def plan_serving(
         result = search(problem, bar)
     lines = serving_plan_headline(problem), serving_plan_words(result), serving_plan_verdict(result)
     give(lines, serving_plan_tables(result, front), serving_plan_document(result), json, out, force)
+    if emit is not None:
+        show_flags(result, emit)
 
 
 def limits_of(text: str | None) -> Limits:
