@@ -39,8 +39,8 @@ from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
 from halley.kernels.machine import PEAK
 from halley.launch.emit import FRAMEWORKS, known_framework
-from halley.launch.serving import SERVING_ENGINES
 from halley.launch.read import read_degrees
+from halley.launch.serving import SERVING_ENGINES
 from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.page import plan_page
