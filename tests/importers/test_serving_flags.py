@@ -96,7 +96,8 @@ def test_faults(text: str, words: str) -> None:
 def test_from_the_command_line(tmp_path: Path) -> None:
     """A deployment, its flags, and the deployment of these flags: the same figures."""
     answer, flags = tmp_path / "served.json", tmp_path / "flags.txt"
-    options = ("--system", "2 x h100, nvlink 2", *["--input", "512", "--output", "64", "--concurrency", "16", "--weights", "fp8"])
+    sizes = ("--input", "512", "--output", "64")
+    options = ("--system", "2 x h100, nvlink 2", *sizes, "--concurrency", "16", "--weights", "fp8")
     first = halley("serve", "llama3-8b", *options, "--tp", "2", "--output-file", str(answer))
     assert first.code == 0, first.err
     flags.write_text(halley("show", str(answer), "--emit", "vllm").out, encoding="utf-8")
