@@ -1,8 +1,9 @@
 """The search for the best deployment under limits of latency: every layout, precision, size of chunks and batch, and pools.
 
-A candidate is a layout with a precision and a budget of tokens a step. Its bound (`halley.serving.bounds`) holds for any
-schedule; candidates are costed in the order of their bounds, until no bound is better than what was found. So every candidate is
-costed or proven worse.
+A candidate is a layout with a precision and a budget of tokens a step. It has two bounds: that of single resources
+(`halley.serving.bounds`), and that of its steps for any order and batching of requests (`halley.serving.step_bounds`). Candidates
+are costed in the order of the first, unless the second is no better than what was found, until no first bound is better. So every
+candidate is costed or proven worse.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from halley.serving.model import ServedModel
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch, StepModel
+from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
 
 BUDGETS = (512, 2048, 8192)
 """Tokens of a step that are tried."""
@@ -177,14 +179,64 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     return found
 
 
-def _share_tables(made: Sequence[Deployment], place: int, problem: ServingProblem, known: dict[object, StepModel]) -> None:
-    """Gives a candidate the tables of the one with the largest budget, which serve all budgets."""
-    deployment = made[place]
-    key = deployment.model, deployment.layout
-    largest = max(problem.budgets)
-    if key not in known:
-        known[key] = replace(deployment, software=replace(deployment.software, budget=largest)).step
-    deployment.__dict__["step"] = known[key].with_budget(deployment.software.budget)
+class _StepBounds:
+    """Bounds of candidates from their steps, for each layout and precision once: of all budgets together, for the largest budget
+    has all steps of the others and the smallest leaves most memory to the cache."""
+
+    def __init__(self, problem: ServingProblem, made: Sequence[Deployment]) -> None:
+        self.problem, self.made = problem, made
+        self.rows = request_rows(problem.lengths, problem.limits.tpot)
+        self.most: dict[object, float] = {}
+        for own in made:
+            key = own.model, own.layout
+            self.most[key] = max(self.most.get(key, 0.0), most_sequences(own, problem.lengths))
+        self.tables: dict[object, StepModel] = {}
+        self.kinds: dict[object, dict[bool, StepKinds]] = {}
+        self.engines: dict[object, float] = {}
+
+    def together(self, place: int, enough: float) -> float:
+        """Most requests per second of a candidate; gives it its tables. ``enough`` [1/s]: what is no higher need not be closer."""
+        own = self.made[place]
+        key, step = (own.model, own.layout), self._step(own)
+        own.__dict__["step"] = step.with_budget(own.software.budget)
+        if key not in self.engines:
+            kinds = self.kinds.setdefault(key, {})
+            asked = step, self.most[key], self.problem.lengths, self.rows
+            self.engines[key] = engine_bound(*asked, enough / own.engines, kinds)
+            kinds.pop(True, None)  # large, and rarely asked for again
+        return self.engines[key] * own.engines
+
+    def apart(self, enough: float) -> tuple[float, str]:
+        """Most requests per second with prompts and decoding on chips of their own, and why.
+
+        A chip serves at most r_P prompts a second, or decodes at most r_D requests: of m chips,
+
+        .. math:: X \\le \\frac{m}{1 / r_P + 1 / r_D}
+        """
+        lengths, tpot = self.problem.lengths, self.problem.limits.tpot
+        prompts = request_rows(lengths, decoding=False)
+        decoding = request_rows(lengths, tpot, prompts=False)
+        best = {"prompts": (0.0, ""), "decoding": (0.0, "")}
+        for own in {(own.model, own.layout): own for own in self.made}.values():
+            key, step = (own.model, own.layout), self._step(own)
+            kinds = self.kinds.setdefault(key, {})
+            each = own.layout.dp * own.layout.pp / own.layout.chips
+            for name, rows in (("prompts", prompts), ("decoding", decoding)):
+                found = each * engine_bound(step, self.most[key], lengths, rows, best[name][0] / each, kinds)
+                best[name] = max(best[name], (found, own.layout.text))
+            kinds.pop(True, None)
+        (first, where), (second, there) = best["prompts"], best["decoding"]
+        bound = self.problem.system.chips / (1 / first + 1 / second) if first and second else 0.0
+        words = f"pools of {where} and {there}: {first:.3g} prompts/s a chip, {second:.3g} requests/s decoded a chip"
+        return bound, f"{words}, in any order and batching"
+
+    def _step(self, own: Deployment) -> StepModel:
+        """The tables of the largest budget, which serve all budgets."""
+        key = own.model, own.layout
+        if key not in self.tables:
+            largest = max(self.problem.budgets)
+            self.tables[key] = replace(own, software=replace(own.software, budget=largest)).step
+        return self.tables[key]
 
 
 def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iterator[OperatingPoint]:
@@ -211,15 +263,10 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     began = time.perf_counter()
     made = deployments(problem)
     limits, lengths = problem.limits, problem.lengths
-    bounds, apart = [], (0.0, "")
+    bounds = []
     split = problem.pools and problem.system.chips > 1 and lengths.output > 1
     for deployment in made:
-        found = throughput_bounds(deployment, lengths, tpot=limits.tpot)
-        least, slow = found[0], prompt_bound(deployment, lengths)
-        if split:
-            # chips that decode alone send no sums of prompts, and their layout does not decide how long a prompt takes
-            alone = next(item for item in found if item.name != "network")
-            apart = max(apart, (alone.rate, f"{alone.name}: {alone.why}"))
+        least, slow = throughput_bounds(deployment, lengths, tpot=limits.tpot)[0], prompt_bound(deployment, lengths)
         bounds.append(
             (0.0, f"a prompt alone takes {slow:.3g} s") if slow > limits.ttft else (least.rate, f"{least.name}: {least.why}")
         )
@@ -227,14 +274,17 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     best: OperatingPoint | None = None
     every: list[OperatingPoint] = []
     nearest: tuple[float, OperatingPoint] | None = None
-    costed, tables = 0, dict[object, StepModel]()
+    costed, by_steps = 0, _StepBounds(problem, made)
     for done, place in enumerate(order):
         if best is not None and bounds[place][0] <= best.rate and not problem.front:
             break
         if tick is not None:
             tick("deployments", done / len(order))
+        closer = by_steps.together(place, best.rate if best else 0.0)
+        bounds[place] = min(bounds[place], (closer, f"steps of {made[place].layout.text}, in any order and batching"))
+        if best is not None and bounds[place][0] <= best.rate and not problem.front:
+            continue
         costed += 1
-        _share_tables(made, place, problem, tables)
         for point in points(made[place], place, problem):
             excess = max(point.ttft / limits.ttft, point.tpot / limits.tpot)
             if excess <= 1:
@@ -245,12 +295,14 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
                 nearest = excess, point
     if best is None:
         raise _unreached(problem, made, nearest)
-    bound, why = bounds[order[0]]
     deployment = made[best.candidate]
     value = served(deployment, Load(lengths, concurrency=best.users * deployment.engines))
     pools = best_pools(problem, made, best.rate) if split else None
     reached = max(best.rate, pools.rate if pools else 0.0)
-    bound, why = max((bound, why), apart)
+    bound, why = max(bounds)
+    if split:
+        bound, why = max((bound, why), by_steps.apart(reached))
+    bound = max(bound, reached)  # equal but for rounding
     chips = _chips(problem, deployment, best)
     seconds = problem.system.chips / (reached * lengths.output)
     certificate = Certificate(
@@ -263,7 +315,7 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         LEFT_OUT,
         {"bounded": len(made), "costed": costed, "points": len(every)},
         time.perf_counter() - began,
-        f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are below what was found",
+        f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are no better than what was found",
     )
     front = tuple((point, made[point.candidate]) for point in pareto(every))
     return ServingPlan(problem, best, value, pools, front, bound, why, certificate, chips, len(made))

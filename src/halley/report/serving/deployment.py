@@ -10,6 +10,7 @@ from halley.report.table import Table, percent
 from halley.serving.bounds import ThroughputBound, throughput_bounds
 from halley.serving.deployment import MILLION, Deployment, Load, Served
 from halley.serving.step import PARTS
+from halley.serving.step_bounds import step_bound
 from halley.units import format_bytes, format_time
 
 HOURS = 3600.0
@@ -17,9 +18,10 @@ JOULES_PER_KWH = 3.6e6
 
 
 def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
-    """Upper bounds of the requests per second for any schedule on these chips."""
+    """Upper bounds of the requests per second for any schedule on these chips, the least first."""
     users = math.inf if value.load.concurrency is None else value.load.concurrency
-    return throughput_bounds(value.deployment, value.load.lengths, users)
+    asked = value.deployment, value.load.lengths, users
+    return tuple(sorted((*throughput_bounds(*asked), step_bound(*asked)), key=lambda item: item.rate))
 
 
 def serving_headline(deployment: Deployment, load: Load) -> str:

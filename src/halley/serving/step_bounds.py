@@ -1,0 +1,258 @@
+"""Upper bounds of the throughput of an engine from the times of its steps, for any schedule of its requests.
+
+A schedule is a number of steps per second of each kind: n sequences of context c that get a token, q tokens of prompts. Whatever
+the order and the batching, these numbers obey a linear programme of five rows. Its dual has a price for each row, and any prices
+give a bound: prices of a rough programme are tried on a fine one.
+
+Requests have the lengths that the deployment is asked for, and all attention ranks of a replica have equal batches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from halley.serving.bounds import ThroughputBound
+from halley.serving.deployment import Deployment
+from halley.serving.steady import Lengths
+from halley.serving.step import StepModel
+from halley.serving.tables import Array, Line, Surface
+
+ROUGH, FINE = 8, 32
+"""Cells of numbers of tokens between a number and its double: a step of a cell counts with its last number and the time of its
+first."""
+ITERATIONS = 60
+"""Exchanges of kinds of steps after which the prices are taken as they are."""
+ROUNDING = 1e-6
+"""Relative slack of a limit of time, so that a schedule just at the limit keeps it."""
+ERROR = 1e-13
+"""Relative rounding of a sum of a few numbers."""
+SLACK = 1e-7
+"""By how much rows are relaxed, relative to a step's numbers, so that no exchange stands still."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepKinds:
+    """Kinds of steps, an array element each: most sequences ``users``, at least ``least``, most ``prompt`` tokens, ``context``;
+    least ``time`` [s]. ``apart`` [s]: time of a request that is in none of them (attention of its prompt)."""
+
+    users: Array
+    least: Array
+    prompt: Array
+    context: Array
+    time: Array
+    apart: float
+
+
+UNLIMITED = np.array([1.0, 1.0, 1.0, 0.0])
+"""Prices without that of the time of steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one request asks of the steps: output tokens, prompt tokens, contexts of its output tokens added up, and ``patience``
+    [s]: time of the steps of its output tokens, added up."""
+
+    output: float
+    prompt: float
+    context: float
+    patience: float
+
+
+def request_rows(lengths: Lengths, tpot: float = math.inf, prompts: bool = True, decoding: bool = True) -> Rows:
+    """Of a request; without ``prompts`` or ``decoding`` where others do that."""
+    steps = max(lengths.output - 1, 0.0) if decoding else 0.0
+    context = steps * (lengths.input + (steps + 1) / 2)
+    return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + ROUNDING) if steps else math.inf)
+
+
+def rising(line: Line) -> Line:
+    """The largest function that never falls and is nowhere above a line, at the line's own points.
+
+    >>> rising(Line(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]))).values.tolist()
+    [2.0, 2.0, 5.0]
+    """
+    return Line(line.at, np.minimum.accumulate(line.values[::-1])[::-1])
+
+
+def rising_rows(surface: Surface) -> Surface:
+    """The same along the rows of a function of two numbers."""
+    return Surface(surface.rows, surface.columns, np.minimum.accumulate(surface.values[::-1], axis=0)[::-1])
+
+
+def step_kinds(step: StepModel, most: float, lengths: Lengths, fine: bool) -> StepKinds:
+    """All kinds of steps of an engine with at most so many sequences a step, and requests of these lengths.
+
+    Between two contexts of the table the time of a step is linear, so that no step between them is better than both."""
+    per_octave = FINE if fine else ROUGH
+    users, last = cells(most, per_octave)
+    prompt, last_prompt = cells(float(step.software.budget), per_octave)
+    ends = lengths.input + 1, lengths.input + max(lengths.output - 1, 1.0)
+    inner = step.decode.columns[(step.decode.columns > ends[0]) & (step.decode.columns < ends[1])]
+    context = np.unique(np.concatenate([ends, inner]))
+    n, q, c = users[:, None, None], prompt[None, :, None], context[None, None, :]
+    tokens, prompts = n + q, q / lengths.new
+    sequences = n + np.where(q > 0, np.maximum(prompts, 1.0), 0.0)
+    chip = rising(Line(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(sequences)
+    if step.model.shape.latent is not None:
+        chip = chip + rising(step.absorbed)(n)
+    apart = prompt_attention(step, lengths)
+    launches = np.where(tokens > step.software.graphs, step.model.shape.layers * step.software.layer, 0.0)
+    host = step.software.step + step.software.user * sequences
+    # attention of prompts is apart, and may hide behind the launches of its step
+    time = host + np.maximum(chip + rising_rows(step.decode)(n, c), launches - apart * prompts)
+    every = np.broadcast_arrays(last[:, None, None], n, last_prompt[None, :, None], c, time)
+    some = (every[0] + every[2] > 0) & ((n > 0) | (c == context[0]))  # without sequences their context does not matter
+    own = tuple(np.ascontiguousarray(np.asarray(each, dtype=np.float64)[some]) for each in every)
+    return StepKinds(own[0], own[1], own[2], own[3], own[4], apart)
+
+
+def cells(most: float, per_octave: int) -> tuple[Array, Array]:
+    """Whole numbers from 0 to ``most`` in cells: the first and the last of each.
+
+    >>> [each.tolist() for each in cells(7, 2)]
+    [[0.0, 1.0, 2.0, 4.0, 5.0], [0.0, 1.0, 3.0, 4.0, 7.0]]
+    """
+    largest = math.floor(most)
+    points = np.unique(np.floor(np.exp2(np.arange(math.ceil(math.log2(max(largest, 2))) * per_octave + 1) / per_octave)))
+    first = np.concatenate([[0.0], points[points <= largest]])
+    return first, np.append(first[1:] - 1, float(largest))
+
+
+def prompt_attention(step: StepModel, lengths: Lengths) -> float:
+    """Least time of the attention of one prompt, in chunks of any sizes [s].
+
+    Chunks of q tokens that end at k keys have q (k - q / 2) pairs, and all chunks of a prompt together a number that the sizes do
+    not change: the bound is that number times the least time of a pair. Keys and values are made from latents at least once."""
+    new, prefix = lengths.new, lengths.prefix
+    first, last = (each[1:] for each in cells(min(float(step.software.budget), new), FINE))
+    ends, last_ends = (each[1:] for each in cells(prefix + new, FINE))
+    values = np.minimum.accumulate(rising_rows(step.prefill).values[:, ::-1], axis=1)[:, ::-1]
+    small, large, end, last_end = first[:, None], last[:, None], ends[None, :], last_ends[None, :]
+    times = Surface(step.prefill.rows, step.prefill.columns, values)(small, np.maximum(end, small))
+    pairs = large * (last_end - large / 2)
+    possible = (last_end >= small) & (pairs > 0)
+    found = float((times[possible] / pairs[possible]).min()) * new * (prefix + new / 2)
+    if step.model.shape.latent is not None:
+        found += float(rising(step.expanded)(lengths.input))
+    return found
+
+
+@dataclass(slots=True)
+class StepProgramme:
+    """The linear programme of one engine:
+
+    .. math::
+
+        \\max \\lambda: \\quad \\sum_s x_s t_s + \\lambda A \\le 1, \\quad \\sum_s x_s n_s \\ge \\lambda O, \\quad
+        \\sum_s x_s q_s \\ge \\lambda P, \\quad \\sum_s x_s n_s c_s \\ge \\lambda C, \\quad
+        \\sum_s x_s n_s t_s \\le \\lambda T
+
+    The last is the limit of the mean over output tokens of the time of their steps. With prices y of its rows but the first,
+
+    .. math::
+
+        \\lambda \\le \\frac{1}{A + D / \\mu}, \\quad D = y_O O + y_P P + y_C C - y_T T, \\quad
+        \\mu = \\max_s \\frac{n_s (y_O + y_C c_s - y_T t_s) + y_P q_s}{t_s}
+
+    Symbols: x_s [1/s] steps of kind s, n_s, q_s [1] its output and prompt tokens, c_s [1] mean context, t_s [s] time; lambda
+    [1/s] requests, A [s] time of a request apart; O, P, C [1], T [s]: `Rows` of a request. Source: the dual of a linear programme.
+    """
+
+    kinds: StepKinds
+    rows: Rows
+
+    def bound(self, prices: Array) -> float:
+        """The bound of some prices [output, prompt, context, patience], all at least 0; infinite if they say nothing."""
+        kinds, rows = self.kinds, self.rows
+        output, prompt, context, patience = (max(float(price), 0.0) for price in prices)
+        if not math.isfinite(rows.patience):
+            patience = 0.0
+        gain = output * rows.output + prompt * rows.prompt + context * rows.context
+        cost = patience * rows.patience if patience else 0.0
+        worth = (kinds.users * (output + context * kinds.context) + prompt * kinds.prompt) / kinds.time
+        most = float((worth - patience * kinds.least).max())
+        # differences of large numbers: on the safe side
+        most, gain = most + ERROR * float(worth.max()), gain - cost - ERROR * (gain + cost)
+        if gain <= 0:
+            return math.inf
+        return 1 / (kinds.apart + gain / most) if most > 0 else 0.0
+
+    def prices(self) -> Array:
+        """Prices by the simplex method: those of its basis when no kind of step improves it."""
+        kinds, rows = self.kinds, self.rows
+        limited = math.isfinite(rows.patience)
+        time = float(kinds.time.min())
+        columns = np.stack(
+            [
+                kinds.time,
+                -kinds.users,
+                -kinds.prompt,
+                -kinds.users * kinds.context,
+                kinds.least * kinds.time if limited else np.zeros(len(kinds.time)),
+            ]
+        )
+        scale = np.maximum(np.abs(columns).max(axis=1), 1e-300)
+        scale[0] = time
+        columns = columns / scale[:, None]
+        request = np.array([kinds.apart, rows.output, rows.prompt, rows.context, -rows.patience if limited else 0.0]) / scale
+        request /= np.abs(request).max()
+        basis, costs = np.eye(5), np.zeros(5)
+        right = np.array([1.0, *(SLACK * (1 + place) for place in range(4))])
+        prices = np.zeros(5)
+        for _ in range(ITERATIONS):
+            inverse = np.linalg.inv(basis)
+            prices = costs @ inverse
+            reduced = -(prices @ columns)
+            at = int(reduced.argmax())
+            of_request = 1 - float(prices @ request)
+            slack = -prices
+            options = [(float(reduced[at]), 0.0, columns[:, at]), (of_request, 1.0, request)]
+            options += [(float(slack[row]), 0.0, np.eye(5)[row]) for row in range(5)]
+            value, cost, entering = max(options, key=lambda option: option[0])
+            if value <= 1e-9:
+                break
+            way, level = inverse @ entering, inverse @ right
+            leaving = np.flatnonzero(way > 1e-12)
+            if not len(leaving):
+                break
+            place = int(leaving[np.argmin(level[leaving] / way[leaving])])
+            basis[:, place], costs[place] = entering, cost
+        return np.asarray(prices[1:] / scale[1:])
+
+
+def engine_bound(
+    step: StepModel, most: float, lengths: Lengths, rows: Rows, enough: float = 0.0, known: dict[bool, StepKinds] | None = None
+) -> float:
+    """Most requests per second of one engine by any schedule, with at most so many sequences a step: the rough programme's bound
+    where that is at most ``enough``, else that of the fine one. ``known``: kinds of steps that were made before."""
+    known = {} if known is None else known
+
+    def kinds(fine: bool) -> StepKinds:
+        if fine not in known:
+            known[fine] = step_kinds(step, most, lengths, fine)
+        return known[fine] if rows.prompt else replace(known[fine], apart=0.0)  # prompts are others' then
+
+    rough = StepProgramme(kinds(False), rows)
+    prices = rough.prices()
+    each = prices, prices * UNLIMITED  # at the limit those of time can be so large that only the others say something
+    found = min(map(rough.bound, each))
+    if found <= enough:
+        return found
+    fine = StepProgramme(kinds(True), rows)
+    return min(found, *map(fine.bound, each))
+
+
+def step_bound(deployment: Deployment, lengths: Lengths, users: float = math.inf) -> ThroughputBound:
+    """The bound of a deployment with at most so many ``users`` in flight, in equal parts on its engines."""
+    most = max(min(most_sequences(deployment, lengths), math.ceil(min(users, 1e9) / deployment.engines)), 1.0)
+    rate = deployment.engines * engine_bound(deployment.step, most, lengths, request_rows(lengths))
+    return ThroughputBound("steps", rate, f"steps of at most {most:,.0f} sequences of an engine, in any order and batching")
+
+
+def most_sequences(deployment: Deployment, lengths: Lengths) -> float:
+    """Sequences of a step of one engine at most: each has at least its whole prompt in the cache."""
+    memory = deployment.engine_memory
+    return float(min(memory.capacity_pages // max(memory.pages(lengths.input + 1), 1), deployment.software.users))
