@@ -195,7 +195,7 @@ class _StepBounds:
         self.engines: dict[object, float] = {}
 
     def together(self, place: int, enough: float) -> float:
-        """Most requests per second of a candidate; gives it its tables. ``enough`` [1/s]: what is no higher need not be closer."""
+        """Most requests per second of a candidate, which gets its tables. ``enough`` [1/s]: lower bounds need not be closer."""
         own = self.made[place]
         key, step = (own.model, own.layout), self._step(own)
         own.__dict__["step"] = step.with_budget(own.software.budget)

@@ -158,7 +158,8 @@ class StepProgramme:
         \\mu = \\max_s \\frac{n_s (y_O + y_C c_s - y_T t_s) + y_P q_s}{t_s}
 
     Symbols: x_s [1/s] steps of kind s, n_s, q_s [1] its output and prompt tokens, c_s [1] mean context, t_s [s] time; lambda
-    [1/s] requests, A [s] time of a request apart; O, P, C [1], T [s]: `Rows` of a request. Source: the dual of a linear programme.
+    [1/s] requests, A [s] time of a request apart; O, P, C [1], T [s]: `Rows` of a request. Source: the dual of a linear
+    programme.
     """
 
     kinds: StepKinds
