@@ -24,19 +24,19 @@ from halley.cli.plans.systems import (
     SoftwareOption,
     SystemOption,
     efficiency_of,
-    software_of,
     system_of,
-    usable_of,
 )
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.cache import user_store
+from halley.io.chips.software import software_for
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
+from halley.io.systems.parts import usable_of
 from halley.kernels.machine import PEAK
 from halley.launch.emit import FRAMEWORKS, known_framework
 from halley.launch.read import read_degrees
@@ -193,7 +193,7 @@ def plan(
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
-    host = software_of(found, software)
+    host = software_for(found.chip, software)
     fitted = PEAK if searched else efficiency_of(found, efficiency)
     problem = TrainingProblem(
         shape,
@@ -205,7 +205,7 @@ def plan(
         fixed,
         whole,
         software=host,
-        usable=usable_of(found),
+        usable=usable_of(found.chip),
     )
     remarks = options.remarks()
     for remark in plan_remarks(imported, problem.sequence):

@@ -26,7 +26,7 @@ from halley.cli.plans.serving_load import (
     load_of,
     refuse_load,
 )
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.cli.plans.systems import EfficiencyOption, SystemOption, serving_efficiency_of, system_of
 from halley.errors import BadInput, Fault
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
@@ -134,7 +134,7 @@ def serve(
         found,
         layout,
         host,
-        efficiency_of(found, efficiency),
+        serving_efficiency_of(efficiency),
         load_libraries(found),
     )
     if load is None:

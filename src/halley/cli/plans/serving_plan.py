@@ -11,7 +11,7 @@ from halley.cli.files import refuse_existing
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
 from halley.cli.plans.serving_load import MOST_RATE, lengths_of
-from halley.cli.plans.systems import efficiency_of, system_of
+from halley.cli.plans.systems import serving_efficiency_of, system_of
 from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
 from halley.io.networks.fits import load_libraries
@@ -68,7 +68,7 @@ def plan_serving(
         tuple(ServedModel(shape, precision, cache) for precision in precisions),
         found,
         load_software(software),
-        efficiency_of(found, efficiency),
+        serving_efficiency_of(efficiency),
         lengths,
         limits,
         load_libraries(found),

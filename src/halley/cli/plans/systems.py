@@ -9,22 +9,13 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.errors import BadInput, Fault
-from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.fits import DEFAULT_FIT, fit_of_chip, load_chip_fit
 from halley.io.chips.load import load_chip
-from halley.io.chips.software import load_software, software_of_chip
-from halley.io.systems.parts import usable_memory
+from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency, machine
-from halley.kernels.software import Software
 from halley.kernels.sustained import under_load
-from halley.library import CHIP_FITS
-
-DEFAULT_FIT = "a100"
-"""The chip whose measured efficiency others take that were not measured."""
-
-NO_SOFTWARE = "none"
-"""In the place of a software: hosts are not modelled."""
 
 SystemOption = Annotated[
     str | None,
@@ -51,30 +42,14 @@ def system_of(name: str | None) -> System:
     return load_system(name)
 
 
-def software_of(system: System, name: str | None) -> Software | None:
-    """The named software, else that which was measured on the chip; None for `NO_SOFTWARE` and where none was measured.
-
-    Raises BadInput: software for a chip that runs kernels side by side.
-    """
-    if name == NO_SOFTWARE or (name is None and system.chip.streams):
-        return None
-    if name is not None and system.chip.streams:
-        raise BadInput(Fault("--software", "a chip that runs one kernel at a time", system.chip.name, "leave it out"))
-    return software_of_chip(system.chip.name) if name is None else load_software(name)
-
-
-def usable_of(system: System) -> float | None:
-    """What plans may fill of the chip's outermost memory [B]; None: all of it."""
-    capacity = system.chip.levels[0].memories[0].capacity
-    found = usable_memory(system.chip.name, capacity)
-    return None if found == capacity else found
-
-
 def efficiency_of(system: System, name: str | None) -> Efficiency:
     """That of the chip in a long run; that of another chip, and a remark, where it was not measured."""
-    if name is None and system.chip.name not in CHIP_FITS.names():
-        remark = f"no measured kernels of {system.chip.name}; assumed as close to its data sheet as those of {DEFAULT_FIT}"
-        options.remarks().print(Text(f"{remark} (see 'halley calibrate chip')"))
-        name = DEFAULT_FIT
-    fit = load_chip_fit(name or system.chip.name)
+    fit, remark = fit_of_chip(system.chip.name) if name is None else (load_chip_fit(name), "")
+    if remark:
+        options.remarks().print(Text(remark))
     return under_load(fit, machine(load_chip(fit.chip)))
+
+
+def serving_efficiency_of(name: str | None) -> Efficiency:
+    """That with which the software of serving was fitted, of any chip, in short runs; or the named one."""
+    return load_chip_fit(name or DEFAULT_FIT).efficiency

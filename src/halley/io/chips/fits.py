@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from halley.errors import BadInput
+from halley.io.chips.kin import KIN
 from halley.io.files.check import check
 from halley.io.files.entries import Latency, Text
 from halley.io.files.models import Model
@@ -20,6 +21,8 @@ from halley.kernels.times import Gemm
 from halley.library import CHIP_FITS
 
 FORMAT = "halley.chip-fit/1"
+DEFAULT_FIT = "a100"
+"""The chip whose measured shares others take that resemble no measured one."""
 Share = Annotated[float, Field(gt=0, le=1)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -83,6 +86,22 @@ def load_chip_fit(path_or_name: str | Path) -> ChipFit:
     """
     text, name, _ = found(CHIP_FITS, path_or_name)
     return parse_chip_fit(text, name)
+
+
+def fit_of_chip(chip: str) -> tuple[ChipFit, str]:
+    """The fit of a chip's kernels: its own, else that of its kin, else `DEFAULT_FIT`'s; and what is to be said of that, empty for
+    its own.
+
+    >>> fit_of_chip("h200")[0].chip, fit_of_chip("h100")[1]
+    ('h100', '')
+    """
+    measured = CHIP_FITS.names()
+    if chip in measured:
+        return load_chip_fit(chip), ""
+    other = KIN.get(chip, DEFAULT_FIT)
+    other = other if other in measured else DEFAULT_FIT
+    remark = f"no measured kernels of {chip} for plans; assumed as close to its data sheet as those of {other}"
+    return load_chip_fit(other), f"{remark} (see 'halley calibrate chip')"
 
 
 def parse_chip_fit(text: str, name: str = "fit") -> ChipFit:

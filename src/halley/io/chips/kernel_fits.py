@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from halley.errors import BadInput, Fault
+from halley.io.chips.kin import KIN, SAME_DIE
 from halley.io.chips.load import load_chip
 from halley.io.files.check import check
 from halley.io.files.entries import Text
@@ -30,19 +31,6 @@ FORMAT = "halley.kernel-fits/1"
 DIGITS = 5
 """Significant digits of a stored number."""
 
-KIN = {
-    "a100-40gb": "a100",
-    "h200": "h100",
-    "h800": "h100",
-    "gh200": "h100",
-    "b300": "b200",
-    "gb200": "b200",
-    "gb300": "b200",
-    "rtx-pro-6000": "l40s",
-}
-"""Chips without measured kernels, and the measured chip whose shares they take: the same architecture, or the nearest."""
-SAME_DIE = ("a100-40gb", "h200", "h800", "gh200", "gb200")
-"""Kin that differ in memory, links or limits alone."""
 SPREAD = {
     "gemm": 0.23,
     "attention_prefill": 0.49,

@@ -8,12 +8,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from halley.errors import BadInput
+from halley.errors import BadInput, Fault
 from halley.io.files.check import check
 from halley.io.files.entries import Entry, Latency, Ratio, Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import Finding, read_yaml
+from halley.ir.hardware import Chip
 from halley.kernels.software import Software
 from halley.library import SOFTWARE
 
@@ -42,6 +43,8 @@ class SoftwareFile(Model):
     fitted: FittedFile | None = Field(None, description="how the numbers were fitted")
 
 
+NO_SOFTWARE = "none"
+"""In the place of a software: hosts are not modelled."""
 NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels", "contention")
 
 
@@ -55,6 +58,18 @@ def load_software(path_or_name: str | Path) -> Software:
     """
     text, name, shipped = found(SOFTWARE, path_or_name)
     return parse_software(text, name, shipped)
+
+
+def software_for(chip: Chip, name: str | None) -> Software | None:
+    """The named software, else that which was measured on the chip; None for `NO_SOFTWARE` and where none was measured.
+
+    Raises BadInput: software for a chip that runs kernels side by side.
+    """
+    if name == NO_SOFTWARE or (name is None and chip.streams):
+        return None
+    if name is not None and chip.streams:
+        raise BadInput(Fault("--software", "a chip that runs one kernel at a time", chip.name, "leave it out"))
+    return software_of_chip(chip.name) if name is None else load_software(name)
 
 
 @cache

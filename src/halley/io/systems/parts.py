@@ -9,6 +9,7 @@ from halley.io.chips.chip import origins_of
 from halley.io.files.text import Finding, KeyPath
 from halley.io.networks.network import read_link
 from halley.io.systems.models import ChipParts, CostsFile, DramFile, HostFile, parts_table
+from halley.ir.hardware import Chip
 from halley.ir.system import Cost, Host
 
 
@@ -31,6 +32,13 @@ def parts_row(chip: str) -> ChipParts:
 
 SAME_MEMORY = 0.1
 """Relative difference of a reported capacity from that of the chip file, up to which it is that of the same memory."""
+
+
+def usable_of(chip: Chip) -> float | None:
+    """What plans may fill of the chip's outermost memory [B]; None: all of it."""
+    capacity = chip.levels[0].memories[0].capacity
+    found = usable_memory(chip.name, capacity)
+    return None if found == capacity else found
 
 
 def usable_memory(chip: str, capacity: float) -> float:
