@@ -27,7 +27,7 @@ COMMANDS_OF = {
     "how-to/write-your-own-graph.md": 3,
     "how-to/report.md": 7,
     "how-to/bring-your-own-model.md": 5,
-    "how-to/launch-flags.md": 6,
+    "how-to/launch-flags.md": 7,
     "how-to/why-is-it-faster.md": 4,
     "how-to/make-it-faster.md": 0,
     "how-to/calibrate-a-network.md": 1,

@@ -27,6 +27,7 @@ from halley.sharding.axes import Assignment, Role, degree
 from halley.sharding.layouts import Layout
 from halley.sharding.solution import Sharding
 from halley.sharding.text import parallelisms, splitting_axes
+from halley.training.framework import FrameworkLimits
 from halley.training.part_costs import ModelCosts
 from halley.workloads.transformer import Transformer
 
@@ -75,7 +76,8 @@ class TrainingProblem:
     between roles. ``home``: the memory of a chip that holds the tensors, one of ``homes``; "" is the last of them.
     ``searched``: times of kernels that are searched; then the efficiency is `halley.kernels.machine.PEAK`. ``software``: what
     launches the kernels; None: the chips never wait for their hosts. ``efficiency`` is that of its kernels (`Software.of`).
-    ``usable`` [B]: what plans may fill of the chip's outermost memory; None: all of it.
+    ``usable`` [B]: what plans may fill of the chip's outermost memory; None: all of it. ``limits``: of the framework that has to
+    run the plan.
     """
 
     shape: Transformer
@@ -91,6 +93,7 @@ class TrainingProblem:
     searched: SearchedKernels | None = None
     software: Software | None = None
     usable: float | None = None
+    limits: FrameworkLimits | None = None
 
     def __post_init__(self) -> None:
         if self.home not in ("", *self.homes):

@@ -39,6 +39,7 @@ from halley.io.results.training import plan_document
 from halley.io.systems.parts import usable_of
 from halley.kernels.machine import PEAK
 from halley.launch.emit import FRAMEWORKS, known_framework
+from halley.launch.limits import LIMITS, limits_of
 from halley.launch.read import read_degrees
 from halley.launch.serving import SERVING_ENGINES
 from halley.pipeline.data_parallel import recipe
@@ -110,6 +111,10 @@ def plan(
             metavar="FRAMEWORK",
         ),
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option("--for", help=f"Only plans that this framework can run: {', '.join(LIMITS)}.", metavar="FRAMEWORK"),
+    ] = None,
     from_flags: Annotated[
         str | None, typer.Option("--from-flags", help="Fix what the launch flags in a file say.", metavar="FILE")
     ] = None,
@@ -149,7 +154,7 @@ def plan(
     """
     training = {"--batch": batch, "--sequence": sequence, "--fix": fix, "--whole": whole, "--streaming": streaming, "--ops": ops}
     training |= {"--optimizer": optimizer, "--time-limit": time_limit, "--page": page, "--products": products}
-    training |= {"--from-flags": from_flags}
+    training |= {"--from-flags": from_flags, "--for": framework}
     training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY}
     serving = {"--input": input_, "--prefix": prefix, "--slo": slo, "--rate": rate, "--front": front, "--together": together}
     refuse_foreign(serve, training if serve else serving)
@@ -175,6 +180,7 @@ def plan(
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
     foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags, "--software": software, "--products": products}
+    foreign |= {"--for": framework}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found = system_of(system)
     imported = find_model(model)
@@ -206,6 +212,7 @@ def plan(
         whole,
         software=host,
         usable=usable_of(found.chip),
+        limits=None if framework is None else limits_of(framework),
     )
     remarks = options.remarks()
     for remark in plan_remarks(imported, problem.sequence):

@@ -32,6 +32,7 @@ from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.rewrite.recompute import Recompute
 from halley.sharding.text import op_names
 from halley.spatial.solve import SpatialPlan
+from halley.training.framework import FrameworkLimits
 from halley.training.groups import product_groups
 from halley.training.part_costs import training_graphs
 from halley.training.plan import Alternative, Fixed, Plan, PlanCost, TrainingProblem, TrainingResult
@@ -62,6 +63,7 @@ class TrainingQuestionModel(Model):
     kernels: Literal["library", "searched"] = Field("library", description="where the times of products and attention come from")
     usable: float | None = Field(None, gt=0, description="bytes of a chip's outermost memory that plans may fill; null: all")
     software: Software | None = Field(None, description="what launches the kernels; null: the chips never wait for their hosts")
+    limits: FrameworkLimits | None = Field(None, description="what the framework that runs the plan has; null: any plan")
 
 
 class PlanModel(Model):
@@ -179,6 +181,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "kernels": "library" if problem.searched is None else "searched",
         "usable": problem.usable,
         "software": None if problem.software is None else asdict(problem.software),
+        "limits": None if problem.limits is None else asdict(problem.limits),
     }
     searched = searched_in_plan(result)
     answer = {
@@ -212,7 +215,7 @@ def read_training(saved: Saved) -> TrainingResult:
     libraries = _libraries(saved, system, asked.libraries)
     given = (asked.model, system, asked.batch, asked.sequence, asked.efficiency, libraries)
     problem = TrainingProblem(*given, asked.recipe, asked.fixed, asked.whole, asked.home)
-    problem = replace(problem, software=asked.software, usable=asked.usable)
+    problem = replace(problem, software=asked.software, usable=asked.usable, limits=asked.limits)
     if asked.kernels == "searched":
         problem = replace(problem, searched=_searched(saved, problem, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)

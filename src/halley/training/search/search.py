@@ -203,6 +203,8 @@ def _result(found: TrainingSearch, runs: Sequence[SearchRun], others: int) -> Tr
 
 def _left_out(problem: TrainingProblem) -> Iterator[str]:
     """What was not searched."""
+    if problem.limits is not None:
+        yield f"plans that {problem.limits.version} has no settings for"
     yield from LEFT_OUT
     if problem.libraries:
         yield LEFT_OUT_MEASURED

@@ -89,7 +89,11 @@ class PlanSpace:
         nothing = np.array([option.sharded is Sharded.NOTHING for option in self.options])
         # where the user fixes sharding, a single rank has all parts
         asked = self.problem.fixed.sharded is not None
-        return np.asarray((self.data > 1)[:, None] | nothing | asked)
+        found = np.asarray((self.data > 1)[:, None] | nothing | asked)
+        if limits := self.problem.limits:
+            staged = np.array([option.sharded in limits.staged for option in self.options])
+            found &= (self.stages == 1)[:, None] | staged
+        return found
 
     @property
     def size(self) -> int:
@@ -150,8 +154,21 @@ def training_space(problem: TrainingProblem) -> PlanSpace:
         _choice(fixed.sharded, Sharded),
         _choice(fixed.offload, (False, True) if problem.second else (False,)),
     )
-    kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)))
+    kept = tuple(Option(*each) for each in options if _differs(fixed, Option(*each)) and _can_run(problem, Option(*each)))
+    if not kept and problem.limits:
+        raise BadInput(
+            Fault("fixed choices", f"some that {problem.limits.version} has", "others", "fix less, or leave out --for")
+        )
     return PlanSpace(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
+
+
+def _can_run(problem: TrainingProblem, option: Option) -> bool:
+    """Whether the framework that is asked for has an option."""
+    limits = problem.limits
+    if limits is None:
+        return True
+    able = option.recompute in limits.recompute and option.sharded in limits.sharded
+    return able and (limits.offload or not option.offload)
 
 
 def _differs(fixed: Fixed, option: Option) -> bool:
@@ -206,10 +223,20 @@ def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tup
                 fixed.chunks in (None, chunks)
                 and fixed.schedule is not PipelineSchedule.GPIPE
                 and never_deadlocks(stages, count, chunks)
+                and _has_pipeline(problem, PipelineSchedule.ONE_FORWARD_ONE_BACKWARD, stages, chunks)
             ):
                 yield microbatch, count, chunks, 0
-        if fixed.chunks in (None, 1) and (fixed.schedule is PipelineSchedule.GPIPE or (fixed.schedule is None and stages > 1)):
+        if (
+            fixed.chunks in (None, 1)
+            and (fixed.schedule is PipelineSchedule.GPIPE or (fixed.schedule is None and stages > 1))
+            and _has_pipeline(problem, PipelineSchedule.GPIPE, stages, 1)
+        ):
             yield microbatch, count, 1, 1
+
+
+def _has_pipeline(problem: TrainingProblem, schedule: PipelineSchedule, stages: int, chunks: int) -> bool:
+    """Whether the framework that is asked for has a pipeline."""
+    return problem.limits is None or problem.limits.runs(schedule, stages, chunks, problem.shape.layers)
 
 
 def _divisors(number: int) -> list[int]:
@@ -235,7 +262,9 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
     if fixed.microbatch is not None and all(batch // data % fixed.microbatch for data, _ in degrees):
         local = sorted({batch // data for data, _ in degrees})
         yield _no_divisor(fixed.microbatch, local)
-    if fixed.chunks is not None:
+    if problem.limits is not None:
+        yield Fault("pipeline", f"one that {problem.limits.version} has", "others", "fix less, or leave out --for")
+    elif fixed.chunks is not None:
         most = max(layers // stages if stages > 1 else 1 for _, stages in degrees)
         if fixed.chunks > 1 and fixed.schedule is PipelineSchedule.GPIPE:
             yield Fault("chunks per stage", "1 with GPipe", str(fixed.chunks), "take the schedule 1f1b")

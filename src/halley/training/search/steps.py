@@ -250,11 +250,16 @@ class TrainingSearch:
         return []
 
     def _prune_groups_by_memory(self, key: int) -> Iterator[SearchItem]:
-        """Prunes layouts of a group that do not fit even with the options of least memory, and bounds the work of the others by
-        their kernels, equally for all options."""
+        """Prunes layouts of a group that fit with none of the options, and bounds the work of the others by their kernels,
+        equally for all options."""
         layouts, options, chosen = self._layouts[key], self._options(key), self.floors.space.options
-        smallest = max(options.tolist(), key=lambda option: (chosen[option].sharded, chosen[option].offload))
-        fits = self.floors.memories(layouts, smallest) <= self.problem.capacity
+        fits = np.zeros(len(layouts), dtype=bool)
+        # those that probably need least first; none needs least everywhere: parameters that are sharded are gathered again
+        for option in sorted(options.tolist(), key=lambda at: (chosen[at].offload, chosen[at].sharded), reverse=True):
+            left = np.flatnonzero(~fits)
+            if not len(left):
+                break
+            fits[left] = self.floors.memories(layouts[left], option) <= self.problem.capacity
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
         if fits.any():
             layouts, variant = layouts[fits], key % len(self.floors.variants)
