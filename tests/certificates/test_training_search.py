@@ -418,6 +418,7 @@ def test_what_is_short_is_named() -> None:
         best_training_plan(replace(problem, system=replace(problem.system, chip=chip)), model=model)
 
 
+@pytest.mark.medium
 def test_parameters_that_are_gathered_need_more_memory_than_sharded_gradients() -> None:
     """A layout counted as too large where it did not fit with sharded parameters, and a plan 7 % slower as proven."""
     shape = replace(load_model("gpt2-xl"), layers=4)
