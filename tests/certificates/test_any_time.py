@@ -87,3 +87,10 @@ def test_a_long_range_is_searched() -> None:
     found = stopped(build("gemm", {"m": 10**9, "n": 16, "k": 16}), "cloud", 2_000).best
     assert found.certificate.bound > 0
     assert found.status in (Status.OPTIMAL, Status.LIMIT)
+
+
+def test_a_kernel_that_does_not_fit_by_itself() -> None:
+    """A row of scores exceeds the scratch pads of all PEs: the softmax has no mapping alone, and the first search goes on."""
+    work = build("attention", {"batch": 1, "heads": 1, "queries": 1, "keys": 4093, "head_dim": 1})
+    with pytest.raises(SearchStopped, match="expected a first mapping before the limit"):
+        stopped(work, "eyeriss-like", 150)

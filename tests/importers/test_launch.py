@@ -195,4 +195,4 @@ def test_only_plans_have_flags(empty_folder: Path) -> None:
     halley("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-h100", "-o", "other.json")
     found = halley("show", "other.json", "--emit", "megatron")
     assert found.code == 1
-    assert "expected a plan of training, for --emit" in found.err
+    assert "expected a plan or a deployment, for --emit; got a file of the kind collective" in found.err

@@ -104,8 +104,10 @@ class FusedGroup:
             self.collect()
 
     def _raise_to(self, lower: Values) -> None:
-        """Other valid bounds: with one objective, the higher of two; fronts are not ordered, and the later one is tighter."""
-        self.lower = lower if lower.shape[1] > 1 or lower.min() > self.lower.min() else self.lower
+        """Other valid bounds: with one objective, the higher of two; fronts are not ordered, and the later one is tighter. No
+        bounds at all: there is no mapping."""
+        higher = lower.min(initial=np.inf) > self.lower.min(initial=np.inf)
+        self.lower = lower if lower.shape[1] > 1 or higher else self.lower
 
     def dive(self) -> None:
         """Find a first mapping quickly."""

@@ -24,8 +24,9 @@ def without_unit_dims(workload: Workload) -> Workload:
     ({'m': 4, 'k': 5, 'n': 6}, ('m', 'n', 'k'), ('m', 'k'))
     """
     gone: set[str] = set()
+    indexed = {dim for index in workload.indices for dim in (index.dim, *index.dims)}
     for dim, extent in workload.dims.items():
-        if extent == 1 and all(_has_like(workload, op, dim, gone) for op in workload.ops if dim in op.dims):
+        if extent == 1 and dim not in indexed and all(_has_like(workload, op, dim, gone) for op in workload.ops if dim in op.dims):
             gone.add(dim)
     if not gone:
         return workload
