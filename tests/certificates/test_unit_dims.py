@@ -56,3 +56,6 @@ def test_dims_that_stay() -> None:
     assert without_unit_dims(one).dims in ({"m": 1, "k": 8, "f": 8}, {"b": 1, "k": 8, "f": 8})
     causal = build("attention", {"batch": 1, "heads": 2, "queries": 1, "keys": 8, "head_dim": 4, "causal": True})
     assert without_unit_dims(causal) is causal
+    padded = build("conv", {"height": 1, "width": 8, "channels": 1, "filters": 1, "kernel": 3, "padding": 1})
+    assert padded.indices
+    assert without_unit_dims(padded) is padded

@@ -26,7 +26,8 @@ def without_unit_dims(workload: Workload) -> Workload:
     gone: set[str] = set()
     indexed = {dim for index in workload.indices for dim in (index.dim, *index.dims)}
     for dim, extent in workload.dims.items():
-        if extent == 1 and dim not in indexed and all(_has_like(workload, op, dim, gone) for op in workload.ops if dim in op.dims):
+        users = [op for op in workload.ops if dim in op.dims]
+        if extent == 1 and dim not in indexed and all(_has_like(workload, op, dim, gone) for op in users):
             gone.add(dim)
     if not gone:
         return workload
