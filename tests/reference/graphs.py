@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
 import numpy as np
+from scipy.special import ndtr
 
 from halley.ir.workload import Op, OpKind, Workload
 
@@ -253,6 +254,8 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "below": lambda _, x, y: np.where(x >= y, -np.inf, x),
     "exp_selected": lambda _, x, y, z: np.exp(np.where(x < z, -np.inf, x - y)),
     "gelu": lambda _, x: 0.5 * x * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "gelu_erf": lambda _, x: x * ndtr(x),
+    "gelu_erf_gradient": lambda _, x, y: x * _slope(lambda v: v * ndtr(v), y),
     "divide": lambda _, x, y: x / y,
     "scale": lambda c, x: x * c["scale"],
     "scale_mask": _scale_mask,

@@ -34,7 +34,7 @@ ONE_WAY = {
     "negative_product", "scaled_quotient", "quotient_gradient", "cube_product", "scaled_difference", "difference_product",
     "mul_exp", "product_exp", "mul_exp_difference", "select_equal", "select_above", "select_not_below", "relu_gradient",
     "sigmoid_gradient", "tanh_gradient", "softplus_bias_gradient", "silu_gradient", "silu_bias_gradient",
-    "silu_mul_gradient", "gelu_gradient",
+    "silu_mul_gradient", "gelu_gradient", "gelu_erf_gradient",
 }  # fmt: skip
 """Functions that occur in derivatives only."""
 

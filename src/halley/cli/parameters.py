@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.importers.files import is_model, is_onnx
+from halley.importers.files import is_model, is_network
 from halley.ir.workload import Workload
 from halley.workloads import WORKLOADS, ParameterType, WorkloadKind, build
 from halley.workloads.parameters import faults as value_faults
@@ -35,7 +35,7 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
 
     Raises BadInput: an unknown kind, and every unknown, repeated, missing and wrong parameter at once.
     """
-    if is_onnx(kind):
+    if is_network(kind):
         name, rest = _layer_name(words)
         found: Workload = import_module("halley.cli.mappings.network").layer_of_network(kind, name, rest).workload
         return found  # loaded here: only networks need it

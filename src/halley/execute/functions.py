@@ -6,6 +6,7 @@ so far has the maximum -inf; its exponentials are 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -88,6 +89,15 @@ def _gelu_gradient(d: Array, x: Array) -> Array:
     return np.asarray(d * ((1.0 + t) / 2 + x / 2 * (1.0 - t * t) * slope * (1.0 + 3 * 0.044715 * x * x)))
 
 
+def _normal(x: Array) -> Array:
+    """The share of a standard normal distribution below x."""
+    return np.asarray((1.0 + np.vectorize(math.erf, otypes=[float])(x / np.sqrt(2))) / 2)
+
+
+def _gelu_erf_gradient(d: Array, x: Array) -> Array:
+    return np.asarray(d * (_normal(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)))
+
+
 DEFINITIONS: dict[str, Callable[..., Array]] = {
     "identity": lambda site, x: x,
     "add": lambda site, x, y: x + y,
@@ -129,6 +139,8 @@ DEFINITIONS: dict[str, Callable[..., Array]] = {
     "add_decayed": lambda site, x, y, z: x + y * np.exp(z),
     "silu_mul": lambda site, x, y: _silu(x) * y,
     "gelu": lambda site, x: _gelu(x),
+    "gelu_erf": lambda site, x: np.asarray(x * _normal(x)),
+    "gelu_erf_gradient": lambda site, x, y: _gelu_erf_gradient(x, y),
     "log": lambda site, x: np.asarray(np.log(x)),
     "scaled_product": lambda site, x, y: x * y * site.constant("scale"),
     "negative_product": lambda site, x, y, z: -x * y * z,

@@ -7,17 +7,19 @@ from pathlib import Path
 from halley.library import MODELS
 
 CONFIG = "config.json"
-OTHER_FILES = (".pt", ".pt2", ".pth", ".safetensors", ".bin", ".gguf", ".mlir", ".h5", ".pb", ".tflite")
+NETWORKS = (".onnx", ".pt2")
+"""Endings of files of networks."""
+OTHER_FILES = (".pt", ".pth", ".safetensors", ".bin", ".gguf", ".mlir", ".h5", ".pb", ".tflite")
 """Endings of files of models that are not read."""
 
 
-def is_onnx(reference: str) -> bool:
-    """Whether it is written as the path of an ONNX file.
+def is_network(reference: str) -> bool:
+    """Whether it is written as the path of a network: an ONNX file or a program of torch.export.
 
-    >>> is_onnx("nets/resnet50.onnx"), is_onnx("config.json")
-    (True, False)
+    >>> is_network("nets/resnet50.onnx"), is_network("block.pt2"), is_network("config.json")
+    (True, True, False)
     """
-    return reference.lower().endswith(".onnx")
+    return reference.lower().endswith(NETWORKS)
 
 
 def is_model(reference: str) -> bool:
@@ -28,7 +30,7 @@ def is_model(reference: str) -> bool:
     (True, True, False, True)
     """
     text = reference.strip()
-    if text.startswith("{") or "/" in text or "\\" in text or text.endswith((".json", ".yaml", ".yml", *OTHER_FILES)):
+    if text.startswith("{") or "/" in text or "\\" in text or text.endswith((".json", ".yaml", ".yml", *NETWORKS, *OTHER_FILES)):
         return True
     return text in MODELS.names() or (is_folder(Path(text)) and (text.startswith(".") or (Path(text) / CONFIG).exists()))
 

@@ -174,9 +174,7 @@ def _clip(node: NodeView) -> LoweredNode:
 
 
 def _gelu(node: NodeView) -> LoweredNode:
-    if node.get("approximate", "none") != "tanh":
-        raise NotLowered("a GELU by the error function, which Halley has not")
-    return _map(node, "gelu")
+    return _map(node, "gelu" if node.get("approximate", "none") == "tanh" else "gelu_erf")
 
 
 def _leaky_relu(node: NodeView) -> LoweredNode:

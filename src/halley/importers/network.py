@@ -26,12 +26,14 @@ class LoweredNode:
 
 @dataclass(frozen=True, slots=True)
 class NetworkNode:
-    """A node of the file in order: its ``name`` and ``operator``; ``lowered`` where it is a layer; ``reason``: why it is none."""
+    """A node of the file in order: its ``name`` and ``operator``; ``lowered`` where it is a layer; ``reason``: why it is none;
+    ``values``: the names of all that it reads and writes."""
 
     name: str
     operator: str
     lowered: LoweredNode | None
     reason: str = ""
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class ImportedNetwork:
-    """A network. ``constants``: elements of weights and other constant inputs of layers; ``views``: by operator, how many nodes
-    select or reorder elements, at no cost here; ``left_out``: nodes without a layer; ``nodes``: all of them in order, but those
-    that compute constants."""
+    """A network. ``opset``: version of ONNX's operators, 0 for those of PyTorch; ``constants``: elements of weights and other
+    constant inputs of layers; ``views``: by operator, how many nodes select or reorder elements, at no cost here; ``left_out``:
+    nodes without a layer; ``nodes``: all of them in order, but those that compute constants."""
 
     name: str
     source: str

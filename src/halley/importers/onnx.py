@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib
 import math
 import stat
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.assembly import Assembly, printable
 from halley.importers.lowering import VIEWS, NodeView, NotLowered, Shape, lower
-from halley.importers.network import ImportedNetwork, LeftOut, LoweredNode, NetworkLayer, NetworkNode
+from halley.importers.network import ImportedNetwork, LoweredNode
 from halley.ir.workload import DTYPE_BYTES
-from halley.workloads.user import graph
 
 BYTES_LIMIT = 2**29
 """Largest file that is read [B]. Weights, which make files larger, are not needed."""
@@ -167,7 +166,6 @@ class _Network:
         self.types: dict[str, int] = {}
         self.known: dict[str, Any] = {}
         self.constant: set[str] = set()
-        self.valid: set[tuple[object, ...]] = set()
         self._values()
         self.dtype = dtype or self._dtype()
 
@@ -201,59 +199,38 @@ class _Network:
         return "fp32"
 
     def made(self) -> ImportedNetwork:
-        nodes = list(self._nodes())
-        layers, weights = self._layers(nodes)
-        views = Counter(node.operator for node in nodes if node.reason == "view")
-        left = self._left_out(nodes)
-        used = {node.name for node in nodes}
-        if not layers and not left and not used:
+        found = Assembly(self.where, self.dtype, self.shapes, self.constant)
+        for place, proto in enumerate(self.model.graph.node):
+            self._add(found, place, proto)
+        if not found.nodes:
             raise BadInput(Fault(self.where, "a graph with layers", "constants alone"))
         remarks = []
         if self.opset < 13:
             remarks.append(f"operators of version {self.opset}, older than 13: checked on the networks of the package onnx only")
-        return ImportedNetwork(
-            Path(self.where).stem,
-            self.where,
-            self.opset,
-            self.dtype,
-            weights,
-            layers,
-            dict(views),
-            left,
-            tuple(nodes),
-            tuple(remarks),
-        )
+        return found.network(self.opset, remarks)
 
-    def _nodes(self) -> Iterator[NetworkNode]:
-        for place, proto in enumerate(self.model.graph.node):
-            name = self._printable(proto.name or next(iter(proto.output), "")) or f"node-{place}"
-            if self._folded(proto):
-                continue
-            operator = self._printable(proto.op_type)
-            if proto.domain not in ("", "ai.onnx"):
-                yield NetworkNode(name, f"{self._printable(proto.domain)}.{operator}", None, "an operator of another domain")
-            elif operator in VIEWS:
-                if all(item in self.constant for item in proto.input if item):
-                    self.constant.update(proto.output)
-                    continue
-                yield NetworkNode(name, operator, None, "view")
-            else:
-                yield self._lowered(proto, name, operator)
+    def _add(self, found: Assembly, place: int, proto: Any) -> None:
+        """Add a node, unless it computes a constant."""
+        name = printable(proto.name or next(iter(proto.output), "")) or f"node-{place}"
+        if self._folded(proto):
+            return
+        operator = printable(proto.op_type)
+        values = [each for each in (*proto.input, *proto.output) if each]
+        if proto.domain not in ("", "ai.onnx"):
+            foreign = f"{printable(proto.domain)}.{operator}"
+            found.add(name, foreign, values, NotLowered("an operator of another domain"))
+        elif operator not in VIEWS:
+            found.add(name, operator, values, self._lowered(proto, operator))
+        elif all(item in self.constant for item in proto.input if item):
+            self.constant.update(proto.output)
+        else:
+            found.add(name, operator, values, None)
 
-    def _lowered(self, proto: Any, name: str, operator: str) -> NetworkNode:
+    def _lowered(self, proto: Any, operator: str) -> LoweredNode | Exception:
         try:
-            made = lower(self._view(proto, operator))
-            key = made.lines, tuple(made.dims.items())
-            if key not in self.valid:
-                graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
-                self.valid.add(key)
-        except NotLowered as error:
-            return NetworkNode(name, operator, None, str(error))
-        except BadInput as error:
-            return NetworkNode(name, operator, None, f"sizes that a workload cannot have ({str(error.faults[0])[:80]})")
-        except (ValueError, TypeError, IndexError, OverflowError):
-            return NetworkNode(name, operator, None, "inputs or attributes that the operator does not have")
-        return NetworkNode(name, operator, made)
+            return lower(self._view(proto, operator))
+        except (NotLowered, ValueError, TypeError, IndexError, OverflowError) as error:
+            return error
 
     def _view(self, proto: Any, operator: str) -> NodeView:
         read = importlib.import_module("onnx.helper").get_attribute_value
@@ -298,46 +275,3 @@ class _Network:
             if array.size <= KNOWN_LIMIT:
                 self.known[name] = array
                 self.shapes.setdefault(name, array.shape)
-
-    def _layers(self, nodes: list[NetworkNode]) -> tuple[tuple[NetworkLayer, ...], int]:
-        """The distinct layers, in the order of their first nodes, and the elements of the constants that they read."""
-        found: dict[tuple[object, ...], list[NetworkNode]] = {}
-        weights: dict[str, int] = {}
-        for node in nodes:
-            made = node.lowered
-            if made is None:
-                continue
-            found.setdefault((node.operator, made.lines, tuple(made.dims.items())), []).append(node)
-            for name in made.inputs.values():
-                if name in self.constant:
-                    weights[name] = math.prod(self.shapes[name])
-        numbers: Counter[str] = Counter()
-        layers = []
-        for same in found.values():
-            first = same[0]
-            numbers[first.operator] += 1
-            name = f"{first.operator.lower()}-{numbers[first.operator]}"
-            layers.append(NetworkLayer(name, first.operator, self._workload(first.lowered), tuple(node.name for node in same)))
-        return tuple(layers), sum(weights.values())
-
-    def _workload(self, made: LoweredNode | None) -> Any:
-        assert made is not None
-        return graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
-
-    def _left_out(self, nodes: list[NetworkNode]) -> tuple[LeftOut, ...]:
-        """Nodes without a layer, by operator and reason, with their bytes."""
-        word = DTYPE_BYTES[self.dtype]
-        values = {self._printable(proto.name or next(iter(proto.output), "")): proto for proto in self.model.graph.node}
-        found: dict[tuple[str, str], list[int]] = {}
-        for node in nodes:
-            if node.lowered is not None or node.reason == "view":
-                continue
-            proto = values.get(node.name)
-            names = [name for name in (*proto.input, *proto.output) if name] if proto is not None else []
-            size = word * sum(math.prod(self.shapes.get(name, (0,))) for name in names)
-            found.setdefault((node.operator, node.reason), []).append(size)
-        return tuple(LeftOut(operator, reason, len(sizes), sum(sizes)) for (operator, reason), sizes in found.items())
-
-    @staticmethod
-    def _printable(text: str) -> str:
-        return "".join(letter for letter in text if letter.isprintable())[:80]

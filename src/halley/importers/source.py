@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halley.errors import BadInput, Fault
 from halley.importers.config import import_config
-from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model, is_onnx
+from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model, is_network
 from halley.importers.layers import shape_groups, shape_layers
 from halley.importers.model import ImportedModel
 from halley.io.files.text import read_text_bounded
@@ -29,14 +29,15 @@ def find_model(reference: str) -> ImportedModel:
         return import_config(reference, PASTED)
     if reference in MODELS.names():
         return of_transformer(load_model(reference), f"{reference}.yaml")
-    if is_onnx(reference):
+    if is_network(reference):
         remedy = "'halley import' lists its layers, 'halley optimise' maps them"
-        raise BadInput(Fault(reference[:60], "a transformer", "an ONNX network", remedy))
+        raise BadInput(Fault(reference[:60], "a transformer", "a network of layers", remedy))
     if not is_model(reference):
         raise BadInput(MODELS.unknown(reference))
     if reference.lower().endswith(OTHER_FILES):
         got = f"a {Path(reference).suffix[:12]} file"
-        raise BadInput(Fault(reference[:60], f"a {CONFIG} or an ONNX file", f"{got}, which is not read yet", "export to ONNX"))
+        remedy = "export it to ONNX, or save it by torch.export.save"
+        raise BadInput(Fault(reference[:60], f"a {CONFIG}, an ONNX file or a .pt2 file", f"{got}, which is not read", remedy))
     path = Path(reference)
     folder = is_folder(path)
     if folder:

@@ -98,6 +98,8 @@ FUNCTIONS: dict[str, Function] = {
     "add_decayed": Function({"add": 1, "exp": 1, "mul": 1}, 3, "x + y * exp(z)"),
     "silu_mul": Function({"exp": 1, "add": 1, "div": 1, "mul": 1}, 2, "x / (1 + exp(-x)) * y"),
     "gelu": Function({"mul": 4, "add": 2, "exp": 1, "div": 1}, 1, "x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))"),
+    # erf by a polynomial of degree 5 in 1 / (1 + p |x|), times exp(-x^2)
+    "gelu_erf": Function({"mul": 10, "add": 7, "exp": 1, "div": 1}, 1, "x/2 * (1 + erf(x / sqrt(2)))"),
     "log": Function({"exp": 1}, 1, "log(x)"),
     # used by derivatives (`halley.rewrite.derivatives`); a change of sign is part of the product
     "scaled_product": Function({"mul": 2}, 2, "x * y * scale", ("scale",)),
@@ -132,6 +134,7 @@ FUNCTIONS: dict[str, Function] = {
     "silu_gradient": Function({"exp": 1, "add": 3, "mul": 3, "div": 1}, 2, "x * s (1 + y (1 - s)), s = 1 / (1 + exp(-y))"),
     "silu_bias_gradient": Function({"exp": 1, "add": 4, "mul": 3, "div": 1}, 3, "silu_gradient(x, y + z)"),
     "silu_mul_gradient": Function({"exp": 1, "add": 3, "mul": 4, "div": 1}, 3, "silu_gradient(x * z, y)"),
+    "gelu_erf_gradient": Function({"mul": 12, "add": 8, "exp": 1, "div": 1}, 2, "x * derivative of gelu_erf at y"),
     "gelu_gradient": Function({"mul": 11, "add": 7, "exp": 1, "div": 1}, 2, "x * derivative of gelu at y"),
 }
 """Elementwise functions by name, with their elementary functions counted per element."""

@@ -45,7 +45,8 @@ def network_lines(network: ImportedNetwork) -> tuple[str, ...]:
     """What the network is."""
     nodes = sum(layer.count for layer in network.layers)
     head = f"{network.name}: {nodes:,} layers, {len(network.layers):,} of them distinct; {_macs(network.macs)}"
-    said = f"{network.constants:,} constants, statistics of norms included; {network.dtype}, operators of version {network.opset}"
+    operators = f"operators of ONNX, version {network.opset}" if network.opset else "operators of PyTorch"
+    said = f"{network.constants:,} constants, statistics of norms included; {network.dtype}, {operators}"
     views = ", ".join(f"{count} {operator}" for operator, count in network.views.items())
     more = [f"at no cost, as they only select or reorder elements: {views}"] if views else []
     return head, said, *more, *(f"remark: {remark}" for remark in network.remarks)

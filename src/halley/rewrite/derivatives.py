@@ -109,6 +109,7 @@ DERIVATIVES: Mapping[str, tuple[Derivative | None, ...]] = {
     "add_decayed": (PASS_THROUGH, _rule("mul_exp", "d 2"), _rule("product_exp", "d 1 2")),
     "silu_mul": (_rule("silu_mul_gradient", "d 0 1"), _rule("silu_mul", "0 d")),
     "gelu": (_rule("gelu_gradient", "d 0"),),
+    "gelu_erf": (_rule("gelu_erf_gradient", "d 0"),),
     "scaled_product": (
         _rule("scaled_product", "d 1", _same),
         _rule("scaled_product", "d 0", _same),

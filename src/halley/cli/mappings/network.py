@@ -17,6 +17,7 @@ from halley.cli.solve import solve_noted
 from halley.errors import BadInput, Fault, Infeasible, did_you_mean
 from halley.importers.network import ImportedNetwork, NetworkLayer
 from halley.importers.onnx import import_onnx
+from halley.importers.torch_export import import_pt2
 from halley.ir.hardware import Chip
 from halley.mapping.problem import Objective, Problem
 from halley.report.networks_on_chip import LayerResult, on_chip_document, on_chip_lines, on_chip_tables
@@ -28,7 +29,8 @@ LEAST = 1.0
 
 
 def network_of(reference: str, words: Sequence[str]) -> ImportedNetwork:
-    """The network in an ONNX file, with the options ``--dim NAME=NUMBER`` and ``--dtype WORD``. Raises BadInput: other words."""
+    """The network in a file, with the options ``--dim NAME=NUMBER`` (of ONNX alone) and ``--dtype WORD``. Raises BadInput: other
+    words."""
     dims: dict[str, int] = {}
     dtype = None
     faults: list[Fault] = []
@@ -47,7 +49,13 @@ def network_of(reference: str, words: Sequence[str]) -> ImportedNetwork:
         dims[name] = options.whole_number(f"--dim {name}", number)
     if faults:
         raise BadInput(faults)
-    return import_onnx(reference, dims, dtype)
+    if not reference.lower().endswith(".pt2"):
+        return import_onnx(reference, dims, dtype)
+    if dims:
+        raise BadInput(
+            Fault("--dim", "none for a program of torch.export, whose example sets all dims", "one", "export it again")
+        )
+    return import_pt2(reference, dtype)
 
 
 def layer_of_network(reference: str, name: str, words: Sequence[str]) -> NetworkLayer:

@@ -20,7 +20,7 @@ from halley.cli.output import saved_first
 from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.solve import enough, solve
 from halley.errors import BadInput, Fault
-from halley.importers.files import is_onnx
+from halley.importers.files import is_network
 from halley.io.chips.load import load_chip, load_problem
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
@@ -62,7 +62,7 @@ def optimise(
     remarks = options.remarks()
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
-    if is_onnx(workload) and not has_layer(context.args):
+    if is_network(workload) and not has_layer(context.args):
         from halley.cli.mappings.network import network_of, optimise_network  # here: only networks need them
 
         network, machine = network_of(workload, context.args), load_chip(options.needed_chip(chip))

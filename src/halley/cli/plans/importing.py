@@ -12,7 +12,7 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.errors import BadInput, Fault
-from halley.importers.files import is_onnx
+from halley.importers.files import is_network
 from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.files.save import write_atomic
 from halley.io.transformers import model_text
@@ -24,7 +24,9 @@ def import_(
     context: typer.Context,
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A config.json of Hugging Face, its folder, its text in quotes; or an ONNX file."),
+        typer.Argument(
+            metavar="SOURCE", help="A config.json of Hugging Face, its folder, its text in quotes; or a network (.onnx, .pt2)."
+        ),
     ],
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write a model file.", metavar="FILE.yaml")] = None,
     json: JsonOption = False,
@@ -34,11 +36,12 @@ def import_(
 
     Example: halley import ./config.json -o model.yaml
 
-    An ONNX file: halley import net.onnx --dim batch=1 lists its distinct layers, and what is not imported.
+    A network: halley import net.onnx --dim batch=1 lists its distinct layers, and what is not imported. A program of
+    torch.export: halley import net.pt2 does the same.
     """
     if out:
         refuse_existing(out, force)
-    if is_onnx(source):
+    if is_network(source):
         _network(context, source, out, json)
         return
     if context.args:

@@ -1,0 +1,103 @@
+"""From the nodes of a file to an imported network: its distinct layers, and what is none."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from halley.errors import BadInput
+from halley.importers.lowering import NotLowered, Shape
+from halley.importers.network import ImportedNetwork, LeftOut, LoweredNode, NetworkLayer, NetworkNode
+from halley.ir.workload import DTYPE_BYTES, Workload
+from halley.workloads.user import graph
+
+VIEW = "view"
+"""The reason of nodes that only select or reorder elements."""
+
+
+def printable(text: str) -> str:
+    """A name of a file, without control characters, and not too long.
+
+    >>> printable("conv\\x1b[1m")
+    'conv[1m'
+    """
+    return "".join(letter for letter in text if letter.isprintable())[:80]
+
+
+class Assembly:
+    """Collects the nodes of one network. ``shapes``: of all values; ``constant``: values that are no inputs of the network."""
+
+    def __init__(self, source: str, dtype: str, shapes: Mapping[str, Shape], constant: Collection[str]) -> None:
+        self.source, self.dtype, self.shapes, self.constant = source, dtype, shapes, constant
+        self.nodes: list[NetworkNode] = []
+        self._valid: set[tuple[object, ...]] = set()
+
+    def add(self, name: str, operator: str, values: Sequence[str], made: LoweredNode | Exception | None) -> None:
+        """Add a node: as a layer, as a view (None), or with the reason why it is none. ``values``: all it reads and writes."""
+        if isinstance(made, LoweredNode):
+            made = self._checked(made)
+        if made is None:
+            self.nodes.append(NetworkNode(name, operator, None, VIEW, tuple(values)))
+        elif isinstance(made, LoweredNode):
+            self.nodes.append(NetworkNode(name, operator, made, "", tuple(values)))
+        else:
+            known = isinstance(made, NotLowered)
+            reason = str(made) if known else "inputs or attributes that the operator does not have"
+            self.nodes.append(NetworkNode(name, operator, None, reason, tuple(values)))
+
+    def _checked(self, made: LoweredNode) -> LoweredNode | NotLowered:
+        """The graph, if a workload can have its sizes."""
+        key = made.lines, tuple(made.dims.items())
+        if key in self._valid:
+            return made
+        try:
+            graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+        except BadInput as error:
+            return NotLowered(f"sizes that a workload cannot have ({str(error.faults[0])[:80]})")
+        self._valid.add(key)
+        return made
+
+    def network(self, opset: int, remarks: Sequence[str]) -> ImportedNetwork:
+        """The network of the nodes so far. ``opset``: version of the operators."""
+        layers, weights = self._layers()
+        views = Counter(node.operator for node in self.nodes if node.reason == VIEW)
+        left, nodes = self._left_out(), tuple(self.nodes)
+        name = Path(self.source).stem
+        return ImportedNetwork(name, self.source, opset, self.dtype, weights, layers, views, left, nodes, tuple(remarks))
+
+    def _layers(self) -> tuple[tuple[NetworkLayer, ...], int]:
+        """The distinct layers, in the order of their first nodes, and the elements of the constants that they read."""
+        found: dict[tuple[object, ...], list[NetworkNode]] = {}
+        weights: dict[str, int] = {}
+        for node in self.nodes:
+            made = node.lowered
+            if made is None:
+                continue
+            found.setdefault((node.operator, made.lines, tuple(made.dims.items())), []).append(node)
+            for name in made.inputs.values():
+                if name in self.constant:
+                    weights[name] = math.prod(self.shapes[name])
+        numbers: Counter[str] = Counter()
+        layers = []
+        for same in found.values():
+            first = same[0]
+            numbers[first.operator] += 1
+            name = f"{first.operator.lower()}-{numbers[first.operator]}"
+            layers.append(NetworkLayer(name, first.operator, self._workload(first.lowered), tuple(node.name for node in same)))
+        return tuple(layers), sum(weights.values())
+
+    def _workload(self, made: LoweredNode | None) -> Workload:
+        assert made is not None
+        return graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+
+    def _left_out(self) -> tuple[LeftOut, ...]:
+        """Nodes without a layer, by operator and reason, with their bytes."""
+        word = DTYPE_BYTES[self.dtype]
+        found: dict[tuple[str, str], list[int]] = {}
+        for node in self.nodes:
+            if node.lowered is None and node.reason != VIEW:
+                size = word * sum(math.prod(self.shapes.get(name, (0,))) for name in node.values)
+                found.setdefault((node.operator, node.reason), []).append(size)
+        return tuple(LeftOut(operator, reason, len(sizes), sum(sizes)) for (operator, reason), sizes in found.items())
