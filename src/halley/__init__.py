@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from halley.products.collective import collective
     from halley.products.estimate import estimate
     from halley.products.plan import plan
+    from halley.products.sensitivity import sensitivity
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
     from halley.sweeps.run import DesignSweep, SweepResult, sweep
@@ -65,6 +66,7 @@ _HOME = {
     "halley.products.collective": ("collective",),
     "halley.products.estimate": ("estimate",),
     "halley.products.plan": ("plan",),
+    "halley.products.sensitivity": ("sensitivity",),
     "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
     "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
@@ -119,6 +121,7 @@ __all__ = [
     "result_html",
     "run",
     "save_result",
+    "sensitivity",
     "shapes",
     "sweep",
     "to_text",

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "check": "answers.check",
     "explain": "answers.explain",
     "compare": "answers.compare",
+    "sensitivity": "answers.sensitivity",
     "report": "answers.report",
     "figure": "answers.figure",
     "table": "answers.table",
