@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -420,3 +423,37 @@ def test_the_python_of_an_answer(made: Made) -> None:
     answer = package.load(made["training-plan"][0])
     assert isinstance(answer, Answer)
     assert package.as_answer(answer.value).lines() == answer.lines()
+
+
+@every
+def test_what_notebooks_show(made: Made, kind: str) -> None:
+    answer = load(made[kind][0])
+    plain, document = answer.to_dict(), json.loads(json.dumps(answer.document()))
+    assert {**plain, "provenance": None} == {**document, "provenance": None}
+    shown = answer._repr_html_()
+    assert shown.count("<table") == shown.count("</table>") == len(answer.tables())
+    for name in answer.pictures():
+        if name != "front":  # this mapping has none
+            assert "<svg" in answer.plot(name)._repr_svg_()
+    if answer.pictures():
+        assert answer.plot().svg == answer.plot(next(iter(answer.pictures()))).svg
+    with pytest.raises(BadInput, match="FIGURE: expected"):
+        answer.plot("nothing")
+
+
+@every
+def test_data_frames(made: Made, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of pandas, else of polars; the package gets the table as CSV."""
+    answer = load(made[kind][0])
+
+    def frame(text: io.StringIO) -> str:
+        return text.read()
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(read_csv=frame))
+    for name in answer.sheets():
+        assert answer.to_frame(name) == answer.table(name)
+    assert answer.to_frame() == answer.table(next(iter(answer.sheets())))
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(BadInput, match="the package pandas or polars"):
+        answer.to_frame()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 from xml.etree.ElementTree import Element
@@ -20,6 +23,7 @@ from halley.io.files.save import dumps, write_atomic
 from halley.io.results.envelope import Plain, Saved
 from halley.io.results.models import AnswerFile
 from halley.report.browser import png_file
+from halley.report.html_tables import table_html
 from halley.report.markup import svg_file
 from halley.report.rows import Row, csv_text
 from halley.report.table import Table
@@ -39,6 +43,16 @@ class Comparison:
     def show(self) -> None:
         """Print the tables."""
         shown(_console(), self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure as text of an SVG file, which notebooks show."""
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +183,31 @@ class Answer(ABC, Generic[V]):
         """Bare numbers as CSV, in SI units. Raises BadInput: there is no table of that name."""
         known = self.sheets()
         return csv_text(known[_named("TABLE", name, known, self.kind)]())
+
+    def to_dict(self) -> Plain:
+        """The content of a file, with figures computed anew, as plain data in SI units."""
+        return _plain(self)
+
+    def to_frame(self, name: str = "") -> Any:
+        """Bare numbers, the first table unless it is named, as a data frame of pandas, or of polars where there is no pandas.
+
+        Raises BadInput: there is no table of that name; neither package is installed."""
+        known = self.sheets()
+        text = self.table(name or next(iter(known)))
+        for package, read in (("pandas", "read_csv"), ("polars", "read_csv")):
+            try:
+                return getattr(import_module(package), read)(io.StringIO(text))
+            except ImportError:
+                continue
+        raise BadInput(Fault("to_frame", "the package pandas or polars", "neither", "run: pip install pandas"))
+
+    def plot(self, name: str = "") -> Picture:
+        """A figure, the first unless it is named, which notebooks show. Raises BadInput: there is none of that name."""
+        return Picture(svg_file(self.drawn(name)))
+
+    def _repr_html_(self) -> str:
+        lines = [f"<b>{escape(line)}</b>" if place == 0 else escape(line) for place, line in enumerate(self.lines())]
+        return f"<p>{'<br>'.join(lines)}</p>" + "".join(map(table_html, self.tables()))
 
     def figure(self, path: str | Path, name: str = "", force: bool = False) -> None:
         """Write a figure, the first unless it is named: .svg, or .png, which needs an installed Chromium.

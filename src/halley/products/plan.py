@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from halley.errors import BadInput, Fault
+from halley.importers.source import find_model, planned
 from halley.io.cache import user_store
 from halley.io.chips.fits import fit_of_chip, load_chip_fit
 from halley.io.chips.load import load_chip
@@ -13,7 +14,6 @@ from halley.io.chips.software import software_for
 from halley.io.networks.fits import load_libraries
 from halley.io.systems.parts import usable_of
 from halley.io.systems.system import load_system
-from halley.io.transformers import load_model
 from halley.ir.system import System
 from halley.kernels.machine import PEAK, Efficiency, machine
 from halley.kernels.sustained import under_load
@@ -46,11 +46,11 @@ def plan(
 ) -> TrainingResult:
     """The fastest plan of an iteration of training, with its certificate.
 
-    ``model``: a name or a file; ``system``: a name, a file or a short form such as ``"1024 x h100, nvlink 8, ib"``; ``batch``:
-    sequences of an iteration; ``sequence``: tokens of each, those of the model unless given; ``fix``: decisions such as
-    ``"tp=8,pp=8"``; ``whole``: each axis for one kind of parallelism; ``efficiency``: fit of a chip's kernels; ``software``:
-    what launches them, that measured on the chip unless given, ``"none"``: hosts take no time; ``kernels``: ``"library"`` or
-    ``"searched"``; ``time_limit`` in seconds, or as text.
+    ``model``: a name, a model file, or the configuration of a Hugging Face model; ``system``: a name, a file or a short form
+    such as ``"1024 x h100, nvlink 8, ib"``; ``batch``: sequences of an iteration; ``sequence``: tokens of each, those of the
+    model unless given; ``fix``: decisions such as ``"tp=8,pp=8"``; ``whole``: each axis for one kind of parallelism;
+    ``efficiency``: fit of a chip's kernels; ``software``: what launches them, that measured on the chip unless given,
+    ``"none"``: hosts take no time; ``kernels``: ``"library"`` or ``"searched"``; ``time_limit`` in seconds, or as text.
 
     >>> result = plan("gpt2-xl", "8 x h100, nvlink 8", batch=8)
     >>> result.certificate.gap < 1e-6
@@ -62,7 +62,7 @@ def plan(
     if kernels not in ("library", "searched"):
         raise BadInput(Fault("kernels", "library or searched", repr(kernels)))
     found = system if isinstance(system, System) else load_system(system)
-    shape = load_model(str(model))
+    shape = planned(find_model(str(model)))
     decided = fix if isinstance(fix, Fixed) else parse_fixed(fix, [axis.name for axis in found.axes])
     limit = parse(time_limit, WALL_TIME, where="time_limit") if isinstance(time_limit, str) else time_limit
     searched, host = kernels == "searched", software_for(found.chip, software)

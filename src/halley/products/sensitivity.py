@@ -308,7 +308,7 @@ def chip_parameters(chip: Chip, energy: bool = False) -> Iterator[Named]:
 
     >>> from halley import load_chip
     >>> [name for name, *_ in chip_parameters(load_chip("edge"))][:3]
-    ['dram capacity', 'dram bandwidth', 'dram latency']
+    ['dram capacity', 'dram bandwidth', 'glb capacity']
     """
     for place, level in enumerate(chip.levels):
         for name, value, unit, more, changed in _level_parameters(level, energy):

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from halley.report.document import document
 from halley.report.draw import Bar, Part, colours, stacked
-from halley.report.mapping.html import table
+from halley.report.html_tables import table
 from halley.report.markup import el
 from halley.report.table import Table, percent
 from halley.units import format_time

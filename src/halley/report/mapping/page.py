@@ -13,6 +13,7 @@ from halley.ir.mapping import Node, walk
 from halley.mapping.result import Result, Solution
 from halley.report import document
 from halley.report.hardware import chip_tables
+from halley.report.html_tables import table
 from halley.report.mapping.activity import Totals, event_text, node_name, totals
 from halley.report.mapping.facts import (
     certificate_tables,
@@ -29,7 +30,6 @@ from halley.report.mapping.facts import (
     workload_text,
 )
 from halley.report.mapping.figures import figure
-from halley.report.mapping.html import table
 from halley.report.mapping.reasons import Reasons, all_reasons, headline, reasons_table
 from halley.report.mapping.tree import Line, lines, path_name, phase_paths
 from halley.report.markup import el

@@ -9,7 +9,7 @@ from halley.answer import Status
 from halley.io.results.training import plan_document
 from halley.kernels.searched import shape_of
 from halley.report.document import document
-from halley.report.mapping.html import table
+from halley.report.html_tables import table
 from halley.report.markup import el
 from halley.report.plans.figures import figure
 from halley.report.plans.op import op_text

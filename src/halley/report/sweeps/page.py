@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 from halley.report.document import document
 from halley.report.draw import FAINT, GRID, HIGHLIGHT, PALETTE, canvas, line, ticks_within, words
-from halley.report.mapping.html import table
+from halley.report.html_tables import table
 from halley.report.markup import el
 from halley.report.sweeps import facts
 from halley.report.table import Table, gap_text
