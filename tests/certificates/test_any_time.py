@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from halley.answer import Status
+from halley.answers.load import as_answer, load
 from halley.errors import Infeasible, SearchStopped
 from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
@@ -15,6 +17,7 @@ from halley.mapping.optimise import GAP_OF_FIRST_SEARCH, _Optimiser, optimise
 from halley.mapping.problem import Problem
 from halley.mapping.result import Result
 from halley.mapping.space.tile_sizes import LONG_RANGE, few_parts, tile_sizes
+from halley.report.mapping.facts import verdict
 from halley.workloads import build
 
 LAYER = {"tokens": 64, "model": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "hidden": 512}
@@ -94,3 +97,18 @@ def test_a_kernel_that_does_not_fit_by_itself() -> None:
     work = build("attention", {"batch": 1, "heads": 1, "queries": 1, "keys": 4093, "head_dim": 1})
     with pytest.raises(SearchStopped, match="expected a first mapping before the limit"):
         stopped(work, "eyeriss-like", 150)
+
+
+def test_a_search_to_a_gap_says_so(tmp_path: Path) -> None:
+    """Nothing is said to be optimal that is only proven within a gap; without a gap, it is."""
+    work, chip = build("gemm", {"m": 64, "n": 64, "k": 64}), load_chip("edge")
+    within = optimise(Problem(work, chip, baselines=False, gap=0.05))
+    certificate = within.best.certificate
+    assert certificate.gap > 0.01
+    assert within.status is within.best.status is Status.WITHIN
+    assert verdict(certificate).startswith("within 5.00 % of the best: of ")
+    assert "this one has" in verdict(certificate)
+    answer = as_answer(within)
+    answer.save(tmp_path / "a.json")
+    assert all(finding.passed is not False for finding in load(tmp_path / "a.json").check(limit=20))
+    assert optimise(Problem(work, chip, baselines=False)).best.status is Status.OPTIMAL

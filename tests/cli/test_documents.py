@@ -38,6 +38,7 @@ COMMANDS_OF = {
     "how-to/sweep-a-design.md": 2,
     "how-to/serve-a-model.md": 5,
     "serving.md": 0,
+    "how-to/use-from-an-agent.md": 0,
     "how-to/plan-your-cluster.md": 5,
     "reference/collectives.md": 0,
     "reference/files.md": 1,

@@ -46,6 +46,8 @@ def test_of_two_answers_the_tighter_one_is_kept() -> None:
         (answer(1.0), 5.0, 0.0, None, True),
         (answer(1.01, 1.0), None, 0.0, None, False),
         (answer(1.01, 1.0), None, 0.01, None, True),
+        (answer(1.01, 1.0, "within"), None, 0.0, None, False),
+        (answer(1.01, 1.0, "within"), None, 0.01, None, True),
         (answer(2.0, 1.0, "limit"), 5.0, 0.0, 5.0, True),
         (answer(2.0, 1.0, "limit"), 5.0, 0.0, 9.0, False),
         (answer(2.0, 1.0, "limit"), 5.0, 0.0, None, False),

@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "topology": "networks.topology",
     "calibrate": "networks.calibrate",
     "cache": "plans.cache",
+    "mcp": "mcp",
     "completion": "completion",
     "schema": "schema",
     "validate": "validate",

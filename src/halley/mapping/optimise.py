@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from halley.answer import Status, relative_gap
+from halley.answer import ROUNDING_GAP, Status, relative_gap
 from halley.cost.checks import check_bursts, check_engines
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import UNITS
@@ -90,6 +90,11 @@ def _rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _proven(gap: float) -> Status:
+    """How a search ended that proved this gap."""
+    return Status.OPTIMAL if gap <= ROUNDING_GAP else Status.WITHIN
 
 
 @dataclass(slots=True)
@@ -179,7 +184,7 @@ class _Optimiser:
             return best
         certificate = replace(best.certificate, value=value, bound=min(best.certificate.bound, value))
         if certificate.gap <= self.problem.gap:
-            certificate = replace(certificate, status=Status.OPTIMAL)
+            certificate = replace(certificate, status=_proven(certificate.gap))
         return replace(other, name=best.name, certificate=certificate)
 
     @property
@@ -485,7 +490,7 @@ class _Optimiser:
         return MappingCertificate(
             reached,
             least,
-            Status.LIMIT if limited else Status.OPTIMAL,
+            Status.LIMIT if limited else _proven(relative_gap(reached, least)),
             UNITS[objective],
             declaration=SPACE if restriction is BEST else (*SPACE, subset),
             left_out=left_out(self.problem.chip, self.breadths),

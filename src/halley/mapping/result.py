@@ -98,5 +98,5 @@ class Result:
 
     @property
     def status(self) -> Status:
-        everything = (self.best, *self.baselines)
-        return Status.LIMIT if any(s.status is Status.LIMIT for s in everything) else Status.OPTIMAL
+        found = {solution.status for solution in (self.best, *self.baselines)}
+        return next((status for status in (Status.LIMIT, Status.WITHIN) if status in found), Status.OPTIMAL)

@@ -51,7 +51,7 @@ class StoredAnswer(NamedTuple):
         """Whether a search to this gap, with this limit, need not be made."""
         if self.answer.gap <= gap + 1e-8:
             return True
-        if self.answer.ended == "optimal":  # to a larger gap
+        if self.answer.ended in ("optimal", "within"):  # to a larger gap
             return False
         return self.time_limit is None or (time_limit is not None and time_limit <= self.time_limit)
 

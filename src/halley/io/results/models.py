@@ -110,7 +110,9 @@ class SolutionModel(Model):
 
     name: Text = Field(description="best, or the name of the baseline")
     variant: str = Field(description="algorithmic variant; empty where there is only one")
-    status: Literal["optimal", "limit"] = Field(description="optimal: proven; limit: stopped early, with a valid bound")
+    status: Literal["optimal", "within", "limit"] = Field(
+        description="optimal: proven; within: proven to be within the gap that was asked for; limit: stopped early, with a bound"
+    )
     groups: list[list[str]] = Field(description="ops that are fused together")
     shape: list[str] = Field(description="frame and stages that the search chose, one per group")
     plan: Text = Field(description="the mapping, in the text form of the mapping language")

@@ -128,6 +128,8 @@ def verdict(certificate: MappingCertificate) -> str:
         return f"optimal: {sentence}, which this one reaches"
     value = objective_text(certificate.objective, certificate.value)
     gap = f"{100 * certificate.gap:.2f} %" if certificate.bound > 0 else "unknown"
+    if certificate.status is Status.WITHIN:
+        return f"within {gap} of the best: {sentence}; this one has {value}"
     return f"not proven optimal: {sentence}; this one has {value} (gap {gap}); {certificate.closed}"
 
 

@@ -33,7 +33,7 @@ from halley.report.mapping.figures import figure
 from halley.report.mapping.reasons import Reasons, all_reasons, headline, reasons_table
 from halley.report.mapping.tree import Line, lines, path_name, phase_paths
 from halley.report.markup import el
-from halley.report.table import Table, percent, ratio
+from halley.report.table import Table, gap_text, percent, ratio
 from halley.units import format_bytes, format_energy, format_time
 
 SECTIONS: tuple[tuple[str, str], ...] = (
@@ -84,8 +84,11 @@ def _question(result: Result) -> str:
 
 def _header(result: Result, title: str) -> list[Element]:
     best, problem = result.best, result.problem
-    proven = best.status is Status.OPTIMAL
-    mark = "\N{CHECK MARK} Proven optimal:" if proven else "\N{WARNING SIGN} Not proven optimal:"
+    proven = best.status in (Status.OPTIMAL, Status.WITHIN)
+    mark = "\N{WARNING SIGN} Not proven optimal:"
+    if proven:
+        close = "optimal" if best.status is Status.OPTIMAL else f"within {gap_text(best.certificate.gap)} of the best"
+        mark = f"\N{CHECK MARK} Proven {close}:"
     sentence = verdict(best.certificate).partition(": ")[2]
     effort = f"{best.certificate.costed:,} mappings costed in {best.certificate.seconds:.1f} s"
     kind = "verdict" if proven else "verdict open"
