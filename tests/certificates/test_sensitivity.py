@@ -12,7 +12,7 @@ from tests.cli.running import halley
 from halley import Problem, build, load_chip, optimise, plan
 from halley.errors import BadInput
 from halley.mapping.result import Result
-from halley.products.sensitivity import GAP, Change, Parameter, chip_parameters, sensitivity
+from halley.products.sensitivity import GAP, ChangedValue, HardwareNumber, chip_parameters, sensitivity
 from halley.training.plan import TrainingProblem
 
 WORK = build("gemm-softmax", {"m": 32, "n": 48, "k": 64})
@@ -125,10 +125,10 @@ def test_a_measured_library_changes_with_its_links() -> None:
 
 
 def test_same_plan() -> None:
-    assert Change(1.1, 1.0, 1.0).same_plan
-    assert Change(1.1, 1.1, 1.0).same_plan is False
-    assert Change(1.1, None, 1.0).same_plan is None
-    assert Parameter("x", 1.0, "s", False, lambda factor: factor).name == "x"  # type: ignore[arg-type, return-value]
+    assert ChangedValue(1.1, 1.0, 1.0).same_plan
+    assert ChangedValue(1.1, 1.1, 1.0).same_plan is False
+    assert ChangedValue(1.1, None, 1.0).same_plan is None
+    assert HardwareNumber("x", 1.0, "s", False, lambda factor: factor).name == "x"  # type: ignore[arg-type, return-value]
 
 
 def test_faults(result: Result) -> None:

@@ -48,6 +48,22 @@ def test_the_mapping_is_one_of_the_given_workload(lead: tuple[str, ...]) -> None
     assert all(finding.passed for finding in execution_findings("best", work, chip, found.plan))
 
 
+def exponentials(rows: int, columns: int) -> Workload:
+    """One elementwise op, whose last dim may have one element."""
+    dims = {"h": 2, "m": rows, "n": columns}
+    tensors = {name: Tensor(name, tuple(dims)) for name in ("X", "Y")}
+    return Workload("exponentials", dims, tensors, (Op("exp", OpKind.MAP, ("X",), ("Y",), tuple(dims), "exp"),), ("Y",))
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_a_last_dim_of_one_element_keeps_its_lane(columns: int) -> None:
+    """Its value is that of the given workload: one lane works where the last dim has one element."""
+    chip, work = load_chip("edge"), exponentials(4, columns)
+    found = optimise(Problem(work, chip, baselines=False, fixed_variant=True)).best
+    assert float(evaluate(work, chip, found.plan).time) == pytest.approx(found.certificate.value, rel=1e-12)
+    assert "n" in without_unit_dims(work).dims
+
+
 def test_dims_that_stay() -> None:
     """The only row dim of a product, one that a mask needs, one without a like in some op, and larger ones."""
     for work in (build("gemm", {"m": 1, "n": 8, "k": 8}), product_and_map(1, 8, 8, ()), product_and_map(2, 8, 8, ())):

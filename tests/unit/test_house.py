@@ -34,7 +34,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("io",),
     ("importers", "launch", "sweeps"),
     ("report",),
-    ("answers", "products"),
+    ("answers",),
+    ("products",),
     ("cli",),
 )
 """Packages from the lowest to the highest: a package imports from lower rows and from itself, never from its own row's others."""

@@ -38,7 +38,7 @@ def server(tools: Tools | None = None) -> Any:
 
 
 def _telling(tool: Callable[..., Told], failed: type[Exception]) -> Callable[..., Told]:
-    """The tool; faults of its arguments are told to the agent."""
+    """The tool; the agent gets the faults of its arguments."""
 
     @wraps(tool)
     def told(*args: Any, **kwargs: Any) -> Told:

@@ -551,26 +551,19 @@ LOWERINGS: dict[str, Callable[[AtenNode], LoweredNode]] = dict.fromkeys(GROUPED,
 }
 """By operator, its lowering."""
 
-VIEWS = frozenset(
-    word
-    for line in (
-        "_reshape_alias _to_copy _unsafe_view alias cat chunk clone concat contiguous copy detach diagonal dropout expand",
-        "expand_as feature_dropout flatten flip getitem lift_fresh_copy movedim narrow numpy_T permute pixel_shuffle ravel",
-        "repeat repeat_interleave reshape roll select select_copy slice split split_with_sizes squeeze stack swapaxes t tile to",
-        "transpose type_as unbind unflatten unfold unsafe_chunk unsafe_split unsqueeze view view_as",
-    )
-    for word in line.split()
-)
+VIEWS = frozenset({
+    "_reshape_alias", "_to_copy", "_unsafe_view", "alias", "cat", "chunk", "clone", "concat", "contiguous", "copy", "detach",
+    "diagonal", "dropout", "expand", "expand_as", "feature_dropout", "flatten", "flip", "getitem", "lift_fresh_copy",
+    "movedim", "narrow", "numpy_T", "permute", "pixel_shuffle", "ravel", "repeat", "repeat_interleave", "reshape", "roll",
+    "select", "select_copy", "slice", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "t", "tile", "to",
+    "transpose", "type_as", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "view_as",
+})  # fmt: skip
 """Operators that select, reorder, repeat or rename elements, at no cost; dropout in evaluation, too."""
 
-CREATED = frozenset(
-    word
-    for line in (
-        "arange empty empty_like eye full full_like linspace new_empty new_full new_ones new_zeros ones ones_like scalar_tensor",
-        "zeros zeros_like",
-    )
-    for word in line.split()
-)
+CREATED = frozenset({
+    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "new_empty", "new_full", "new_ones", "new_zeros",
+    "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like",
+})  # fmt: skip
 """Operators that make a constant; of their inputs they use the shapes alone."""
 
 IGNORED = frozenset({"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range_for_size", "sym_size"})

@@ -105,6 +105,7 @@ class _Optimiser:
     started: float = field(default_factory=time.monotonic)
     tally: SearchCounter = field(default_factory=SearchCounter)
     groups: FusedGroups = field(init=False)
+    given: dict[str, Workload] = field(init=False)
     variants: tuple[Workload, ...] = field(init=False)
     breadths: set[Breadth] = field(default_factory=set)
     searched: set[str] = field(default_factory=set)
@@ -121,6 +122,7 @@ class _Optimiser:
         check_outer_memory(self.problem)
         self.groups = FusedGroups(self.problem, self.objectives, self.goals, self.gap, self.tally)
         given = (self.problem.workload,) if self.problem.fixed_variant else variants(self.problem.workload)
+        self.given = {workload.variant: workload for workload in given}
         self.variants = tuple(map(without_unit_dims, given))
         check_operands(self.problem, self.variants)
         for workload in self.variants:
@@ -464,8 +466,9 @@ class _Optimiser:
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        workload, choices = plans.workload, self._choices(plans, picks, settled=True)
-        plan = whole_plan(workload, self.problem.chip, choices)
+        choices = self._choices(plans, picks, settled=True)
+        plan = whole_plan(plans.workload, self.problem.chip, choices)
+        workload = self.given[plans.workload.variant]
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
         if abs(reached - value) > RELATIVE_ROUNDING * abs(value):

@@ -40,7 +40,7 @@ GAP = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class HardwareNumber:
     """A number of the hardware: its ``name``, ``value`` [``unit``], whether ``more`` of it is better, and the problem with the
     number times a factor."""
 
@@ -52,7 +52,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedValue:
     """What follows from another value of a parameter. ``kept``: the objective of the given plan, infinite where it does not fit,
     None where only a search tells; ``best``: that of the best plan, None where it was not searched, infinite where nothing fits;
     ``bound``: no plan is better; ``proven``: without a search, by the bound of the given answer."""
@@ -75,9 +75,9 @@ class Change:
 class Effect:
     """A parameter that is better, and worse, by one factor."""
 
-    parameter: Parameter
-    better: Change
-    worse: Change
+    parameter: HardwareNumber
+    better: ChangedValue
+    worse: ChangedValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def sensitivity(
         names = ", ".join(item.name for item in known)
         raise BadInput(Fault("parameters", f"words of: {names}", ", ".join(map(repr, only))))
     run = _Run(view, search, math.inf if time_limit is None else time.monotonic() + time_limit)
-    found: dict[tuple[str, bool], Change] = {}
+    found: dict[tuple[str, bool], ChangedValue] = {}
     steps = [(item, better) for item in chosen for better in (True, False)]
     for number, (item, better) in enumerate(steps):
         if progress:
@@ -141,7 +141,7 @@ def sensitivity(
     return Sensitivity(view.title, view.objective, view.unit, view.value, view.bound, change, tuple(effects), run.stopped)
 
 
-def _ratio(change: Change, value: float) -> float:
+def _ratio(change: ChangedValue, value: float) -> float:
     """The best objective that is known after the change, over the one before."""
     known = [item for item in (change.kept, change.best) if item is not None]
     return min(known, default=value) / value
@@ -156,26 +156,26 @@ class _Run:
     end: float
     stopped: bool = False
 
-    def changed(self, item: Parameter, factor: float, better: bool) -> Change:
+    def changed(self, item: HardwareNumber, factor: float, better: bool) -> ChangedValue:
         """What follows from the parameter times a factor."""
         problem = item.changed(factor)
         kept = self.view.kept(problem)
         if not better and kept is not None and kept <= self.view.value * (1 + SAME):
             # worse hardware has no better plan than the bound of the given answer
-            return Change(factor, kept, kept, self.view.bound, proven=True)
+            return ChangedValue(factor, kept, kept, self.view.bound, proven=True)
         left = self.end - time.monotonic()
         if not self.search or self.stopped or left <= 0:
             self.stopped = self.search
-            return Change(factor, kept)
+            return ChangedValue(factor, kept)
         try:
             best, bound, status = self.view.best(problem, None if math.isinf(left) else left)
         except Infeasible:
-            return Change(factor, kept, math.inf, math.inf)
+            return ChangedValue(factor, kept, math.inf, math.inf)
         except (SearchStopped, KeyboardInterrupt):
             self.stopped = True
-            return Change(factor, kept)
+            return ChangedValue(factor, kept)
         self.stopped = status is Status.LIMIT
-        return Change(factor, kept, best if kept is None else min(best, kept), bound)
+        return ChangedValue(factor, kept, best if kept is None else min(best, kept), bound)
 
 
 class _View:
@@ -187,7 +187,7 @@ class _View:
     value: float
     bound: float
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[HardwareNumber]:
         raise NotImplementedError
 
     def kept(self, problem: AnyProblem) -> float | None:
@@ -209,10 +209,10 @@ class _MappingView(_View):
         family = [work for work in variants(problem.workload) if work.variant == result.best.variant]
         self.workload = next((w for w in family if not legality.faults(plan, w, problem.chip)), problem.workload)
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[HardwareNumber]:
         problem = self.result.problem
         for name, value, unit, more, changed in chip_parameters(problem.chip, self.objective != "time"):
-            yield Parameter(name, value, unit, more, partial(_with_chip, problem, changed))
+            yield HardwareNumber(name, value, unit, more, partial(_with_chip, problem, changed))
 
     def kept(self, problem: AnyProblem) -> float | None:
         assert isinstance(problem, Problem)
@@ -238,11 +238,11 @@ class _TrainingView(_View):
         self.value, self.bound = result.certificate.value, result.certificate.bound
         self.parts = [decisions_of(item) for item in result.cost.shardings.values()]
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[HardwareNumber]:
         problem = self.result.problem
         for name, value, unit, more, changed in system_parameters(problem.system):
             if problem.searched is not None or self._matters(changed(2.0)):
-                yield Parameter(name, value, unit, more, partial(_with_system, problem, changed))
+                yield HardwareNumber(name, value, unit, more, partial(_with_system, problem, changed))
 
     def _matters(self, system: System) -> bool:
         """Whether plans of library kernels depend on what differs: they see a chip as `halley.kernels.machine` does."""

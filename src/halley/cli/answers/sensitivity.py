@@ -14,7 +14,7 @@ from halley.cli.options import AnswerArgument, JsonOption
 from halley.cli.solve import Bar
 from halley.errors import BadInput, Fault
 from halley.products.sensitivity import sensitivity as found_sensitivity
-from halley.report.answers.sensitivity import sensitivity_document, sensitivity_lines, sensitivity_table
+from halley.products.sensitivity_table import sensitivity_document, sensitivity_lines, sensitivity_table
 from halley.report.terminal import show
 
 

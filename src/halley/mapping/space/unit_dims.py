@@ -12,7 +12,8 @@ def without_unit_dims(workload: Workload) -> Workload:
     """The workload without the dims of extent 1 that are like another dim in every op. Its mappings are mappings of the given
     workload, of equal costs.
 
-    Only such a dim goes: without its only row dim, a GEMM would be another operation.
+    Only such a dim goes: without its only row dim, a GEMM would be another operation. The last dim of an op stays: it runs along
+    the lanes.
 
     >>> from halley.ir.workload import Op, OpKind, Tensor
     >>> dims, product = {"b": 1, "m": 4, "k": 5, "n": 6}, ("b", "m", "n", "k")
@@ -38,7 +39,7 @@ def without_unit_dims(workload: Workload) -> Workload:
 
 def _has_like(workload: Workload, op: Op, dim: str, gone: Set[str]) -> bool:
     """Whether another dim that stays is in the same tensors of an op, and no value depends on a position."""
-    if op.along or op.indices or PLACED in FUNCTIONS[op.function].constants:
+    if op.dims[-1] == dim or op.along or op.indices or PLACED in FUNCTIONS[op.function].constants:
         return False
     tensors = [workload.tensors[name].dims for name in (*op.inputs, *op.outputs)]
     where = [dim in own for own in tensors]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from halley.io.results.envelope import Plain
-from halley.products.sensitivity import Change, Effect, Sensitivity
+from halley.products.sensitivity import ChangedValue, Effect, Sensitivity
 from halley.report.table import Table
 from halley.units import (
     format_bytes,
@@ -82,7 +82,7 @@ def _largest(effect: Effect, found: Sensitivity) -> float:
     return max(sizes)
 
 
-def _cells(change: Change, value: float) -> tuple[str, str]:
+def _cells(change: ChangedValue, value: float) -> tuple[str, str]:
     return _cell(change.kept, value), _cell(change.best, value)
 
 
@@ -119,7 +119,7 @@ def sensitivity_document(found: Sensitivity) -> Plain:
     }
 
 
-def _change(change: Change) -> Plain:
+def _change(change: ChangedValue) -> Plain:
     def finite(value: float | None) -> float | None:
         return value if value is not None and math.isfinite(value) else None
 
