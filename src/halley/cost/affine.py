@@ -100,7 +100,7 @@ class AffineCounter(Counter):
         if index is None:
             return super().first_tile(dim, loops)
         span = _span(index, {each: super(AffineCounter, self).first_tile(each, loops) for each in index.dims})
-        return minimum(span, self.workload.dims[dim]) if index.padded(self.workload.dims) else span
+        return minimum(span, self.extents[dim]) if index.padded(self.workload.dims) else span
 
     def space(self, dims: tuple[str, ...], loops: tuple[Loop, ...], within: Axes, index: Mapping[AxisName, int]) -> Number:
         cut = {dim: found for dim in dims if (found := self._cut(dim, loops)) is not None}
@@ -121,7 +121,7 @@ class AffineCounter(Counter):
             if len(group) == 1 and own is not None:
                 parts = [AffineDim(coefficient, self.workload.dims[each], splits(each)) for each, coefficient in own.terms]
                 padded = own.padded(self.workload.dims)
-                result = result * (buffered_points(parts, self.workload.dims[own.dim]) if padded else unclipped_points(parts))
+                result = result * (buffered_points(parts, self.extents[own.dim]) if padded else unclipped_points(parts))
             else:
                 sizes_of = {each: sizes(self.workload.dims[each], splits(each)) for each in _terms(group, cut)}
                 result = result * _boxes(group, cut, sizes_of)

@@ -167,7 +167,7 @@ def _width(store: Store, node: Hold, tensor: str) -> int:
 
 def _space(store: Store, hold: OpenHold, name: str, instance: Instance) -> int:
     """Elements of a tensor for which an instance has space."""
-    return sum(space(box, store.shapes[name]) for box in hold.boxes[name].get(instance, ()))
+    return sum(space(box, store.read_shapes[name]) for box in hold.boxes[name].get(instance, ()))
 
 
 def _stored(store: Store, hold: OpenHold, name: str) -> Iterator[tuple[Instance, Box]]:

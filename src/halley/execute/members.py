@@ -45,7 +45,8 @@ def clipped(box: Box, shape: tuple[int, ...]) -> Box:
 
 
 def space(box: Box, shape: tuple[int, ...]) -> int:
-    """Elements for which a buffer has space: those of the box with its padding, but along no dim more than the tensor has.
+    """Elements for which a buffer has space: those of the box with its padding, but along no dim more than ``shape``, the part
+    of the tensor that the ops read.
 
     >>> space(((-1, 1), (0, 5)), (3, 4))
     8

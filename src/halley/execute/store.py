@@ -96,6 +96,8 @@ class Store:
         self.numbers = {name: number for number, name in enumerate(workload.tensors)}
         self.producers = {name: op for op in workload.ops for name in op.outputs}
         self.shapes = {t.name: tuple(workload.dims[d] for d in t.dims) for t in workload.tensors.values()}
+        parts = {dim: workload.read_part(dim) for dim in workload.dims}
+        self.read_shapes = {t.name: tuple(parts[d][1] - parts[d][0] for d in t.dims) for t in workload.tensors.values()}
         self.dtypes = _dtypes(workload, arrays, dtype)
         self.maxima = {op.scaled_by for op in workload.ops if op.scaled_by}
         self.outputs = {name: np.full(self.shapes[name], np.nan, self.dtypes[name]) for name in workload.outputs}

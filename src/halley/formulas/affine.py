@@ -100,11 +100,11 @@ def affine_points(dims: Sequence[AffineDim], constant: int, extent: int) -> Numb
 
 def buffered_points(dims: Sequence[AffineDim], extent: int) -> Number:
     """Space [points] for the intervals of all combinations of a tile of each dim: an interval with its padding, but no more than
-    the tensor.
+    the part of the tensor that the ops read.
 
     .. math:: H = \\sum_{tiles} \\min \\left( h, 1 + \\sum_i |c_i| (e_i - 1) \\right)
 
-    Symbols: c_i [1] coefficients, e_i [points] extents of the tiles, h [points] the tensor's ``extent``. Source: docs/model.md,
+    Symbols: c_i [1] coefficients, e_i [points] extents of the tiles, h [points] the ``extent`` of that part. Source: docs/model.md,
     footprint.
 
     >>> rows, taps = AffineDim(2, 7, [Split(3, True)]), AffineDim(1, 3, [])
