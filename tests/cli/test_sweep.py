@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ import pytest
 from tests.cli.running import halley
 from tests.unit.sweep_studies import CHIP, SMALL
 
+from halley.io.chips.load import load_chip
 from halley.sweeps.load import load_study
 from halley.sweeps.run import DesignSweep
 
@@ -68,6 +70,42 @@ def test_csv_has_every_design(swept: Path, tmp_path: Path) -> None:
     assert {row["buf.capacity"] for row in rows} == {"128.0", "512.0"}
     assert all(float(row["time_s"]) >= float(row["bound_s"]) > 0 for row in rows if row["time_s"])
     assert sum(row["front"] == "1" for row in rows) >= 1
+
+
+def test_the_chip_of_a_design_is_a_file(swept: Path, tmp_path: Path) -> None:
+    assert halley("sweep", "show", str(swept / "small.yaml"), "--chip", "third.yaml", "--design", "2").code == 0
+    study = load_study(swept / "small.yaml")
+    chip = load_chip(tmp_path / "third.yaml")
+    assert replace(chip, name="", description="", sources={}) == replace(
+        study.designs()[2].chip, name="", description="", sources={}
+    )
+    assert chip.name == "small-2"
+    assert "engines.matrix.rows 2" in chip.description
+    best = halley("sweep", "show", str(swept / "small.yaml"), "--chip", "best.yaml")
+    assert best.code == 0
+    first = halley("sweep", "show", str(swept / "small.yaml"), "--json").json["front"][0]
+    assert load_chip(tmp_path / "best.yaml").name == f"small-{first}"
+    assert halley("optimise", "gemm", "--m", "4", "--n", "8", "--k", "8", "--chip", "best.yaml").code == 0
+
+
+def test_a_chip_file_of_no_design(swept: Path) -> None:
+    beyond = halley("sweep", "show", str(swept / "small.yaml"), "--chip", "no.yaml", "--design", "4")
+    assert beyond.code == 1
+    assert "--design: expected a number from 0 to 3; got 4" in beyond.err
+    alone = halley("sweep", "show", str(swept / "small.yaml"), "--design", "1")
+    assert alone.code == 1
+    assert "--design: expected --chip FILE beside it" in alone.err
+    assert not Path("no.yaml").exists()
+
+
+def test_a_study_under_a_budget_names_the_best_and_what_is_limited(tmp_path: Path) -> None:
+    (tmp_path / "budget.yaml").write_text(
+        SMALL.replace("minimise: [time, buf.capacity, macs]", "figures: {area: 2 * macs}\nwhere: [area <= 16]")
+    )
+    told = halley("sweep", "budget.yaml")
+    assert told.code == 0
+    assert "exact: no design has less time than the best" in told.out
+    assert re.search(r"#.*area.*time", told.out)
 
 
 def test_json_has_the_mappings_of_the_front(swept: Path) -> None:

@@ -104,8 +104,8 @@ def buffered_points(dims: Sequence[AffineDim], extent: int) -> Number:
 
     .. math:: H = \\sum_{tiles} \\min \\left( h, 1 + \\sum_i |c_i| (e_i - 1) \\right)
 
-    Symbols: c_i [1] coefficients, e_i [points] extents of the tiles, h [points] the ``extent`` of that part. Source: docs/model.md,
-    footprint.
+    Symbols: c_i [1] coefficients, e_i [points] extents of the tiles, h [points] the ``extent`` of that part. Source:
+    docs/model.md, footprint.
 
     >>> rows, taps = AffineDim(2, 7, [Split(3, True)]), AffineDim(1, 3, [])
     >>> buffered_points([rows, taps], 6)   # 7 -> 6, 7 -> 6, 3

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from halley.errors import BadInput, Fault, SearchStopped
+from halley.ir.hardware import Chip
 from halley.sweeps.explore import Cover, Exploration, Standing
 from halley.sweeps.load import load_study
 from halley.sweeps.order import Order
@@ -94,6 +95,18 @@ class SweepResult:
     def best(self) -> DesignOutcome | None:
         """The design with the least value."""
         return self.outcomes[self.front[0]] if self.front else None
+
+    def chip(self, number: int | None = None) -> Chip:
+        """The chip of a design, or of the best, named after the study and the number. Raises BadInput: there is none."""
+        found = self.best if number is None else self.outcomes[number]
+        if found is None:
+            raise BadInput(
+                Fault(f"sweep {self.study.name}", "a best design", "none yet", "search first, or choose by --design N")
+            )
+        design = found.design
+        setting = ", ".join(f"{axis} {value}" for axis, value in design.setting.items())
+        described = f"design {design.index} of the study {self.study.name}, {setting}; from {design.chip.label}"
+        return replace(design.chip, name=f"{self.study.name}-{design.index}", description=described, version=1)
 
 
 class DesignSweep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.cli.solve import Bar
 from halley.errors import BadInput, Fault
+from halley.io.chips.save import chip_text
 from halley.io.files.save import write_atomic
 from halley.report.rows import csv_text
 from halley.report.sweeps import facts
@@ -44,6 +46,19 @@ app = typer.Typer(
     help="Search all designs of a study: halley sweep STUDY.yaml. Its front is proven by bounds, and nothing is searched twice.",
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Files for the answer; ``design``: the number of the design whose ``chip`` file is asked for, or None for the best."""
+
+    csv: str | None
+    parquet: str | None
+    page: str | None
+    chip: str | None
+    design: int | None
+    out: str | None
+
+
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="A study file (.yaml).")]
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="File that keeps the answers; else that of the study, with .db.", metavar="FILE")
@@ -52,6 +67,8 @@ BestOption = Annotated[str | None, typer.Option("--best", help="Also list this m
 CsvOption = Annotated[str | None, typer.Option("--csv", help="Write every design as CSV.", metavar="FILE")]
 ParquetOption = Annotated[str | None, typer.Option("--parquet", help="Write every design as Parquet.", metavar="FILE")]
 PageOption = Annotated[str | None, typer.Option("--page", help="Write one HTML file: scatter, front, table.", metavar="FILE")]
+ChipOption = Annotated[str | None, typer.Option("--chip", help="Write the chip file of one design, the best.", metavar="FILE")]
+DesignOption = Annotated[str | None, typer.Option("--design", help="The number of the design for --chip.", metavar="N")]
 OutOption = Annotated[str | None, typer.Option("-o", "--output", help="Write the answer as JSON.", metavar="FILE")]
 
 
@@ -65,6 +82,8 @@ def run(
     csv: CsvOption = None,
     parquet: ParquetOption = None,
     page: PageOption = None,
+    chip: ChipOption = None,
+    design: DesignOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     force: ForceOption = False,
@@ -77,10 +96,12 @@ def run(
     """
     count = options.whole_number("--workers", workers, 1, most=1024)
     shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
-    _refuse((csv, parquet, page, out), force)
+    targets = Targets(csv, parquet, page, chip, _design(design, chip), out)
+    _refuse(targets, force)
     remarks = options.remarks()
     bar = Bar(remarks, "sweep")
     sweep = DesignSweep(load_study(study), _store(study, store), count, everything=everything, progress=bar)
+    _check_design(sweep, targets)
     interrupted = False
     try:
         sweep.run()
@@ -93,7 +114,7 @@ def run(
     result = sweep.result()
     if interrupted:
         remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
-    _give(result, shown, csv, parquet, page, out, json, force)
+    _give(result, shown, targets, json, force)
     if interrupted or result.gap > result.study.gap + 1e-8:
         raise typer.Exit(LIMIT)
 
@@ -106,6 +127,8 @@ def show(
     csv: CsvOption = None,
     parquet: ParquetOption = None,
     page: PageOption = None,
+    chip: ChipOption = None,
+    design: DesignOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     force: ForceOption = False,
@@ -115,48 +138,59 @@ def show(
     Example: halley sweep show examples/sweep.yaml --best 10
     """
     shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
-    _refuse((csv, parquet, page, out), force)
+    targets = Targets(csv, parquet, page, chip, _design(design, chip), out)
+    _refuse(targets, force)
     kept = _store(study, store)
     if not Path(kept).exists():
         load_study(study)
         raise BadInput(Fault(kept, "a store of a sweep", "no file", f"run 'halley sweep {study}' first, or give --store"))
-    _give(DesignSweep(load_study(study), kept, 0, read_only=True).result(), shown, csv, parquet, page, out, json, force)
+    sweep = DesignSweep(load_study(study), kept, 0, read_only=True)
+    _check_design(sweep, targets)
+    _give(sweep.result(), shown, targets, json, force)
 
 
 def _store(study: str, store: str | None) -> str:
     return store or str(Path(study).with_suffix(".db"))
 
 
-def _refuse(targets: tuple[str | None, ...], force: bool) -> None:
+def _refuse(targets: Targets, force: bool) -> None:
     """Before the work, not after it."""
-    for target in filter(None, targets):
+    for target in filter(None, (targets.csv, targets.parquet, targets.page, targets.chip, targets.out)):
         refuse_existing(target, force)
 
 
-def _give(
-    result: SweepResult,
-    best: int,
-    csv: str | None,
-    parquet: str | None,
-    page: str | None,
-    out: str | None,
-    json: bool,
-    force: bool,
-) -> None:
+def _design(number: str | None, chip: str | None) -> int | None:
+    """The design whose chip is asked for; None: the best."""
+    if number is None:
+        return None
+    if chip is None:
+        raise BadInput(Fault("--design", "--chip FILE beside it", "none", "say where the chip file goes"))
+    return options.whole_number("--design", number, 0, least=0)
+
+
+def _check_design(sweep: DesignSweep, targets: Targets) -> None:
+    if targets.design is not None and targets.design >= len(sweep.designs):
+        last = f"{len(sweep.designs) - 1:,}"
+        raise BadInput(Fault("--design", f"a number from 0 to {last}", f"{targets.design:,}", "see the column # or --csv"))
+
+
+def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: bool) -> None:
     def save() -> str:
         files: dict[str, str | bytes] = {}
-        if csv:
-            files[csv] = csv_text(facts.sheet(result))
-        if parquet:
+        if targets.csv:
+            files[targets.csv] = csv_text(facts.sheet(result))
+        if targets.parquet:
             from halley.report.sweeps.parquet import parquet_bytes  # here, and below: few ask for it
 
-            files[parquet] = parquet_bytes(facts.sheet(result))
-        if page:
+            files[targets.parquet] = parquet_bytes(facts.sheet(result))
+        if targets.page:
             from halley.report.sweeps.page import sweep_page
 
-            files[page] = sweep_page(result)
-        if out:
-            files[out] = facts.json_text(result)
+            files[targets.page] = sweep_page(result)
+        if targets.chip:
+            files[targets.chip] = chip_text(result.chip(targets.design))
+        if targets.out:
+            files[targets.out] = facts.json_text(result)
         for target, content in files.items():
             write_atomic(target, content, force)
         return "\n".join(f"written to {target}" for target in files)

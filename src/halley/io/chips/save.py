@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import yaml
+
 from halley.ir.hardware import Axis, Chip, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
 
 
@@ -33,6 +35,16 @@ def chip_document(chip: Chip) -> dict[str, Any]:
     if chip.description:
         content["description"] = chip.description
     return {key: _sourced(value, key, chip) for key, value in content.items()}
+
+
+def chip_text(chip: Chip) -> str:
+    """The text of a chip file.
+
+    >>> from halley.io.chips.load import load_chip, parse_chip
+    >>> parse_chip(chip_text(load_chip("edge"))) == load_chip("edge")
+    True
+    """
+    return yaml.safe_dump(chip_document(chip), sort_keys=False, allow_unicode=True, width=120)
 
 
 def _sourced(value: Any, path: str, chip: Chip) -> Any:

@@ -39,6 +39,8 @@ def verdict(result: SweepResult) -> str:
     open_ = result.count(Standing.OPEN)
     if not count:
         return "no design has a mapping" if not open_ else f"nothing is known yet; {open_:,} designs are open"
+    if not result.study.minimised and result.gap == 0:
+        return f"exact: no design has less {result.study.objective.value} than the best"
     if result.gap <= result.study.gap + 1e-12:
         if result.gap == 0:
             return f"exact: {points}; no other design is better in everything that is minimised"
@@ -101,7 +103,8 @@ def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome])
     """Designs with their axes, figures and values."""
     study = result.study
     axes = [axis.name for axis in study.axes]
-    figures = [figure for figure in study.minimised if figure not in axes]
+    bounded = [figure for figure in (*FIGURES, *study.own) if any(figure in rule.names for rule in study.where)]
+    figures = [figure for figure in dict.fromkeys((*study.minimised, *bounded)) if figure not in axes]
     head = ("#", *short_names(axes), *figures, study.objective.value, "bound", "searches")
     rows = tuple(
         (
