@@ -39,7 +39,7 @@ def compared(network: ImportedNetwork, values: Values, tolerance: float, inputs:
         made = node.lowered
         if made is None or node.operator in GROUPED:
             continue
-        known = (inputs or {}).get(node.name, values)
+        known = {**values, **(inputs or {}).get(node.name, {})}
         given = {name: infinite(known[name]) for name in made.inputs.values()}
         for name, found in executed(made, given).items():
             expected = np.asarray(values[name], float)
@@ -281,6 +281,34 @@ BLOCKS = blocks()
 def test_blocks(name: str) -> None:
     module, args = BLOCKS[name]
     agrees(module, *args)
+
+
+@needs_torch
+@pytest.mark.parametrize(("steps", "layers"), [
+    ("x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)", 1),
+    ("gain * (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)", 1),
+    ("(x * torch.rsqrt(x.pow(2).mean(2, keepdim=True) + 1e-5)) * (1.0 + gain)", 2),  # 1 + gain is a layer, too
+    ("x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-5) * gain", 6),  # of another dim
+    ("x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True) + 9) * gain", 6),
+    ("(lambda r: x * r + r)(torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))", 6),  # another call reads the root
+    ("(lambda r: (x * r, r))(torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))", 5),  # the program returns the root
+    ("other * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)", 5),  # of another tensor
+    ("x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * other", 2),  # no gain
+])  # fmt: skip
+def test_norms_step_by_step(steps: str, layers: int) -> None:
+    """The steps of a norm are one layer, where they are one."""
+
+    class Norm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = torch.nn.Parameter(torch.rand(6))
+
+        def forward(self, x: Any, other: Any) -> Any:
+            return eval(steps, {"torch": torch, "x": x, "other": other, "gain": self.gain})
+
+    torch.manual_seed(2)
+    network = agrees(Norm(), torch.rand(2, 3, 6), torch.rand(2, 3, 6), layers=layers)
+    assert any(layer.operator == "rms_norm" for layer in network.layers) == (layers <= 2)
 
 
 @needs_torch

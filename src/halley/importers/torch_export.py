@@ -10,6 +10,7 @@ import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from halley.importers.assembly import Assembly, printable
 from halley.importers.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, TensorRef, lower_aten
 from halley.importers.lowering import NotLowered, Shape
 from halley.importers.network import ImportedNetwork, LoweredNode
+from halley.importers.norms import tensors, with_norms
 from halley.ir.workload import DTYPE_BYTES
 
 BYTES_LIMIT = 2**29
@@ -148,9 +150,11 @@ class _Program:
         self._values(module["graph"], "")
         order = list(self._inputs(module["signature"]["input_specs"]))
         found = Assembly(self.where, self.wanted or self._dtype(order), self.shapes, self.held)
-        for number, call in enumerate(self._calls(module["graph"], "", {}, 0), 1):
-            if number > NODES_LIMIT:
-                raise BadInput(Fault(self.where, f"at most {NODES_LIMIT:,} calls", "more"))
+        calls = list(islice(self._calls(module["graph"], "", {}, 0), NODES_LIMIT + 1))
+        if len(calls) > NODES_LIMIT:
+            raise BadInput(Fault(self.where, f"at most {NODES_LIMIT:,} calls", "more"))
+        results = [name for item in module["graph"]["outputs"] for name in self._tensors(item)]
+        for call in with_norms(calls, results):
             self._add(found, call)
         if not found.nodes:
             raise BadInput(Fault(self.where, "a program with layers", "constants alone"))
@@ -292,7 +296,7 @@ class _Program:
         """Add a call, unless it computes a constant."""
         if call.operator in IGNORED or not call.outputs:
             return
-        inputs = list(self._read_by(call))
+        inputs = list(tensors(call))
         alone = all(name in self.held for name in inputs)
         if call.operator in VIEWS and inputs:
             self.whole.update(dict.fromkeys(call.outputs, self._whole(inputs[0])))
@@ -313,17 +317,10 @@ class _Program:
     def _whole(self, name: str) -> str:
         return self.whole.get(name, name)
 
-    @staticmethod
-    def _read_by(call: AtenNode) -> Iterator[str]:
-        for argument in call.arguments.values():
-            for item in argument if isinstance(argument, list) else (argument,):
-                if isinstance(item, TensorRef):
-                    yield item.name
-
     def _lowered(self, call: AtenNode) -> LoweredNode | Exception:
         if DTYPES.get(self.types.get(call.outputs[0], 0), "") not in REAL:
             return NotLowered("integers or truths")
-        booleans = [name for name in self._read_by(call) if self.types.get(name) == BOOLEAN]
+        booleans = [name for name in tensors(call) if self.types.get(name) == BOOLEAN]
         try:
             if call.operator == "scaled_dot_product_attention" and call.has("attn_mask"):
                 self.masks += 1
