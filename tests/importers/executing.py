@@ -46,7 +46,8 @@ def executed(made: LoweredNode, values: dict[str, Array]) -> dict[str, Array]:
 
 
 def run_network(onnx: Any, model: Any, network: ImportedNetwork, feeds: dict[str, Array]) -> dict[str, Array]:
-    """All values of a network. Layers run in Halley's interpreter; views, and what computes constants, run alone in onnx's."""
+    """All values of a network. Layers run in Halley's interpreter; views, what computes constants, and steps that are part of a
+    layer run alone in onnx's."""
     from onnx.reference import ReferenceEvaluator
 
     values: dict[str, Array] = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer} | feeds
@@ -61,7 +62,10 @@ def run_network(onnx: Any, model: Any, network: ImportedNetwork, feeds: dict[str
         inputs = [name for name in proto.input if name]
         single = onnx.helper.make_graph([proto], "node", list(map(kinds, inputs)), list(map(kinds, proto.output)))
         alone = onnx.helper.make_model(single, opset_imports=list(model.opset_import))
-        found = ReferenceEvaluator(alone).run(None, {name: values[name] for name in inputs})
+        given = {name: values[name] for name in inputs}
+        if np.float64 in {array.dtype.type for array in given.values()}:  # of the interpreter, beside the fp32 of the file
+            given = {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in given.items()}
+        found = ReferenceEvaluator(alone).run(None, given)
         values |= dict(zip(proto.output, map(np.asarray, found), strict=True))
     return values
 

@@ -326,6 +326,56 @@ def test_norms(tmp_path: Path) -> None:
     agree(tmp_path, model, {"x": random(2, 3, 6)}, 5)
 
 
+SQUARE = {"two": np.array(2.0, np.float32), "eps": np.array(1e-3, np.float32), "one": np.array(1.0, np.float32)}
+MEAN = [("ReduceMean", "x last", "m"), ("Sub", "x m", "d")]
+RMS = [("Pow", "d two", "s"), ("ReduceMean", "s last", "v"), ("Add", "v eps", "e"), ("Sqrt", "e", "r")]
+GAIN = [("Mul", "q g", "y")]
+STEPS = {
+    "layer norm": ([*MEAN, *RMS, ("Div", "d r", "q"), *GAIN, ("Add", "y b", "z")], ["LayerNormalization"]),
+    "layer norm, factors turned": ([*MEAN, *RMS, ("Div", "d r", "q"), ("Mul", "g q", "y"), ("Add", "b y", "z")],
+                                   ["LayerNormalization"]),
+    "no bias": ([*MEAN, *RMS, ("Div", "d r", "q"), *GAIN, ("Relu", "y", "z")],
+                ["ReduceMean", "Sub", "RMSNormalization", "Relu"]),
+    "rms norm": ([("Relu", "x", "d"), *RMS, ("Div", "d r", "q"), *GAIN, ("Add", "y d", "z")],
+                 ["Relu", "RMSNormalization", "Add"]),
+    "by a reciprocal": ([("Relu", "x", "d"), *RMS, ("Reciprocal", "r", "i"), ("Mul", "d i", "q"), *GAIN, ("Relu", "y", "z")],
+                        ["Relu", "RMSNormalization", "Relu"]),
+    "by one over the root": ([("Relu", "x", "d"), *RMS, ("Div", "one r", "i"), ("Mul", "d i", "q"), *GAIN, ("Relu", "y", "z")],
+                             ["Relu", "RMSNormalization", "Relu"]),
+    "a product as the square": ([*MEAN, ("Mul", "d d", "s"), *RMS[1:], ("Div", "d r", "q"), *GAIN, ("Add", "y b", "z")],
+                                ["LayerNormalization"]),
+    "no gain": ([("Relu", "x", "d"), *RMS, ("Div", "d r", "z")], None),
+    "turned upside down": ([("Relu", "x", "d"), *RMS, ("Div", "r d", "q"), *GAIN, ("Relu", "y", "z")], None),
+    "the root read twice": ([("Relu", "x", "d"), *RMS, ("Div", "d r", "q"), *GAIN, ("Add", "y r", "z")], None),
+    "of another tensor": ([*MEAN, *RMS, ("Div", "x r", "q"), *GAIN, ("Add", "y b", "z")], None),
+    "of another dim": ([*MEAN, RMS[0], ("ReduceMean", "s first", "v"), *RMS[2:], ("Div", "d r", "q"), *GAIN,
+                        ("Add", "y b", "z")], None),
+    "another power": ([("Relu", "x", "d"), ("Pow", "d three", "s"), *RMS[1:], ("Div", "d r", "q"), *GAIN, ("Relu", "y", "z")],
+                      None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_norms_step_by_step(tmp_path: Path, name: str) -> None:
+    """The steps of a norm are one layer, where they are one; its values are those of onnx's evaluator."""
+    steps, operators = STEPS[name]
+    constants = SQUARE | {"g": random(6), "b": random(6), "last": np.array([-1]), "first": np.array([0]), "three": np.float32(3)}
+    used = {each for _, inputs, _ in steps for each in inputs.split()}
+    nodes = [helper.make_node(operator, inputs.split(), [output]) for operator, inputs, output in steps]
+    shape = (3, 6) if name == "of another dim" else (2, 3, 6)
+    model = network_of(nodes, {"x": shape}, {key: value for key, value in constants.items() if key in used}, ["z"], 18)
+    path = tmp_path / "net.onnx"
+    onnx.save(model, path)
+    network = import_onnx(str(path))
+    found = [node.operator for node in network.nodes]
+    assert found == (operators or [operator for operator, _, _ in steps])
+    feeds = {"x": 1 + random(*shape) ** 2}
+    expected = ReferenceEvaluator(model).run(None, feeds)[0]
+    if not network.left_out:
+        np.testing.assert_allclose(run_network(onnx, model, network, feeds)["z"], expected, rtol=2e-5, atol=2e-5)
+    assert not network.left_out or operators is None
+
+
 def test_a_transformer_block(tmp_path: Path) -> None:
     """Attention with two heads from products, views and a softmax; then a feed-forward block. The shape of a view is computed."""
     node = helper.make_node

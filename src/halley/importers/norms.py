@@ -1,11 +1,12 @@
-"""RMS norms that a program computes step by step, as models of transformers do: as one call each, so that they are one layer."""
+"""RMS norms that a PyTorch program computes step by step, as models of transformers do: as one call each, so that they are one
+layer."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from halley.importers.aten import AtenNode, TensorRef
+from halley.importers.reads import Reads, Step
 
 CASTS = frozenset({"to", "_to_copy", "type_as"})
 """Operators between the steps that change the element type alone."""
@@ -18,40 +19,15 @@ def with_norms(calls: Sequence[AtenNode], results: Sequence[str]) -> list[AtenNo
 
     Steps stay as they are where another call reads a value between them, or where a call changes one in place.
     """
-    found = _Reads(calls, results)
+    found = Reads([Step(call.operator, list(tensors(call)), call.outputs) for call in calls], results, CASTS)
     made: dict[int, AtenNode] = {}
     gone: set[int] = set()
     for place in range(len(calls)):
-        steps = _steps(found, place)
+        steps = _steps(calls, found, place)
         if steps and not any(call.in_place for call in calls[place : steps[-1] + 1]):
-            made[steps[-1]] = _norm(found, steps)
+            made[steps[-1]] = _norm([calls[step] for step in steps])
             gone.update(steps)
     return [made.get(place, call) for place, call in enumerate(calls) if place in made or place not in gone]
-
-
-class _Reads:
-    """The calls of a program, and which of them reads a value."""
-
-    def __init__(self, calls: Sequence[AtenNode], results: Sequence[str]) -> None:
-        self.calls = calls
-        self.reads = Counter(results)
-        self.reader: dict[str, int] = {}
-        for place, call in enumerate(calls):
-            for name in tensors(call) if call.outputs else ():  # calls without results are checks
-                self.reads[name] += 1
-                self.reader[name] = place
-
-    def path(self, place: int) -> list[int]:
-        """Casts of the result of a call, each read by the next alone, and the call behind them; empty if there is none."""
-        passed: list[int] = []
-        while True:
-            outputs = self.calls[place].outputs
-            if len(outputs) != 1 or self.reads[outputs[0]] != 1 or outputs[0] not in self.reader:
-                return []
-            place = self.reader[outputs[0]]
-            passed.append(place)
-            if self.calls[place].operator not in CASTS:
-                return passed
 
 
 def tensors(call: AtenNode) -> Iterator[str]:
@@ -62,35 +38,23 @@ def tensors(call: AtenNode) -> Iterator[str]:
                 yield item.name
 
 
-def _steps(found: _Reads, start: int) -> list[int]:
+def _steps(calls: Sequence[AtenNode], found: Reads, start: int) -> list[int]:
     """The places of the steps of a norm that begins at a call, casts included; empty if none does."""
-    square = found.calls[start]
+    square = calls[start]
     source = square.get("self")
     if square.operator != "pow" or square.get("exponent") != 2 or not isinstance(source, TensorRef):
         return []
-    places = [start]
-    for operator in ("mean", "add", "rsqrt", "mul"):
-        path = found.path(places[-1])
-        if not path or found.calls[path[-1]].operator != operator:
-            return []
-        places += path
-    mean, add, root, product = (place for place in places[1:] if found.calls[place].operator not in CASTS)
+    places = found.chain(start, ("mean", "add", "rsqrt", "mul"))
     shape = square.shapes.get(source.name, ())
-    if not shape or not _of_last_dim(found.calls[mean], len(shape)) or not _epsilon(found.calls[add]):
+    if not places or len(shape) < 2:
         return []
-    factors = list(tensors(found.calls[product]))
-    if sorted(factors) != sorted([source.name, _result(found, root, product)]):
+    mean, add = (next(calls[place] for place in places if calls[place].operator == name) for name in ("mean", "add"))
+    if not _of_last_dim(mean, len(shape)) or not _epsilon(add) or found.others(places, places[-1]) != [source.name]:
         return []
     gain = found.path(places[-1])
-    if gain and found.calls[gain[-1]].operator == "mul" and _gain(found, gain, shape):
+    if gain and calls[gain[-1]].operator == "mul" and _gain(calls[gain[-1]], shape[-1]):
         places += gain
     return places
-
-
-def _result(found: _Reads, first: int, last: int) -> str:
-    """The value by which the result of a call reaches another one, behind casts."""
-    path = found.path(first)
-    return found.calls[path[-2] if len(path) > 1 else first].outputs[0] if path[-1:] == [last] else ""
 
 
 def _of_last_dim(mean: AtenNode, rank: int) -> bool:
@@ -102,22 +66,19 @@ def _epsilon(add: AtenNode) -> bool:
     return isinstance(number, int | float) and not isinstance(number, bool) and number >= 0 and add.get("alpha", 1) == 1
 
 
-def _gain(found: _Reads, path: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether the last call multiplies by a number for each element of the last dim."""
-    call = found.calls[path[-1]]
-    names = list(tensors(call))
-    return len(names) == 2 and any(call.shapes.get(name) == (shape[-1],) for name in names) and len(shape) > 1
+def _gain(product: AtenNode, count: int) -> str:
+    """The factor of a product that has a number for each element of the last dim; "" if there is none."""
+    names = list(tensors(product))
+    return next((name for name in names if product.shapes.get(name) == (count,)), "") if len(names) == 2 else ""
 
 
-def _norm(found: _Reads, steps: Sequence[int]) -> AtenNode:
+def _norm(steps: Sequence[AtenNode]) -> AtenNode:
     """The steps as one call, named as the last of them."""
-    calls = [found.calls[place] for place in steps]
-    square, last = calls[0], calls[-1]
+    square, last = steps[0], steps[-1]
     source = square.tensor("self")
     count = square.shapes[source][-1]
-    add = next(call for call in calls if call.operator == "add")
-    arguments = {"input": TensorRef(source), "normalized_shape": [count], "eps": float(add.get("other"))}
-    if sum(call.operator == "mul" for call in calls) == 2:
-        gain = next(name for name in tensors(last) if last.shapes.get(name) == (count,))
-        arguments["weight"] = TensorRef(gain)
+    epsilon = next(call for call in steps if call.operator == "add").get("other")
+    arguments = {"input": TensorRef(source), "normalized_shape": [count], "eps": float(epsilon)}
+    if sum(call.operator == "mul" for call in steps) == 2:
+        arguments["weight"] = TensorRef(_gain(last, count))
     return AtenNode(last.name, "rms_norm", arguments, last.outputs, last.shapes)

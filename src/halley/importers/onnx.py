@@ -15,6 +15,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.assembly import Assembly, printable
 from halley.importers.lowering import VIEWS, NodeView, NotLowered, Shape, lower
 from halley.importers.network import ImportedNetwork, LoweredNode
+from halley.importers.onnx_norms import with_norms
 from halley.ir.workload import DTYPE_BYTES
 
 BYTES_LIMIT = 2**29
@@ -200,8 +201,12 @@ class _Network:
 
     def made(self) -> ImportedNetwork:
         found = Assembly(self.where, self.dtype, self.shapes, self.constant)
-        for place, proto in enumerate(self.model.graph.node):
-            self._add(found, place, proto)
+        kept = [(place, proto) for place, proto in enumerate(self.model.graph.node) if not self._constant(proto)]
+        views = [self._view(proto) for _, proto in kept]
+        results = [item.name for item in self.model.graph.output]
+        for (place, proto), view in zip(kept, with_norms(views, results), strict=True):
+            if view is not None:
+                self._add(found, place, proto, view)
         if not found.nodes:
             raise BadInput(Fault(self.where, "a graph with layers", "constants alone"))
         remarks = []
@@ -209,35 +214,42 @@ class _Network:
             remarks.append(f"operators of version {self.opset}, older than 13: checked on the networks of the package onnx only")
         return found.network(self.opset, remarks)
 
-    def _add(self, found: Assembly, place: int, proto: Any) -> None:
-        """Add a node, unless it computes a constant."""
-        name = printable(proto.name or next(iter(proto.output), "")) or f"node-{place}"
+    def _constant(self, proto: Any) -> bool:
+        """Whether the node computes a constant, or only selects or reorders elements of constants."""
         if self._folded(proto):
-            return
-        operator = printable(proto.op_type)
-        values = [each for each in (*proto.input, *proto.output) if each]
-        if proto.domain not in ("", "ai.onnx"):
-            foreign = f"{printable(proto.domain)}.{operator}"
-            found.add(name, foreign, values, NotLowered("an operator of another domain"))
-        elif operator not in VIEWS:
-            found.add(name, operator, values, self._lowered(proto, operator))
-        elif all(item in self.constant for item in proto.input if item):
-            self.constant.update(proto.output)
-        else:
-            found.add(name, operator, values, None)
+            return True
+        own = proto.domain in ("", "ai.onnx") and printable(proto.op_type) in VIEWS
+        if not own or not all(item in self.constant for item in proto.input if item):
+            return False
+        self.constant.update(proto.output)
+        return True
 
-    def _lowered(self, proto: Any, operator: str) -> LoweredNode | Exception:
+    def _add(self, found: Assembly, place: int, proto: Any, view: NodeView) -> None:
+        """Add a node, as which ``view`` says."""
+        name = printable(proto.name or next(iter(proto.output), "")) or f"node-{place}"
+        values = [each for each in (*view.inputs, *view.outputs) if each]
+        if proto.domain not in ("", "ai.onnx"):
+            foreign = f"{printable(proto.domain)}.{view.operator}"
+            found.add(name, foreign, values, NotLowered("an operator of another domain"))
+        else:
+            found.add(name, view.operator, values, self._lowered(view) if view.operator not in VIEWS else None)
+
+    def _lowered(self, view: NodeView) -> LoweredNode | Exception:
         try:
-            return lower(self._view(proto, operator))
+            return lower(view)
         except (NotLowered, ValueError, TypeError, IndexError, OverflowError) as error:
             return error
 
-    def _view(self, proto: Any, operator: str) -> NodeView:
+    def _view(self, proto: Any) -> NodeView:
         read = importlib.import_module("onnx.helper").get_attribute_value
         attributes = {}
         for item in proto.attribute:
-            value = read(item)
+            try:
+                value = read(item)
+            except ValueError:  # of a type that the package does not know
+                continue
             attributes[item.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        operator = printable(proto.op_type)
         return NodeView(operator, tuple(proto.input), tuple(proto.output), attributes, self.shapes, self.known, self.opset)
 
     def _folded(self, proto: Any) -> bool:
