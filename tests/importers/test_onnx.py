@@ -376,6 +376,25 @@ def test_norms_step_by_step(tmp_path: Path, name: str) -> None:
     assert not network.left_out or operators is None
 
 
+def test_steps_that_onnx_does_not_define_are_no_norm(tmp_path: Path) -> None:
+    """An operator of another domain, and attributes of an unknown type, which are not taken for left out."""
+    steps, _ = STEPS["layer norm"]
+    constants = {**SQUARE, "g": random(6), "b": random(6), "last": np.array([-1])}
+    del constants["one"]
+    for changed, told in (("Sqrt", "mine.Sqrt"), ("ReduceMean", "ReduceMean")):
+        nodes = [helper.make_node(operator, inputs.split(), [output]) for operator, inputs, output in steps]
+        model = network_of(nodes, {"x": (2, 3, 6)}, constants, ["z"], 18)
+        for node in model.graph.node:
+            if node.op_type == changed == "Sqrt":
+                node.domain = "mine"
+            elif node.op_type == changed:
+                node.attribute.add(name="keepdims")
+        model.opset_import.append(helper.make_opsetid("mine", 1))
+        network = import_onnx(saved(tmp_path, model))
+        assert "LayerNormalization" not in {node.operator for node in network.nodes}
+        assert told in {item.operator for item in network.left_out}
+
+
 def test_a_transformer_block(tmp_path: Path) -> None:
     """Attention with two heads from products, views and a softmax; then a feed-forward block. The shape of a view is computed."""
     node = helper.make_node

@@ -51,10 +51,8 @@ def _steps(calls: Sequence[AtenNode], found: Reads, start: int) -> list[int]:
     mean, add = (next(calls[place] for place in places if calls[place].operator == name) for name in ("mean", "add"))
     if not _of_last_dim(mean, len(shape)) or not _epsilon(add) or found.others(places, places[-1]) != [source.name]:
         return []
-    gain = found.path(places[-1])
-    if gain and calls[gain[-1]].operator == "mul" and _gain(calls[gain[-1]], shape[-1]):
-        places += gain
-    return places
+    gain = found.chain(places[-1], ("mul",))
+    return places + gain[1:] if gain and _gain(calls[gain[-1]], shape[-1]) else places
 
 
 def _of_last_dim(mean: AtenNode, rank: int) -> bool:

@@ -227,29 +227,33 @@ class _Network:
     def _add(self, found: Assembly, place: int, proto: Any, view: NodeView) -> None:
         """Add a node, as which ``view`` says."""
         name = printable(proto.name or next(iter(proto.output), "")) or f"node-{place}"
+        operator = view.operator or printable(proto.op_type)
         values = [each for each in (*view.inputs, *view.outputs) if each]
         if proto.domain not in ("", "ai.onnx"):
-            foreign = f"{printable(proto.domain)}.{view.operator}"
-            found.add(name, foreign, values, NotLowered("an operator of another domain"))
+            found.add(name, f"{printable(proto.domain)}.{operator}", values, NotLowered("an operator of another domain"))
         else:
-            found.add(name, view.operator, values, self._lowered(view) if view.operator not in VIEWS else None)
+            found.add(name, operator, values, self._lowered(view) if operator not in VIEWS else None)
 
     def _lowered(self, view: NodeView) -> LoweredNode | Exception:
+        if not view.operator:
+            return ValueError("attributes that cannot be read")
         try:
             return lower(view)
         except (NotLowered, ValueError, TypeError, IndexError, OverflowError) as error:
             return error
 
     def _view(self, proto: Any) -> NodeView:
+        """The node; without an operator if that is of another domain, or if its attributes cannot be read."""
         read = importlib.import_module("onnx.helper").get_attribute_value
+        operator = printable(proto.op_type) if proto.domain in ("", "ai.onnx") else ""
         attributes = {}
-        for item in proto.attribute:
+        for item in proto.attribute if operator not in VIEWS else ():
             try:
                 value = read(item)
-            except ValueError:  # of a type that the package does not know
-                continue
+            except ValueError:
+                operator = ""
+                break
             attributes[item.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        operator = printable(proto.op_type)
         return NodeView(operator, tuple(proto.input), tuple(proto.output), attributes, self.shapes, self.known, self.opset)
 
     def _folded(self, proto: Any) -> bool:

@@ -87,8 +87,9 @@ def _squared(node: NodeView) -> str:
 
 
 def _scalar(node: NodeView, name: str) -> float | None:
-    value = node.known.get(name)
-    return float(np.asarray(value).reshape(-1)[0]) if value is not None and np.asarray(value).size == 1 else None
+    """The number that a value is known to be; None if it is none."""
+    value = np.asarray(node.known.get(name, ()))
+    return float(value.reshape(-1)[0]) if value.size == 1 and value.dtype.kind in "fiu" else None
 
 
 def _number(node: NodeView, names: Sequence[str]) -> float | None:
@@ -113,12 +114,12 @@ def _per_element(nodes: Sequence[NodeView], found: Reads, chain: Sequence[int], 
 def _difference(nodes: Sequence[NodeView], found: Reads, source: str, steps: Sequence[int]) -> list[int]:
     """The places of the mean of the last dim and of the difference to it, if the source is that and only these steps read it."""
     place = found.maker.get(source, -1)
-    if place < 0 or nodes[place].operator != "Sub":
+    if place < 0 or nodes[place].operator != "Sub" or len(nodes[place].inputs) != 2:
         return []
     own = sum(nodes[step].inputs.count(source) for step in steps)
     whole, middle = nodes[place].inputs
     mean = found.maker.get(middle, -1)
-    if mean < 0 or nodes[mean].operator != "ReduceMean" or nodes[mean].inputs[0] != whole:
+    if mean < 0 or nodes[mean].operator != "ReduceMean" or nodes[mean].inputs[:1] != (whole,):
         return []
     if found.count[source] != own or found.count[middle] != 1:
         return []

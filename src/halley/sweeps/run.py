@@ -35,6 +35,19 @@ Progress = Callable[[str, float], None]
 """Called with a line of text and the fraction of the work that is done, as far as it can be estimated."""
 
 
+def numbered(designs: Sequence[T], number: int) -> T:
+    """The design of a number. Raises BadInput: there is none.
+
+    >>> numbered(["a", "b"], 2)
+    Traceback (most recent call last):
+    halley.errors.BadInput: --design: expected a number from 0 to 1; got 2; see the column # or --csv
+    """
+    if not 0 <= number < len(designs):
+        last = f"{len(designs) - 1:,}"
+        raise BadInput(Fault("--design", f"a number from 0 to {last}", f"{number:,}", "see the column # or --csv"))
+    return designs[number]
+
+
 @dataclass(frozen=True, slots=True)
 class Searched:
     """A search that ended, or was found in the store: of a workload on a design."""
@@ -98,7 +111,7 @@ class SweepResult:
 
     def chip(self, number: int | None = None) -> Chip:
         """The chip of a design, or of the best, named after the study and the number. Raises BadInput: there is none."""
-        found = self.best if number is None else self.outcomes[number]
+        found = self.best if number is None else numbered(self.outcomes, number)
         if found is None:
             raise BadInput(
                 Fault(f"sweep {self.study.name}", "a best design", "none yet", "search first, or choose by --design N")

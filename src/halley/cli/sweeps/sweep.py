@@ -22,7 +22,7 @@ from halley.report.rows import csv_text
 from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
 from halley.sweeps.load import load_study
-from halley.sweeps.run import DesignSweep, SweepResult
+from halley.sweeps.run import DesignSweep, SweepResult, numbered
 
 RUN = "run"
 """The command that a study file without a command means."""
@@ -169,9 +169,9 @@ def _design(number: str | None, chip: str | None) -> int | None:
 
 
 def _check_design(sweep: DesignSweep, targets: Targets) -> None:
-    if targets.design is not None and targets.design >= len(sweep.designs):
-        last = f"{len(sweep.designs) - 1:,}"
-        raise BadInput(Fault("--design", f"a number from 0 to {last}", f"{targets.design:,}", "see the column # or --csv"))
+    """Before the work, not after it."""
+    if targets.design is not None:
+        numbered(sweep.designs, targets.design)
 
 
 def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: bool) -> None:
@@ -187,12 +187,13 @@ def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: b
             from halley.report.sweeps.page import sweep_page
 
             files[targets.page] = sweep_page(result)
-        if targets.chip:
-            files[targets.chip] = chip_text(result.chip(targets.design))
         if targets.out:
             files[targets.out] = facts.json_text(result)
         for target, content in files.items():
             write_atomic(target, content, force)
+        if targets.chip:  # last, as there may be no best design
+            files[targets.chip] = chip_text(result.chip(targets.design))
+            write_atomic(targets.chip, files[targets.chip], force)
         return "\n".join(f"written to {target}" for target in files)
 
     with saved_first(save):
