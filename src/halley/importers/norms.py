@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from halley.importers.aten import AtenNode, TensorRef
-from halley.importers.reads import Reads, Step
+from halley.importers.reads import GraphNode, NodeGraph
 
 CASTS = frozenset({"to", "_to_copy", "type_as"})
 """Operators between the steps that change the element type alone."""
@@ -19,7 +19,7 @@ def with_norms(calls: Sequence[AtenNode], results: Sequence[str]) -> list[AtenNo
 
     Steps stay as they are where another call reads a value between them, or where a call changes one in place.
     """
-    found = Reads([Step(call.operator, list(tensors(call)), call.outputs) for call in calls], results, CASTS)
+    found = NodeGraph([GraphNode(call.operator, list(tensors(call)), call.outputs) for call in calls], results, CASTS)
     made: dict[int, AtenNode] = {}
     gone: set[int] = set()
     for place in range(len(calls)):
@@ -38,7 +38,7 @@ def tensors(call: AtenNode) -> Iterator[str]:
                 yield item.name
 
 
-def _steps(calls: Sequence[AtenNode], found: Reads, start: int) -> list[int]:
+def _steps(calls: Sequence[AtenNode], found: NodeGraph, start: int) -> list[int]:
     """The places of the steps of a norm that begins at a call, casts included; empty if none does."""
     square = calls[start]
     source = square.get("self")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from halley.importers.lowering import NodeView
-from halley.importers.reads import Reads, Step
+from halley.importers.reads import GraphNode, NodeGraph
 
 CASTS = frozenset({"Cast", "Identity"})
 """Operators between the steps that change the element type alone."""
@@ -24,7 +24,8 @@ def with_norms(nodes: Sequence[NodeView], results: Sequence[str]) -> list[NodeVi
     has the difference to the mean before, and the sum with a bias behind. Steps stay as they are where another node reads a
     value between them.
     """
-    found = Reads([Step(node.operator, [name for name in node.inputs if name], node.outputs) for node in nodes], results, CASTS)
+    graph = [GraphNode(node.operator, [name for name in node.inputs if name], node.outputs) for node in nodes]
+    found = NodeGraph(graph, results, CASTS)
     made: list[NodeView | None] = list(nodes)
     for place in range(len(nodes)):
         norm = _norm(nodes, found, place)
@@ -36,7 +37,7 @@ def with_norms(nodes: Sequence[NodeView], results: Sequence[str]) -> list[NodeVi
     return made
 
 
-def _norm(nodes: Sequence[NodeView], found: Reads, start: int) -> tuple[list[int], NodeView] | None:
+def _norm(nodes: Sequence[NodeView], found: NodeGraph, start: int) -> tuple[list[int], NodeView] | None:
     """The places of the steps of a norm whose square is this node, and the norm."""
     source = _squared(nodes[start])
     shape = nodes[start].shapes.get(source, ())
@@ -60,7 +61,7 @@ def _norm(nodes: Sequence[NodeView], found: Reads, start: int) -> tuple[list[int
     return steps, replace(nodes[steps[-1]], operator=operator, inputs=inputs, attributes={"axis": -1, "epsilon": epsilon})
 
 
-def _quotient(nodes: Sequence[NodeView], found: Reads, source: str, steps: list[int]) -> tuple[list[int], float] | None:
+def _quotient(nodes: Sequence[NodeView], found: NodeGraph, source: str, steps: list[int]) -> tuple[list[int], float] | None:
     """The steps from the square to the quotient and the epsilon, if they divide the tensor by the root of its mean square."""
     if not steps:
         return None
@@ -105,13 +106,13 @@ def _of_last_dim(node: NodeView, rank: int) -> bool:
     return axes is not None and list(np.asarray(axes).reshape(-1)) in ([-1], [rank - 1]) and bool(node.get("keepdims", 1))
 
 
-def _per_element(nodes: Sequence[NodeView], found: Reads, chain: Sequence[int], count: int) -> str:
+def _per_element(nodes: Sequence[NodeView], found: NodeGraph, chain: Sequence[int], count: int) -> str:
     """What the last node of a chain takes besides the result before it, if that has a number for each element of the last dim."""
     others = found.others(chain[:-1], chain[-1]) if chain else []
     return others[0] if len(others) == 1 and nodes[chain[-1]].shapes.get(others[0]) == (count,) else ""
 
 
-def _difference(nodes: Sequence[NodeView], found: Reads, source: str, steps: Sequence[int]) -> list[int]:
+def _difference(nodes: Sequence[NodeView], found: NodeGraph, source: str, steps: Sequence[int]) -> list[int]:
     """The places of the mean of the last dim and of the difference to it, if the source is that and only these steps read it."""
     place = found.maker.get(source, -1)
     if place < 0 or nodes[place].operator != "Sub" or len(nodes[place].inputs) != 2:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class GraphNode(NamedTuple):
     """A node: its operator, and the names of the values that it reads and makes."""
 
     operator: str
@@ -15,12 +15,12 @@ class Step(NamedTuple):
     makes: Sequence[str]
 
 
-class Reads:
+class NodeGraph:
     """The nodes of a program. ``results``: values that the program returns; ``casts``: operators that change the element type
     alone. Nodes that make nothing are checks, and do not count. ``count``: how often a value is read or returned; ``maker``: the
     place of the node that makes it."""
 
-    def __init__(self, steps: Sequence[Step], results: Iterable[str], casts: Collection[str]) -> None:
+    def __init__(self, steps: Sequence[GraphNode], results: Iterable[str], casts: Collection[str]) -> None:
         self.steps, self.casts = steps, casts
         self.count = Counter(results)
         self.maker = {name: place for place, step in enumerate(steps) for name in step.makes}
@@ -33,8 +33,8 @@ class Reads:
     def path(self, place: int) -> list[int]:
         """Casts of the result of a node, each read by the next alone, and the node behind them; empty if there is none.
 
-        >>> made = [Step("add", ["x"], ["a"]), Step("to", ["a"], ["b"]), Step("mul", ["b", "c"], ["d"])]
-        >>> Reads(made, ["d"], ["to"]).path(0), Reads(made, ["d", "b"], ["to"]).path(0)
+        >>> made = [GraphNode("add", ["x"], ["a"]), GraphNode("to", ["a"], ["b"]), GraphNode("mul", ["b", "c"], ["d"])]
+        >>> NodeGraph(made, ["d"], ["to"]).path(0), NodeGraph(made, ["d", "b"], ["to"]).path(0)
         ([1, 2], [])
         """
         passed: list[int] = []
@@ -51,8 +51,8 @@ class Reads:
         """The places from a node to the last of these operators, one behind the other with casts between them; empty if they do
         not follow.
 
-        >>> made = [Step("add", ["x"], ["a"]), Step("to", ["a"], ["b"]), Step("mul", ["b", "c"], ["d"])]
-        >>> Reads(made, ["d"], ["to"]).chain(0, ["mul"]), Reads(made, ["d"], ["to"]).chain(0, ["add"])
+        >>> made = [GraphNode("add", ["x"], ["a"]), GraphNode("to", ["a"], ["b"]), GraphNode("mul", ["b", "c"], ["d"])]
+        >>> NodeGraph(made, ["d"], ["to"]).chain(0, ["mul"]), NodeGraph(made, ["d"], ["to"]).chain(0, ["add"])
         ([0, 1, 2], [])
         """
         places = [start]
