@@ -22,6 +22,7 @@ from tests.reference.textbook import (
     direct_all_to_all_line_time,
     doubling_all_gather_time,
     doubling_all_reduce_time,
+    halved_ring_all_gather_time,
     halving_all_reduce_time,
     latency_bound,
     pipelined_broadcast_time,
@@ -37,9 +38,10 @@ from halley.formulas.collectives import (
     gather_bound,
     lower_bound,
 )
-from halley.ir.hardware import CHIP_TOPOLOGIES, Topology
+from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.time.axis import algorithms, profile
+from halley.network.time.collective import Collective, best
 from halley.units import Quantity
 
 Kind = CollectiveKind
@@ -94,6 +96,16 @@ def test_time_equals_the_closed_form(kind: Kind, name: str, topology: Topology, 
         payload, latency, bandwidth = Fraction(7 * n, 3), Fraction(5, 11), Fraction(13, 2)
         got = collective_time(shape.hops, latency, shape.load, payload / n, bandwidth)
         assert got == pytest.approx(form(n, payload, latency, bandwidth), rel=1e-14)
+
+
+@pytest.mark.parametrize("n", range(4, 40, 2))
+def test_halved_ring_equals_its_closed_form_and_the_bound_of_bytes(n: int) -> None:
+    """Both directions of an even ring carry the same: as few steps as bidirectional, and the least bytes on a link."""
+    axis = Axis("x", n, RING, Link(6.5, 0.25))
+    for kind, times in ((Kind.ALL_GATHER, 1), (Kind.REDUCE_SCATTER, 1), (Kind.ALL_REDUCE, 2)):
+        cost = Collective(kind, "bidirectional-halved", (axis,), 80 * n).cost()
+        assert cost.time == pytest.approx(times * halved_ring_all_gather_time(n, 80 * n, 0.25, 6.5), rel=1e-12)
+        assert best(kind, (axis,), 10**9).gap < 1e-6
 
 
 @pytest.mark.parametrize("n", range(2, 17))

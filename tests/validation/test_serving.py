@@ -82,8 +82,8 @@ def test_observations_of_dfmodel_on_speculation() -> None:
             assert best[0] > best[1] > best[2]
             assert best[1] - best[2] > best[0] - best[1]  # 68M and 8B are close, 70B is not
         tree = gains(0, acceptance, 2)
-        assert tree.index(max(tree)) < 5
-        assert tree[-1] < max(tree) / 2
+        assert tree.index(max(tree)) < 6
+        assert tree[-1] < 0.6 * max(tree)
     for draft in (0, 1):
         assert all(a < b for a, b in itertools.pairwise(gains(draft, 0.95, 1)))
         for low, high in itertools.pairwise((0.5, 0.65, 0.8, 0.95)):

@@ -54,6 +54,22 @@ def both_ways_bytes(members: Number, payload: Number) -> Number:
     return ceil_div(members - 1, 2) * ceil_div(payload, members)
 
 
+def halved_bytes(members: Number, payload: Number) -> Number:
+    """All-gather and reduce-scatter on a ring of an even number of members, where half of the opposite member's block arrives
+    from each side.
+
+    .. math:: q = (n / 2 - 1) \\min(S, 2 h) + h
+
+    Symbols: n [1] members, even; S [B] payload, h = ceil(S / (2 n)) half of a chunk. With equal chunks it is (n - 1) S / (2 n),
+    the node bound. Source: Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput. 19, 2007, for the bound that it meets.
+
+    >>> halved_bytes(4, 240), both_ways_bytes(4, 240)
+    (90, 120)
+    """
+    half = ceil_div(payload, 2 * members)
+    return (floor_div(members, 2) - 1) * minimum(payload, 2 * half) + half
+
+
 def across_line_bytes(members: Number, payload: Number) -> Number:
     """Direct all-gather, reduce-scatter and all-to-all on a line: chunks of m members cross to the n - m others.
 

@@ -6,7 +6,7 @@ stream through a partition per sample; D [1] kernels on the longest path of a pa
 
 from __future__ import annotations
 
-from halley.formulas.numbers import Number, ceil_div, floor_div
+from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum
 
 
 def peak_rate(units: Number, clock: Number) -> Number:
@@ -61,6 +61,20 @@ def streamed_time(cycles: Number, tiles: Number, clock: Number) -> Number:
     0.000786432
     """
     return cycles * tiles / clock
+
+
+def two_stage_time(first: Number, second: Number, slices: Number) -> Number:
+    """Time in which slices of tokens pass two resources one after the other, such as compute tiles and links.
+
+    .. math:: t = \\max(A, B) + \\min(A, B) / k
+
+    Symbols: A, B [s] time of each resource for all slices, k [1] slices. Holds for: equal slices, one on each resource at a time.
+    Source: a pipeline of two stages.
+
+    >>> two_stage_time(12.0, 8.0, 1), two_stage_time(12.0, 8.0, 4)
+    (20.0, 14.0)
+    """
+    return maximum(first, second) + minimum(first, second) / slices
 
 
 def ramp_time(time: Number, tiles: Number, kernels: Number) -> Number:

@@ -4,8 +4,10 @@ reach."""
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from halley.errors import BadInput, Fault
 from halley.ir.hardware import Chip
@@ -49,7 +51,8 @@ def machine(chip: Chip) -> Machine:
     """The chip's cores, rates and bandwidths. Raises BadInput: it lacks an engine or a memory.
 
     A core is one instance of the innermost level; the cache is the innermost memory that all cores share, other than the
-    outermost.
+    outermost. On a chip whose cores hand tensors to each other (``streams``), operands that are on the chip come from the
+    memories of other cores, over a network that copies them: only the ports of the cores limit them.
     """
     if chip.matrix is None or chip.vector is None:
         raise BadInput(Fault(f"chip {chip.name}", "a matrix and a vector engine", "not both"))
@@ -57,6 +60,10 @@ def machine(chip: Chip) -> Machine:
     array, lanes = chip.matrix.rows * chip.matrix.cols * chip.matrix.clock, chip.vector.lanes * chip.vector.clock
     shared = [memory for level in chip.levels if level.count == 1 and not level.network for memory in level.memories]
     outer, caches = chip.levels[0].memories[0], [memory for memory in shared if memory not in chip.levels[0].memories]
+    instances = accumulate((level.count for level in chip.levels), operator.mul)
+    near = sum(
+        n * m.capacity for n, level in zip(instances, chip.levels, strict=True) for m in level.memories if m.name in chip.streams
+    )
     ports = [level.network.port.bandwidth for level in chip.levels if level.network and level.network.port]
     return Machine(
         chip.name,
@@ -65,8 +72,8 @@ def machine(chip: Chip) -> Machine:
         cores * lanes,
         dict(chip.vector.rate),
         outer.read_bandwidth,
-        caches[-1].read_bandwidth if caches else math.inf,
-        caches[-1].capacity if caches else 0.0,
+        caches[-1].read_bandwidth if caches and not near else math.inf,
+        near or (caches[-1].capacity if caches else 0.0),
         min(ports, default=math.inf),
     )
 

@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from halley.formulas.numbers import Number
+from halley.formulas.spatial import two_stage_time
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.times import Attention
 from halley.serving.kernels import StepKernels
@@ -45,6 +46,10 @@ with experts (gate, choice, two permutations, second grouped product) and with l
 absorbed ones)."""
 PROMPT_BATCH = 4096
 """Prompt tokens from which attention over prompts fills a chip: shorter prompts are timed together with others [tokens]."""
+SLICES = (1, 2, 4, 8, 16, 32, 64)
+"""Slices into which the tokens of a step may be cut on a spatial chip."""
+TOKENS_PER_SLICE = 16
+"""Least tokens of a slice where there are several; fewer would leave stages of the array idle."""
 FP8_DISPATCH = ("fp8", "nvfp4")
 """Weights for which tokens travel to the experts in fp8."""
 
@@ -152,9 +157,8 @@ class StepModel:
         if sparse:
             found["matrices"] = found["matrices"] + sparse * self._shared(tokens)
             found["experts"] = sparse * self._experts(tokens)
-        found["collectives"] = (2 * dense + sparse) * self._reduction(tokens)
-        if sparse:
-            found["collectives"] = found["collectives"] + sparse * self._exchange(tokens)
+        work = found["matrices"] + found.get("experts", 0.0)
+        found["collectives"] = self._beside(work, tokens) if streamed else self._exchanges(tokens)
         hidden = tokens * shape.model * ACTIVATION_BYTES / self.layout.tp
         found["collectives"] = found["collectives"] + (self.layout.pp - 1) * self.network.send(
             self.layout.stage, hidden, self.software.collective
@@ -301,7 +305,27 @@ class StepModel:
         activation = self.kernels.stream((model.matrices - 1) * middle, middle)
         return 2 * norm + rotation + activation
 
-    # --- collectives of one layer ----------------------------------------------------------------------------------------
+    # --- collectives -----------------------------------------------------------------------------------------------------
+
+    def _exchanges(self, tokens: Array) -> Array:
+        """All collectives of all layers, but for messages between stages."""
+        dense, sparse = self.model.dense_layers, self.model.expert_layers
+        found = (2 * dense + sparse) * self._reduction(tokens)
+        return found + sparse * self._exchange(tokens) if sparse else found
+
+    def _beside(self, work: Array, tokens: Array) -> Array:
+        """What collectives add to the ``work`` [s] of matrices and experts on a spatial chip, whose kernels run side by side:
+        while one slice of the tokens is exchanged, another is multiplied. The best number of slices is taken."""
+        cuts = [cut for cut in SLICES if cut == 1 or tokens[-1] >= cut * TOKENS_PER_SLICE]
+        times = [
+            np.where(
+                (tokens >= cut * TOKENS_PER_SLICE) | (cut == 1),
+                two_stage_time(work, cut * self._exchanges(tokens / cut), cut),
+                np.inf,
+            )
+            for cut in cuts
+        ]
+        return np.asarray(np.min(times, axis=0) - work)
 
     def _collective(self, kind: CollectiveKind, ranks: int, stride: int, size: Array) -> Array:
         return np.asarray(self.network.collective(kind, ranks, stride, size, self.software.collective)) + 0.0 * size

@@ -57,8 +57,8 @@ class Algorithm:
 
     ``make`` has one function per kind served. ``sizes`` says in words what ``admits`` tests. ``topologies``: the axes of a
     chip that it is offered on; on graphs it runs anywhere, for messages find their way. ``cuts``: how whole payloads are cut,
-    where not into one chunk per rank. ``network``: it needs switches that send one arrival on to several and add what
-    arrives.
+    where not into one chunk per rank. ``parts``: into how many chunks the share of a rank is cut. ``network``: it needs switches
+    that send one arrival on to several and add what arrives.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Algorithm:
     admits: Callable[[int], bool] = lambda size: True
     sizes: str = "any number of members"
     cuts: Mapping[Kind, Cut] = field(default_factory=dict)
+    parts: int = 1
     network: bool = False
 
     @property
@@ -104,10 +105,10 @@ class Algorithm:
         [6, 1, 4]
         """
         if kind not in WHOLE:
-            return chunk_count(kind, ranks)
+            return chunk_count(kind, ranks) * self.parts
         match self.cut(kind):
             case Cut.SHARES:
-                return ranks
+                return ranks * self.parts
             case Cut.UNCUT:
                 return 1
             case Cut.POWER:

@@ -180,8 +180,8 @@ class Phased:
         """Into how many chunks a share has to be cut so that all algorithms cut at its edges."""
         found = 1
         for run in (run for part in self.parts for run in part.runs):
-            if run.phase.kind in _UNSHARED:
-                owners = self._owners // math.prod(self.shape[d] for d in run.phase.before)
+            owners = self._owners // math.prod(self.shape[d] for d in run.phase.before)
+            if run.phase.kind is not _K.ALL_TO_ALL:
                 found = math.lcm(found, self._chunks(run) // math.gcd(self._chunks(run), owners))
         return found
 
@@ -255,13 +255,12 @@ class Phased:
             return blocks
         if phase.kind in _UNSHARED:
             owners = [0] if self._owners == 1 else list(self._matching(fixed))
-            every = [(owner, fine) for owner in owners for fine in range(refined)]
-            width = len(every) // count
-            return [every[place * width : (place + 1) * width] for place in range(count)]
-        return [
-            [(owner, fine) for owner in self._matching(fixed | {phase.dimension: index}) for fine in range(refined)]
-            for index in range(count)
-        ]
+        else:  # those of one share after the other
+            own = range(self.shape[phase.dimension])
+            owners = [owner for index in own for owner in self._matching(fixed | {phase.dimension: index})]
+        every = [(owner, fine) for owner in owners for fine in range(refined)]
+        width = len(every) // count
+        return [every[place * width : (place + 1) * width] for place in range(count)]
 
     def _number(self, coordinates: Sequence[int]) -> int:
         result = 0

@@ -31,6 +31,22 @@ def bidirectional_all_gather(at: Setting) -> Steps:
     return table_of(step(t) for t in range(up))
 
 
+def halved_all_gather(at: Setting) -> Steps:
+    """As `bidirectional_all_gather`, for an even number of ranks. Chunks 2 i and 2 i + 1 are the halves of the block of rank i;
+    of the block that comes from the opposite rank, each half comes from another side."""
+    n = at.ranks
+    far = n // 2 - 1  # steps in which whole blocks travel
+
+    def step(t: int) -> Iterator[Transfer]:
+        for i in range(n):
+            for half in (0, 1) if t < far else (0,):
+                yield Transfer(i, (i + 1) % n, 2 * ((i - t) % n) + half, False)
+            for half in (0, 1) if t < far else (1,):
+                yield Transfer(i, (i - 1) % n, 2 * ((i + t) % n) + half, False)
+
+    return table_of(step(t) for t in range(far + 1))
+
+
 def round_all_to_all(at: Setting) -> Steps:
     """Every rank passes on all that is not for it; after t steps it has the rest of what the rank t before it sent."""
     n = at.ranks
@@ -58,6 +74,15 @@ RINGS = (
         "Blocks travel up and down at once, so both directions of a link work (bidirectional ring; Chan, Heimlich, "
         "Purkayastha and van de Geijn, Concurr. Comput. 19, 2007).",
         ALONG,
+    ),
+    Algorithm(
+        "bidirectional-halved",
+        gathering(halved_all_gather),
+        "As bidirectional on a ring; of the block of the opposite member one half arrives from each side, so that both "
+        "directions carry the same (meets the node bound of Chan et al., Concurr. Comput. 19, 2007).",
+        admits=lambda size: size >= 4 and size % 2 == 0,
+        sizes="an even number of members, at least 4",
+        parts=2,
     ),
     Algorithm(
         "store-and-forward",

@@ -22,7 +22,7 @@ def chosen(kind: Kind, team: Group, size: int, algorithm: str | None = None, sta
     >>> from halley.network.time.collective import team_of
     >>> team = team_of((Axis("x", 8, Topology.RING, Link(1e9, 1e-6)),))
     >>> [chosen(CollectiveKind.ALL_REDUCE, team, 2**30, name).algorithm for name in (None, "ring")]
-    ['bidirectional', 'ring']
+    ['bidirectional-halved', 'ring']
 
     Raises BadInput: as `halley.network.time.collective.candidates`; no such schedule.
     """

@@ -82,6 +82,10 @@ def _neighbours(n: Number, _: Number) -> Number:
     return n - 1
 
 
+def _half_round(n: Number, _: Number) -> Number:
+    return floor_div(n, 2)
+
+
 _RING, _BOTH, _DOUBLED = _plain(busiest.ring_bytes), _plain(busiest.both_ways_bytes), _plain(busiest.doubled_bytes)
 _SCATTERED = _plain(busiest.all_but_first_bytes)
 _GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER)
@@ -128,8 +132,8 @@ FULL: tuple[_Row, ...] = (
     (_ENDS, "direct", _steps(1), _plain(busiest.second_chunk_bytes)),
     (_SPREADS, "direct", _steps(1), _all()),
     ((_K.ALL_REDUCE,), "one-shot", _steps(1), _all()),
-    (_GATHERS, "bidirectional", lambda n, k: floor_div(n, 2), _BOTH),
-    ((_K.ALL_REDUCE,), "bidirectional", lambda n, k: 2 * floor_div(n, 2), _plain(busiest.both_ways_bytes, 2)),
+    (_GATHERS, "bidirectional", _half_round, _BOTH),
+    ((_K.ALL_REDUCE,), "bidirectional", _twice(_half_round), _plain(busiest.both_ways_bytes, 2)),
     ((_K.ALL_REDUCE,), "centre", _neighbours, _all(_neighbours)),
     ((_K.SHIFT,), "neighbour", _steps(1), _plain(busiest.chunk_bytes)),
 )
@@ -150,6 +154,8 @@ SWITCH: tuple[_Row, ...] = (
 RING: tuple[_Row, ...] = (
     *(row for row in ONE_AT_A_TIME if row[1] in ("ring", "chain", "pipelined", "store-and-forward")),
     *(row for row in FULL if row[1] in ("bidirectional", "centre")),
+    (_GATHERS, "bidirectional-halved", _half_round, _plain(busiest.halved_bytes)),
+    ((_K.ALL_REDUCE,), "bidirectional-halved", _twice(_half_round), _plain(busiest.halved_bytes, 2)),
 )
 
 _BY_BIT = ("doubling", "halving", "near-halving", "folded-doubling", "folded-halving", "binomial")
@@ -182,6 +188,8 @@ POSTED: dict[tuple[Kind, str] | tuple[Kind, str, Topology], Steps] = {
     (_K.ALL_REDUCE, "pulled"): lambda n, k: 2 * floor_div(k, n),
     **{(kind, "bidirectional", where): _neighbours for kind in _GATHERS for where in (_T.RING, _T.FULL)},
     **{(_K.ALL_REDUCE, "bidirectional", where): _twice(_neighbours) for where in (_T.RING, _T.FULL)},
+    **{(kind, "bidirectional-halved", _T.RING): lambda n, k: n for kind in _GATHERS},
+    (_K.ALL_REDUCE, "bidirectional-halved", _T.RING): lambda n, k: 2 * n,
     (_K.ALL_GATHER, "bidirectional", _T.LINE): _spread_on_line,
     (_K.REDUCE_SCATTER, "bidirectional", _T.LINE): _collected_on_line,
     (_K.ALL_REDUCE, "bidirectional", _T.LINE): lambda n, k: _spread_on_line(n, k) + _collected_on_line(n, k),

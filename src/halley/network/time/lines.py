@@ -296,8 +296,10 @@ def _served(kind: CollectiveKind, axis: Axis, name: str) -> bool:
 
 def outdone(kind: Kind, axis: Axis) -> set[str]:
     """Algorithms that another one equals or beats whatever the payload, so that they are no candidates. Of all-reduces on a
-    switch in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest bytes."""
-    return {"tree", "double-tree"} if kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH else set()
+    switch in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest bytes. Without a
+    ring, `bidirectional` has no opposite rank; `direct` has fewer steps on a switch and on full axes, and no more bytes."""
+    found = {"tree", "double-tree"} if kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH else set()
+    return found if axis.topology is _T.RING else found | {"bidirectional-halved"}
 
 
 def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:

@@ -212,7 +212,7 @@ def collective_time(kind: CollectiveKind, dimensions: Dimensions, startup: float
     >>> from halley.ir.hardware import Link
     >>> ring = Dimension(Axis("x", 4, Topology.RING, Link(2.0, 5.0)))
     >>> collective_time(CollectiveKind.ALL_REDUCE, (ring,))(240), collective_time(CollectiveKind.ALL_REDUCE, ())(240)
-    (140.0, 0.0)
+    (110.0, 0.0)
 
     Raises BadInput: a collective that does not go through several lanes; lanes without closed forms of more than
     `halley.network.time.lines.COUNTED` ranks.
