@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from studies import serving, training
 from studies import systems80_page as systems
-from studies import training
 from studies.cases import solve
 from studies.index import NAMES, STUDIES, contents
 from studies.store import DOCS, fingerprint, replace_text, source
@@ -39,6 +39,11 @@ def main() -> int:
         _systems(asked.quick, asked.pages, asked.again)
     if training.NAME in wanted:
         _training(asked.quick, asked.pages, asked.again)
+    if serving.NAME in wanted and not asked.quick:
+        if asked.pages:
+            serving.write()
+        else:
+            serving.run(asked.again, lambda text: print(text, flush=True))
     if not asked.quick:
         replace_text(DOCS / "README.md", contents())
     return 0
