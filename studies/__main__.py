@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from studies import serving, training
+from studies import memory, serving, training
 from studies import systems80_page as systems
 from studies.cases import solve
 from studies.index import NAMES, STUDIES, contents
@@ -39,11 +39,12 @@ def main() -> int:
         _systems(asked.quick, asked.pages, asked.again)
     if training.NAME in wanted:
         _training(asked.quick, asked.pages, asked.again)
-    if serving.NAME in wanted and not asked.quick:
-        if asked.pages:
-            serving.write()
-        else:
-            serving.run(asked.again, lambda text: print(text, flush=True))
+    for each in (serving, memory):
+        if each.NAME in wanted and not asked.quick:
+            if asked.pages:
+                each.write()
+            else:
+                each.run(asked.again, lambda text: print(text, flush=True))
     if not asked.quick:
         replace_text(DOCS / "README.md", contents())
     return 0

@@ -200,11 +200,27 @@ class DFModelResult:
 def best_training(problem: DFModelProblem, tick: Callable[[], None] = lambda: None) -> DFModelResult:
     """The assignment of whole axes, the microbatch and the partitions on the chip with the least time, proven.
 
-    ``tick`` is called between steps, and may raise to stop the search.
+    A dataflow chip may also run all kernels one by one, so that it is never slower than a chip that has to; the problem of the
+    result is then that of one by one. ``tick`` is called between steps, and may raise to stop the search.
 
     Raises Infeasible: nothing fits; BadInput: degrees that no assignment has.
     """
     start = time.perf_counter()
+    results, faults, count = [], [], 0
+    for each in (problem, replace(problem, fused=False)) if problem.fused else (problem,):
+        try:
+            results.append(_best_of(each, tick))
+            count += results[-1].choices
+        except Infeasible as error:
+            faults.append(error)
+    if not results:
+        raise faults[0]
+    best = min(results, key=lambda result: result.time)
+    return replace(best, choices=count, seconds=time.perf_counter() - start)
+
+
+def _best_of(problem: DFModelProblem, tick: Callable[[], None]) -> DFModelResult:
+    """With fusion as the problem says."""
     found: dict[Assignment, Candidate] = {}
     open_: list[tuple[AxisChoice, SpatialProblem]] = []
     for assignment in assignments(problem.system, problem.degrees, whole=True):
@@ -218,7 +234,7 @@ def best_training(problem: DFModelProblem, tick: Callable[[], None] = lambda: No
     if best is None:
         raise Infeasible(_nothing_fits(problem, found.values()))
     ordered = tuple(sorted(found.values(), key=lambda each: each.time))
-    return DFModelResult(problem, *best, ordered, len(open_), time.perf_counter() - start)
+    return DFModelResult(problem, *best, ordered, len(open_), 0.0)
 
 
 Named = tuple[Sequence[str], Sequence[str], int]
