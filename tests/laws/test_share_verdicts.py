@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.laws.test_verdicts import KINDS, chip, plain
 from tests.unit.mappings import GEMM, PAIR
@@ -116,6 +116,7 @@ def judged(seed: int, item: Workload) -> bool:
     return check(Sketch(draw, item, sizes).tree(), item, chip(sizes, reduction=False))
 
 
+@example(63875466, GEMM)  # a split among the first members of a larger axis, then an all-to-all over all of it
 @given(st.integers(0, 2**32), st.sampled_from([GEMM, PAIR]))
 @settings(max_examples=600, deadline=None)
 def test_verdicts_and_counts_agree_on_collectives_and_shares(seed: int, item: Workload) -> None:

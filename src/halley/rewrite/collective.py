@@ -193,7 +193,9 @@ def _in_order(state: WalkState, held: TensorState, home: HoldState, name: str, s
         # members left idle by a split of one of the tensor's dims have an empty region
         split = scope.split.get(axis)
         low, high = scope.active(axis) if split and split.dim in selecting else scope.share(axis)
-        if (low < first or high > stop) and not (axis == key and key in held.single):
+        # what is split among the first members of the axis alone leaves the others without a tile
+        empty = axis == key and low == first and isinstance(held.placement(key), Shard)
+        if (low < first or high > stop) and not empty and not (axis == key and key in held.single):
             return False
     for dim, chain in held.chains.items():
         further = distributing_cuts(chain, restrict(scope.chain(dim), home.axes), state.workload.dims[dim])

@@ -294,12 +294,19 @@ def _served(kind: CollectiveKind, axis: Axis, name: str) -> bool:
     return True
 
 
+OUTDONE = {
+    **dict.fromkeys(("tree", "double-tree"), "another topology, as bruck is never slower here"),
+    "bidirectional-halved": "a ring, as bidirectional or direct is never slower here",
+}
+"""What algorithms need that are no candidates where another one equals or beats them whatever the payload."""
+
+
 def outdone(kind: Kind, axis: Axis) -> set[str]:
     """Algorithms that another one equals or beats whatever the payload, so that they are no candidates. Of all-reduces on a
     switch in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest bytes. Without a
-    ring, `bidirectional` has no opposite rank; `direct` has fewer steps on a switch and on full axes, and no more bytes."""
-    found = {"tree", "double-tree"} if kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH else set()
-    return found if axis.topology is _T.RING else found | {"bidirectional-halved"}
+    ring no block comes from the other side: `bidirectional` has no more bytes on a line, `direct` none on a switch or full axis."""
+    trees = kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH
+    return {name for name in OUTDONE if (trees if "tree" in name else axis.topology is not _T.RING)}
 
 
 def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
