@@ -116,6 +116,23 @@ def judged(seed: int, item: Workload) -> bool:
     return check(Sketch(draw, item, sizes).tree(), item, chip(sizes, reduction=False))
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_two_axes_do_not_shard_one_dim(inside: bool) -> None:
+    """Neither rule book lets a second axis scatter the dim that the first one has scattered, in the splits or outside."""
+    scatters = (
+        Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "cluster", "x", "direct", "m"),
+        Collective(CollectiveKind.REDUCE_SCATTER, ("C",), "cluster", "y", "direct", "m"),
+    )
+
+    def split(*nodes: Node) -> Node:
+        body = nodes[0] if len(nodes) == 1 else Sequence(nodes)
+        return Spatial("k", 4, "cluster", "y", Spatial("k", 2, "cluster", "x", body))
+
+    body = split(Compute("C"), *scatters) if inside else Sequence((split(Compute("C")), *scatters))
+    tree = Hold("dram", (("A",), ("B",), ("C",)), Hold("obuf", (("A",), ("B",), ("C",)), body))
+    assert not check(tree, GEMM, chip({"x": 2, "y": 2, "z": 1}, reduction=False))
+
+
 @example(63875466, GEMM)  # a split among the first members of a larger axis, then an all-to-all over all of it
 @given(st.integers(0, 2**32), st.sampled_from([GEMM, PAIR]))
 @settings(max_examples=600, deadline=None)

@@ -23,9 +23,9 @@ from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill
 from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
-from halley.cost.visits import VisitTimes, is_none, several_buffers, single_buffer
+from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
-from halley.formulas.numbers import Number, ceil_div, maximum, positive
+from halley.formulas.numbers import Number, ceil_div, maximum
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
@@ -217,8 +217,8 @@ class _Fold:
                     cost = self._with_uneven_tiles(before, node, scope, inside, cost)
                 if not cost.fetches:
                     return cost
-                once = 1 - positive(self.visits.trips(inside, len(scope.loops)) - 1)
-                return replace(cost, fetches=tuple(fetch.scaled(once) for fetch in cost.fetches) if not is_none(once) else ())
+                trips = self.visits.trips(inside, len(scope.loops))
+                return replace(cost, fetches=tuple(replace(fetch, again=fetch.again * trips) for fetch in cost.fetches))
             case Spatial():
                 loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)
                 return self.visit(node.body, scope.inside(0).with_loop(loop))

@@ -218,17 +218,28 @@ class AccumulatorVisits:
 @dataclass(frozen=True, slots=True)
 class HoldFills:
     """Fills of a ``tensor`` into a Hold with a number of ``buffers``: their total ``busy`` times [s] by resource, and the
-    ``latency`` [s] of each. ``there``: 1; 0 if there are no fills, or not one for each visit of the outer Holds."""
+    ``latency`` [s] of each. ``there``: 1; 0 if there are no fills. ``again``: fills for each visit of the outer Hold."""
 
     tensor: str
     buffers: Number
     latency: Number
     busy: Busy
     there: Number = 1
+    again: Number = 1
 
     def scaled(self, factor: Number) -> HoldFills:
         """The same for a factor of 1; omitted for 0."""
         return replace(self, there=factor * self.there)
+
+    @property
+    def single(self) -> Number:
+        """1 if there is one fill for each visit of the outer Hold; else 0."""
+        return 1 - positive(self.again - 1)
+
+    @property
+    def first(self) -> HoldFills:
+        """The first fill of each visit of the outer Hold."""
+        return replace(self, busy={name: time / self.again for name, time in self.busy.items()}, again=1)
 
 
 @dataclass(frozen=True, slots=True)

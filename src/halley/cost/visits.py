@@ -135,13 +135,13 @@ class VisitTimes:
     def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
         """Time [s] of fills that start together on each visit of a Hold with ``buffers`` buffers: fills through the same port are
         sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
-        return self._shared(scope, [fetch.scaled(_starts(fetch, buffers)) for fetch in fetches])
+        return self._shared(scope, [fetch.scaled(_starts(fetch, buffers) * fetch.single) for fetch in fetches])
 
     def _through(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
-        """Time [s] of the same fills and of those of the same tensors further in, which follow them, on each visit. However many
-        buffers there are, they cannot be done before the tensor is there."""
+        """Time [s] of the same fills and of the first ones of the same tensors further in, which follow them, on each visit.
+        However many buffers there are, they cannot be done before the tensor is there."""
         outermost = {fetch.tensor: fetch for fetch in fetches}
-        inner = [fetch for fetch in fetches if fetch is not outermost[fetch.tensor]]
+        inner = [fetch.first for fetch in fetches if fetch is not outermost[fetch.tensor]]
         outer = [outermost[fetch.tensor] for fetch in inner]
         there = [own.there * _starts(own, buffers) for own in outer]
         lead = self._least(

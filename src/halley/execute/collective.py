@@ -194,8 +194,10 @@ def _check(store: Store, node: Collective, scope: ExecutionScope, holds: Mapping
                 )
             )
         sharded = holds[name].placements[name].items() if node.kind in SHARDING else ()
-        doubled = [
-            axis for axis, placement in sharded if axis != key and axis not in scope.split and placement == Shard(node.dim)
+        doubled = [  # where a split around it cuts the dim, that cut is of the region that it works on
+            axis
+            for axis, placement in sharded
+            if placement == Shard(node.dim) and axis != key and scope.split.get(axis) != node.dim
         ]
         if doubled:
             got = f"{node.dim}, which {doubled[0][0]}.{doubled[0][1]} shards already"

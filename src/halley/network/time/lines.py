@@ -304,7 +304,7 @@ OUTDONE = {
 def outdone(kind: Kind, axis: Axis) -> set[str]:
     """Algorithms that another one equals or beats whatever the payload, so that they are no candidates. Of all-reduces on a
     switch in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest bytes. Without a
-    ring no block comes from the other side: `bidirectional` has no more bytes on a line, `direct` none on a switch or full axis."""
+    ring no block comes from the other side: `bidirectional` has no more bytes on a line, `direct` on a switch or full axis."""
     trees = kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH
     return {name for name in OUTDONE if (trees if "tree" in name else axis.topology is not _T.RING)}
 
