@@ -101,20 +101,20 @@ class TaskSchedule:
 
 
 BURSTS_PER_LONGEST_REQUEST = 256
-"""Number of bursts of a port's longest request; shorter requests have proportionally fewer."""
+"""Least number of bursts of a port's longest request; shorter requests have proportionally fewer, but one at least."""
 
 PORTS = ("read", "write", "bus", "port")
 """Resources that interleave their requests."""
 
 
 def _bursts(tasks: Tasks) -> dict[Server, float]:
-    """Duration [s] of a burst of each port."""
-    longest: dict[Server, float] = {}
+    """Duration [s] of a burst of each port: no longer than its shortest request, as formulas divide bandwidth without limit."""
+    durations: dict[Server, set[float]] = {}
     for requests in dict.fromkeys(tasks.requests):
         for server, duration in requests:
-            if server.resource[0] in PORTS:
-                longest[server] = max(longest.get(server, 0.0), duration)
-    return {server: duration / BURSTS_PER_LONGEST_REQUEST for server, duration in longest.items() if duration}
+            if server.resource[0] in PORTS and duration:
+                durations.setdefault(server, set()).add(duration)
+    return {server: min(max(each) / BURSTS_PER_LONGEST_REQUEST, min(each)) for server, each in durations.items()}
 
 
 def _needed(tasks: Tasks) -> list[tuple[float, float]]:
