@@ -213,12 +213,24 @@ def test_what_is_left_out_is_never_faster() -> None:
         axis = Axis("x", ranks, T.SWITCH, Link(3.0, 7.0, overhead=0.5))
         team, every = team_of((axis,)), lines(K.ALL_REDUCE, axis, 0.25).every
         bruck = next(line for line in every if line.schedule == Schedule("bruck"))
-        assert outdone(K.ALL_REDUCE, axis) == {"tree", "double-tree"}
-        for name, pieces in product(outdone(K.ALL_REDUCE, axis), (1, 2, 3, 8, 32)):
+        assert outdone(K.ALL_REDUCE, axis) == {"tree", "double-tree", "bidirectional-halved"}
+        for name, pieces in product(("tree", "double-tree"), (1, 2, 3, 8, 32)):
             schedule = Schedule(name, pieces)
             tree = line_of(laid_out(team, K.ALL_REDUCE, schedule), schedule, 0.25)
             assert bruck.fixed <= tree.fixed * (1 + 1e-12)
             assert bruck.each <= tree.each * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("topology", "better"), [(T.LINE, "bidirectional"), (T.FULL, "direct"), (T.SWITCH, "direct")])
+def test_halves_of_a_block_gain_on_rings_alone(topology: T, better: str) -> None:
+    for kind, ranks in product((K.ALL_GATHER, K.REDUCE_SCATTER, K.ALL_REDUCE), range(4, 34, 2)):
+        axis = Axis("x", ranks, topology, Link(3.0, 7.0))
+        team, schedule = team_of((axis,)), Schedule("bidirectional-halved")
+        other = next(line for line in lines(kind, axis, 0.25).every if line.schedule == Schedule(better))
+        halved = line_of(laid_out(team, kind, schedule), schedule, 0.25)
+        assert other.fixed <= halved.fixed * (1 + 1e-12)
+        assert other.each <= halved.each * (1 + 1e-12)
+        assert schedule not in [line.schedule for line in lines(kind, axis, 0.25).every]
 
 
 CROSSING: dict[str, tuple[Axis, ...]] = {

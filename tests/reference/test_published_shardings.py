@@ -70,10 +70,12 @@ def training(tokens: int = 2048, model: int = 4096, **more: object) -> ShardingP
 
 def test_four_all_reduces_of_tensor_parallelism() -> None:
     """Two forward and two backward, of the sums that leave each block (Shoeybi et al., arXiv 1909.08053), where every rank
-    works on the whole residual stream."""
+    works on the whole residual stream. Backward, the sum may as well be taken behind the norm, of as many bytes."""
     whole = dict.fromkeys(("X", "Y", "dX", "dY"), WHOLE)
     plan = shard(training(same_layout=GRADIENTS, layouts=whole, splits={op: {"x": ""} for op in TOKENWISE}))
-    assert collectives(plan) == Counter({("all-reduce", name): 1 for name in ("Z", "D", "dB", "dA")})
+    found = {name: number for (kind, name), number in collectives(plan).items() if kind == "all-reduce"}
+    assert found in ({"Z": 1, "D": 1, "dB": 1, "dA": 1}, {"Z": 1, "D": 1, "b5": 1, "a5": 1})  # behind the norm's linear part
+    assert len(plan.steps) == 4
     assert all(step.bytes == 2048 * 4096 * 2 for _, step in plan.steps)
     assert parallelisms(plan) == {"x": ("TP",)}
     splits = {name: plan.strategy(name)[0].split for name in ("Q", "K", "V", "S", "O", "Z", "F", "D")}
