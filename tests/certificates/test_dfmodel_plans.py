@@ -206,5 +206,13 @@ def test_what_does_not_work_is_reported() -> None:
         DFModelProblem(load_model("llama3-8b"), load_system("8 x h100, nvlink"), 8, 2048, fused=False)
     with pytest.raises(Infeasible, match="memory does not hold a sample"):
         best_training(DFModelProblem(shape, load_system("8 x h100, nvlink"), 8, 2048, fused=False))
-    with pytest.raises(Infeasible, match="a kernel does not fit on the chip"):
-        best_training(DFModelProblem(shape, load_system("8 x sn10, pcie torus 4x2"), 8, 2048, fused=True))
+
+
+def test_a_dataflow_chip_runs_one_by_one_where_a_kernel_does_not_fit() -> None:
+    """The plan is that of the same chips one by one, and never slower than that where kernels do fit."""
+    for name, fits in (("gpt3-1t", False), ("gpt3-175b", True)):
+        problem = DFModelProblem(load_model(name), load_system("8 x sn10, pcie torus 4x2"), 8, 2048, fused=True)
+        fused, alone = best_training(problem), best_training(replace(problem, fused=False))
+        assert fused.problem.fused is fits
+        assert fused.time < alone.time if fits else fused.time == alone.time
+        assert fused.choices >= alone.choices > 0
