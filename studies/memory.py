@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from textwrap import fill
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
 
@@ -23,8 +21,8 @@ from halley.kernels.machine import machine
 from halley.report.draw import FAINT, PALETTE, WIDTH, box, canvas, ink_on, legend, line, words
 from halley.report.markup import svg_file
 from halley.sharding.axes import assignment_text
-from studies.store import DOCS, behind, replace_text
-from studies.study import Finding
+from studies.store import DOCS, behind, filled, load_tables, replace_text, save_tables
+from studies.study import Finding, bullet
 from studies.tables import table
 
 NAME, TITLE = "memory", "Dataflow against kernel by kernel on nine memory systems"
@@ -101,18 +99,14 @@ def run(again: bool, say: Callable[[str], None]) -> None:
     mark = source()
     if again or load().get("source") != mark:
         known = {"schema": SCHEMA, "source": mark, "machine": measured_on(), "rows": rows()}
-        lines = "[\n" + ",\n".join(map(json.dumps, known["rows"])) + "\n]"
-        head = "".join(f"{json.dumps(key)}: {json.dumps(known[key])},\n" for key in ("schema", "source", "machine"))
-        replace_text(DOCS / f"{NAME}.json", "{" + head + f'"rows": {lines}}}\n')
+        save_tables(NAME, known)
         say(f"{NAME}: {len(known['rows'])} memory systems")
     write()
 
 
 def load() -> dict[str, Any]:
     """What is kept; empty where the study was never run."""
-    path = DOCS / f"{NAME}.json"
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return kept if kept.get("schema") == SCHEMA else {}
+    return load_tables(NAME, SCHEMA)
 
 
 def write() -> None:
@@ -180,13 +174,10 @@ def page(known: Mapping[str, Any]) -> str:
     parts = {
         "headline": headline(known),
         "table": "\n".join(table(head, lines, 2)),
-        "agrees": "\n".join(fill(item.text, 110, initial_indent="- ", subsequent_indent="  ") for item in findings(found)),
+        "agrees": "\n".join(bullet(item.text) for item in findings(found)),
         "machine": known["machine"],
     }
-    text = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
-    for name, part in parts.items():
-        text = text.replace(f"<!-- {name} -->", part)
-    return text.rstrip() + "\n"
+    return filled(Path(__file__).with_suffix(".md"), parts)
 
 
 def figure(found: Sequence[Mapping[str, Any]]) -> Element:

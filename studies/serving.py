@@ -3,8 +3,8 @@ how many chips prompts and decoding need."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +22,8 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.speculation import Acceptance, Round, best_window, speculation_round, verification_time
 from halley.serving.step import StepBatch, StepModel
-from studies.store import DOCS, behind, replace_text
+from halley.serving.tables import Array
+from studies.store import DOCS, behind, load_tables, replace_text, save_tables
 
 NAME, TITLE = "serving", "Serving: layouts, speculation, caches, and a machine of 384 chips"
 SCHEMA = "halley.study.serving/1"
@@ -149,19 +150,24 @@ def contexts() -> Rows:
                     "cache": made.model.cache_bytes_per_token * context,
                     "fits": made.memory.users(context) * made.layout.dp,
                     "users": users * made.layout.dp,
-                    "rate": users * made.layout.dp / time / made.chips if users else 0.0,
+                    "rate": users * made.layout.dp / time / made.chips,
                 }
             )
     return found
 
 
 def _most(made: Deployment, context: int) -> tuple[int, float]:
-    """Sequences of an engine that decode fastest together within `LIMIT`, and the time of their step [s]."""
-    users = np.arange(1, max(min(made.memory.users(context), made.software.users), 1) + 1, dtype=np.float64)
-    times = made.step.time(StepBatch(users, context))
-    able = np.flatnonzero(times <= LIMIT)
-    if not able.size or made.memory.users(context) < 1:
-        return 0, float(times[0])
+    """Sequences of an engine that decode fastest together within `LIMIT`, and the time of their step [s]; 0 where none do."""
+    users = np.arange(1, min(made.memory.users(context), made.software.users) + 1, dtype=np.float64)
+    return _fastest(users, made.step.time(StepBatch(users, context)), LIMIT)
+
+
+def _fastest(users: Array, times: Array, limit: float) -> tuple[int, float]:
+    """The number of sequences that gets most tokens per second within a time [s] of each, and that time; (0, infinite) where
+    none keeps to it."""
+    able = np.flatnonzero(times <= limit)
+    if not able.size:
+        return 0, math.inf
     place = int(able[np.argmax(users[able] / times[able])])
     return int(users[place]), float(times[place])
 
@@ -190,13 +196,8 @@ def cloud() -> Rows:
         users = np.arange(1, 129, dtype=np.float64)
         tokens = verification_time(made.step, users, 4096, 1) / (1 + chance)
         for title, limit in (("tpot 50 ms", 0.05), ("tpot 15 ms", 0.015)):
-            able = np.flatnonzero(tokens <= limit)
-            if able.size:
-                place = int(able[np.argmax(users[able] / tokens[able])])
-                batch, rate = int(users[place]), float(2 * users[place] / tokens[place])
-                found.append({"software": software, "what": title, "batch": 2 * batch, "rate": rate})
-            else:
-                found.append({"software": software, "what": title, "batch": 0, "rate": 0.0})
+            batch, token = _fastest(users, tokens, limit)
+            found.append({"software": software, "what": title, "batch": 2 * batch, "rate": 2 * batch / token})
         stated = float(verification_time(made.step, 48, 4096, 1)) / (1 + chance)
         found.append({"software": software, "what": "batch of 96", "batch": 96, "rate": 96 / stated})
         apart = _deployment(model, system, ReplicaLayout(1, ep=32, dp=32), software)
@@ -229,27 +230,14 @@ def run(again: bool, say: Callable[[str], None]) -> None:
     for name, make in PARTS.items():
         if name not in known:
             known[name] = make()
-            save(known)
+            save_tables(NAME, known)
             say(f"{NAME}: {name}, {len(known[name])} rows")
     write()
 
 
 def load() -> dict[str, Any]:
     """What is kept; empty where the study was never run."""
-    path = DOCS / f"{NAME}.json"
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return kept if kept.get("schema") == SCHEMA else {}
-
-
-def save(known: Mapping[str, Any]) -> None:
-    """Write what is known as JSON, a row a line."""
-    replace_text(DOCS / f"{NAME}.json", "{" + ",\n".join(_entries(known)) + "}\n")
-
-
-def _entries(known: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in known.items():
-        lines = "[\n" + ",\n".join(map(json.dumps, value)) + "\n]" if isinstance(value, list) else json.dumps(value)
-        yield f"{json.dumps(name)}: {lines}"
+    return load_tables(NAME, SCHEMA)
 
 
 def write() -> None:

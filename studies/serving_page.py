@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from textwrap import fill
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
 
-from halley.report.draw import FAINT, GRID, INK, PALETTE, WIDTH, Bar, Part, box, canvas, colours, ink_on, line, stacked, words
+from halley.report.draw import FAINT, GRID, INK, WIDTH, Bar, Part, box, canvas, colours, ink_on, line, stacked, words
 from halley.report.mapping.plots import Plane
 from halley.report.markup import el
+from halley.report.networks.sweep import LINES
 from halley.serving.step import PARTS
 from halley.units import format_bytes, format_time
 from studies.serving import ACCEPTANCES, DRAFTS, FIXED, LIMIT, PUBLISHED, SCHEMES, SERVED, USERS, WINDOWS
-from studies.study import Finding
+from studies.store import filled
+from studies.study import Finding, bullet
 from studies.systems80_figure import shade
 from studies.tables import table
 
 Known: TypeAlias = Mapping[str, Any]
-LINES = tuple(colour for colour in PALETTE if colour not in ("#f0e442", "#9ad2f2"))
-"""Colours of thin lines."""
 
 
 def page(known: Known) -> str:
     """The whole page."""
-    text = Path(__file__).with_name("serving.md").read_text(encoding="utf-8")
     said = findings(known)
     parts = {
         "headline": headline(known),
@@ -34,14 +32,12 @@ def page(known: Known) -> str:
         "cloud": "\n".join(_cloud(known)),
         "contexts": "\n".join(_contexts(known)),
         "ratios": "\n".join(_ratios(known)),
-        "agrees": "\n".join(_bullet(item.text) for item in said["agrees"]),
-        "differs": "\n".join(_bullet(item.text) for item in said["differs"]),
-        "more": "\n".join(_bullet(item.text) for item in said["more"]),
+        "agrees": "\n".join(bullet(item.text) for item in said["agrees"]),
+        "differs": "\n".join(bullet(item.text) for item in said["differs"]),
+        "more": "\n".join(bullet(item.text) for item in said["more"]),
         "machine": known["machine"],
     }
-    for name, part in parts.items():
-        text = text.replace(f"<!-- {name} -->", part)
-    return text.rstrip() + "\n"
+    return filled(Path(__file__).with_name("serving.md"), parts)
 
 
 def headline(known: Known) -> str:
@@ -90,7 +86,7 @@ def _agrees(known: Known) -> Iterator[Finding]:
     )
     yield Finding(
         "**More PP, more throughput and more latency**: the same rows, read the other way, as TP x PP is 16.",
-        all(a["pp"] > b["pp"] for a, b in pairwise(rows)),
+        all(a[key] > b[key] for a, b in pairwise(rows) for key in ("pp", "ttft", "tpot", "prompts", "decoding")),
     )
     prompt = [_share(row["prompt_parts"], "matrices", "attention", "collectives") for row in rows]
     yield Finding(
@@ -188,10 +184,6 @@ def _more(known: Known) -> Iterator[Finding]:
 def _last_paying(gains: Sequence[float]) -> int:
     """Most sequences with which it still gains."""
     return max((users for users, gain in zip(USERS, gains, strict=True) if gain > 1), default=0)
-
-
-def _bullet(text: str) -> str:
-    return fill(text, 100, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------

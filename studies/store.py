@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,31 @@ def behind(*files: Path) -> str:
     for file in (*files, *(Path(module.__file__) for module in modules if module.__file__)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def load_tables(name: str, schema: str) -> dict[str, Any]:
+    """What a study of whole systems kept; empty where it was never run, or kept under another schema."""
+    path = DOCS / f"{name}.json"
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return kept if kept.get("schema") == schema else {}
+
+
+def save_tables(name: str, known: Mapping[str, Any]) -> None:
+    """Write what is known as JSON, a row a line."""
+    entries = (f"{json.dumps(key)}: {_lines(value)}" for key, value in known.items())
+    replace_text(DOCS / f"{name}.json", "{" + ",\n".join(entries) + "}\n")
+
+
+def _lines(value: Any) -> str:
+    return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]" if isinstance(value, list) else json.dumps(value)
+
+
+def filled(template: Path, parts: Mapping[str, str]) -> str:
+    """A page: the template, with the parts in place of their comments."""
+    text = template.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text = text.replace(f"<!-- {name} -->", part)
+    return text.rstrip() + "\n"
 
 
 def fingerprint(case: Case, code: str) -> str:

@@ -96,12 +96,12 @@ class Study:
         for name, (caption, _) in self.plots.items():
             lines += [f"![{caption}]({name}.svg)", "", f"*{caption}*", ""]
         for title, findings in (("What agrees", said.agrees), ("What does not, and why", said.differs)):
-            lines += [f"## {title}", "", *(_bullet(finding.text) for finding in findings), ""]
+            lines += [f"## {title}", "", *(bullet(finding.text) for finding in findings), ""]
         lines += [said.after, "", *_everything(self.name, rows, searched_on)]
         return "\n".join(lines).rstrip() + "\n"
 
 
-def _bullet(text: str) -> str:
+def bullet(text: str) -> str:
     """A list item, wrapped; a number stays on the line of its unit."""
     together = text.replace(" x", "\N{NO-BREAK SPACE}x")
     lines = fill(together, WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -28,7 +28,7 @@ from halley.report.plans.words import plan_words
 from halley.training.plan import TrainingProblem
 from halley.training.search.search import best_training_plan
 from halley.units import format_time
-from studies.store import DOCS, behind, replace_text
+from studies.store import DOCS, behind, filled, replace_text
 from studies.systems80_figure import shade, shown
 from studies.tables import table
 
@@ -180,7 +180,6 @@ def headline(rows: Sequence[Row]) -> str:
 
 def page(rows: Sequence[Row], planned_on: str) -> str:
     """The whole page."""
-    text = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     shown_rows = []
     for system, name in SYSTEMS.items():
         here = [row for row in rows if row.system == system]
@@ -189,9 +188,7 @@ def page(rows: Sequence[Row], planned_on: str) -> str:
         shown_rows += table(head, [_line(row) for row in here if not row.reason], 2)
         shown_rows += ["", *(f"{row.reason}." for row in here if row.reason)]
     parts = {"headline": headline(rows), "tables": "\n".join(shown_rows).strip(), "machine": planned_on}
-    for name, part in parts.items():
-        text = text.replace(f"<!-- {name} -->", part)
-    return text.rstrip() + "\n"
+    return filled(Path(__file__).with_suffix(".md"), parts)
 
 
 def _line(row: Row) -> tuple[str, ...]:

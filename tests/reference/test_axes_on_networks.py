@@ -213,7 +213,7 @@ def test_what_is_left_out_is_never_faster() -> None:
         axis = Axis("x", ranks, T.SWITCH, Link(3.0, 7.0, overhead=0.5))
         team, every = team_of((axis,)), lines(K.ALL_REDUCE, axis, 0.25).every
         bruck = next(line for line in every if line.schedule == Schedule("bruck"))
-        assert outdone(K.ALL_REDUCE, axis) == {"tree", "double-tree", "bidirectional-halved"}
+        assert outdone(K.ALL_REDUCE, axis).keys() == {"tree", "double-tree", "bidirectional-halved"}
         for name, pieces in product(("tree", "double-tree"), (1, 2, 3, 8, 32)):
             schedule = Schedule(name, pieces)
             tree = line_of(laid_out(team, K.ALL_REDUCE, schedule), schedule, 0.25)

@@ -316,14 +316,13 @@ class StepModel:
     def _beside(self, work: Array, tokens: Array) -> Array:
         """What collectives add to the ``work`` [s] of matrices and experts on a spatial chip, whose kernels run side by side:
         while one slice of the tokens is exchanged, another is multiplied. The best number of slices is taken."""
-        cuts = [cut for cut in SLICES if cut == 1 or tokens[-1] >= cut * TOKENS_PER_SLICE]
         times = [
             np.where(
                 (tokens >= cut * TOKENS_PER_SLICE) | (cut == 1),
                 two_stage_time(work, cut * self._exchanges(tokens / cut), cut),
                 np.inf,
             )
-            for cut in cuts
+            for cut in SLICES
         ]
         return np.asarray(np.min(times, axis=0) - work)
 

@@ -34,7 +34,7 @@ from halley.network.graph.groups import group as members_of
 from halley.network.graph.lanes import Crossed
 from halley.network.graph.topologies import build
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import OUTDONE, TABLED, Line, Lines, line_of, lines, outdone
+from halley.network.time.lines import TABLED, Line, Lines, line_of, lines, outdone
 from halley.network.time.phased import FLAT, Dimension, Dimensions, Times, Way, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules, unable
 from halley.network.time.traffic import link_bytes
@@ -356,10 +356,9 @@ several axes, 64 on one (tables); --algorithm asks for it'}
         tried = {line.schedule.algorithm for line in _singles(known)}
         needed = f"at most {FLAT} ranks on several axes, {TABLED} on one (tables); --algorithm asks for it"
         dimensions = _dimensions(team)
-        worse = outdone(kind, dimensions[0].axis) if len(dimensions) == 1 else set()
-        found |= {name: OUTDONE[name] for name in worse - tried if not ALGORITHMS[name].unfit(kind, team.graph.ranks)}
+        worse = outdone(kind, dimensions[0].axis) if len(dimensions) == 1 else {}
         left = [name for name, item in ALGORITHMS.items() if not item.unfit(kind, team.graph.ranks) and name not in tried]
-        found |= {name: needed for name in left if name not in found}
+        found |= {name: worse.get(name, needed) for name in left if name not in found}
     return found
 
 

@@ -294,19 +294,17 @@ def _served(kind: CollectiveKind, axis: Axis, name: str) -> bool:
     return True
 
 
-OUTDONE = {
-    **dict.fromkeys(("tree", "double-tree"), "another topology, as bruck is never slower here"),
-    "bidirectional-halved": "a ring, as bidirectional or direct is never slower here",
-}
-"""What algorithms need that are no candidates where another one equals or beats them whatever the payload."""
-
-
-def outdone(kind: Kind, axis: Axis) -> set[str]:
-    """Algorithms that another one equals or beats whatever the payload, so that they are no candidates. Of all-reduces on a
-    switch in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest bytes. Without a
-    ring no block comes from the other side: `bidirectional` has no more bytes on a line, `direct` on a switch or full axis."""
-    trees = kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH
-    return {name for name in OUTDONE if (trees if "tree" in name else axis.topology is not _T.RING)}
+def outdone(kind: Kind, axis: Axis) -> dict[str, str]:
+    """Algorithms that another one equals or beats whatever the payload, so that they are no candidates, and what they need. Of
+    all-reduces on a switch in which a rank sends and receives one message at a time, `bruck` has the fewest steps and the fewest
+    bytes. Without a ring no block comes from the other side: `bidirectional` has no more bytes on a line, `direct` on a switch or
+    full axis."""
+    found: dict[str, str] = {}
+    if kind is _K.ALL_REDUCE and axis.topology is _T.SWITCH:
+        found |= dict.fromkeys(("tree", "double-tree"), "another topology, as bruck is never slower here")
+    if axis.topology is not _T.RING:
+        found["bidirectional-halved"] = "a ring, as bidirectional or direct is never slower here"
+    return found
 
 
 def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
@@ -315,7 +313,7 @@ def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
         return
     team = group((axis,), range(axis.size))
     known = {name for name in ALGORITHMS if (kind, name, axis.topology) in FORMS}.union(_forms(kind, axis))
-    known |= outdone(kind, axis)
+    known |= outdone(kind, axis).keys()
     for name, item in ALGORITHMS.items():
         if name not in known and not item.unfit(kind, axis.size) and not item.network:
             for pieces in COUNTED_PIECES if is_pieced(kind, name) else (1,):
