@@ -214,7 +214,7 @@ def best_training(problem: DFModelProblem, tick: Callable[[], None] = lambda: No
         except Infeasible as error:
             faults.append(error)
     if not results:
-        raise faults[0]
+        raise faults[-1]  # one by one, which needs least
     best = min(results, key=lambda result: result.time)
     return replace(best, choices=count, seconds=time.perf_counter() - start)
 
