@@ -46,6 +46,11 @@ def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction:
     verdict(seed, item, reduction, mend)
 
 
+def test_in_place_of_a_tensor_that_idle_members_lack() -> None:
+    """X is not filled into members without work, but a collective may give them a part of Y, which is held in its place."""
+    verdict(28672, CAUSAL, False, False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("item", [CONVOLUTION, TWICE, CAUSAL])
 def test_many_verdicts_agree(item: Workload) -> None:

@@ -13,7 +13,7 @@ from halley.ir.placement import Placement, Replicate, Shard, transition
 from halley.ir.text import to_text
 from halley.ir.workload import Op, Workload
 from halley.network.time.axis import able, algorithms
-from halley.rewrite.held_regions import held_region, joined
+from halley.rewrite.held_regions import held_region, joined, touches
 from halley.rewrite.hold_state import HoldState, Missing, TensorState, Violation, even_chain
 from halley.rewrite.layout import AxisKey, Chain, Interval, beyond, covers, restrict
 from halley.rewrite.scopes import NodeScope, Path
@@ -80,7 +80,7 @@ class WalkState:
         """Record that the tensor is present, and check that it overwrites all of the tensor whose buffer it shares."""
         group_members = home.group_members(name)
         for other in group_members:
-            if self.overwrites(home, name, held, home.held[other]):
+            if self.overwrites(home, name, held, other, home.held[other]):
                 home.partly_replaced.pop(name, None)
             else:
                 home.partly_replaced[name], home.replaced[name] = other, home.held[other]
@@ -88,24 +88,34 @@ class WalkState:
 
     def after_collective(self, home: HoldState, name: str) -> None:
         """Check again whether the tensor has replaced the other one of its group, as a collective brought it to more members."""
-        if name in home.partly_replaced and self.overwrites(home, name, home.held[name], home.replaced[name]):
+        other = home.partly_replaced.get(name)
+        if other and self.overwrites(home, name, home.held[name], other, home.replaced[name]):
             del home.partly_replaced[name]
 
-    def overwrites(self, home: HoldState, name: str, new: TensorState, old: TensorState) -> bool:
-        """Whether the new tensor is present on all members that had the old one, and covers its indices."""
+    def overwrites(self, home: HoldState, name: str, new: TensorState, other: str, old: TensorState) -> bool:
+        """Whether the new tensor is present on all members that had the old one, ``other``, and covers its indices."""
         sizes, before = self.sizes(home.axes), old.filled if old.filled is not None else old.chains
         keeps, everyone = held_region(self.workload, home, name, self.scopes), joined(self.workload, home, name)
+        had = self.had(home, other)
         for key, (first, stop) in new.active.items():
             # members that are idle in the writer but hold a region of its result still have the old tensor
             low, high = home.scope.share(key) if everyone else keeps.active[key]
             begin, end = old.active.get(key, (low, high))
+            begin, end = max(begin, had[key][0]), min(end, had[key][1])
             alike = not everyone and key in new.idled and new.idled[key] == keeps.idles.get(key)
-            if not alike and (max(low, begin) < first or min(high, end) > stop):
+            low, high = max(low, begin), min(high, end)
+            if not alike and low < high and (low < first or high > stop):
                 return False
         active = {**keeps.active, **new.active}
         return all(
             covers(chain, before.get(dim, ()), active, self.workload.dims[dim], sizes) for dim, chain in new.chains.items()
         )
+
+    def had(self, home: HoldState, name: str) -> Mapping[AxisKey, Interval]:
+        """By axis, the members with space for a tensor: those with work on it, or all if a collective may give idle ones a part."""
+        if joined(self.workload, home, name) or not any(True for _ in touches(self.workload, home, name)):
+            return {key: home.scope.share(key) for key in home.axes}
+        return held_region(self.workload, home, name, self.scopes).active
 
     # ---- what a reader needs -----------------------------------------------------------------------
 
