@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from halley.mapping.problem import Objective, Problem
     from halley.mapping.result import MappingCertificate, Point, Result, Solution
     from halley.products.collective import collective
+    from halley.products.deployment import plan_serving
     from halley.products.estimate import estimate
     from halley.products.plan import plan
     from halley.products.sensitivity import sensitivity
@@ -64,6 +65,7 @@ _HOME = {
     "halley.mapping.problem": ("Objective", "Problem"),
     "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
     "halley.products.collective": ("collective",),
+    "halley.products.deployment": ("plan_serving",),
     "halley.products.estimate": ("estimate",),
     "halley.products.plan": ("plan",),
     "halley.products.sensitivity": ("sensitivity",),
@@ -117,6 +119,7 @@ __all__ = [
     "optimise",
     "parse",
     "plan",
+    "plan_serving",
     "random_inputs",
     "result_html",
     "run",

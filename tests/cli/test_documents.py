@@ -35,7 +35,7 @@ COMMANDS_OF = {
     "how-to/time-a-kernel.md": 3,
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,
-    "how-to/sweep-a-design.md": 4,
+    "how-to/sweep-a-design.md": 6,
     "how-to/serve-a-model.md": 5,
     "serving.md": 0,
     "how-to/use-from-an-agent.md": 0,

@@ -94,7 +94,7 @@ def test_a_chip_file_of_no_design(swept: Path) -> None:
     assert "--design: expected a number from 0 to 3; got 4" in beyond.err
     alone = halley("sweep", "show", str(swept / "small.yaml"), "--design", "1")
     assert alone.code == 1
-    assert "--design: expected --chip FILE beside it" in alone.err
+    assert "--design: expected --chip FILE or --system FILE beside it" in alone.err
     assert not Path("no.yaml").exists()
 
 

@@ -6,26 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from halley.errors import BadInput, Fault
-from halley.importers.source import find_model, planned
+from halley.importers.training import RECIPE, training_problem
 from halley.io.cache import user_store
-from halley.io.chips.fits import fit_of_chip, load_chip_fit
-from halley.io.chips.load import load_chip
-from halley.io.chips.software import software_for
-from halley.io.networks.fits import load_libraries
-from halley.io.systems.parts import usable_of
-from halley.io.systems.system import load_system
 from halley.ir.system import System
-from halley.kernels.machine import PEAK, Efficiency, machine
-from halley.kernels.sustained import under_load
 from halley.mapping.problem import WALL_TIME
-from halley.pipeline.data_parallel import recipe
-from halley.training.fixed import parse_fixed
-from halley.training.plan import Fixed, TrainingProblem, TrainingResult
+from halley.training.plan import Fixed, TrainingResult
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
 from halley.units import parse
-
-RECIPE = "mixed-adam-fp32-gradients"
 
 Progress = Callable[[str, float], None]
 
@@ -61,30 +49,9 @@ def plan(
     """
     if kernels not in ("library", "searched"):
         raise BadInput(Fault("kernels", "library or searched", repr(kernels)))
-    found = system if isinstance(system, System) else load_system(system)
-    shape = planned(find_model(str(model)))
-    decided = fix if isinstance(fix, Fixed) else parse_fixed(fix, [axis.name for axis in found.axes])
     limit = parse(time_limit, WALL_TIME, where="time_limit") if isinstance(time_limit, str) else time_limit
-    searched, host = kernels == "searched", software_for(found.chip, software)
-    fitted = PEAK if searched else _efficiency(found, efficiency)
-    problem = TrainingProblem(
-        shape,
-        found,
-        batch,
-        shape.sequence if sequence is None else sequence,
-        fitted if host is None or searched else host.of(fitted),
-        load_libraries(found),
-        recipe(optimizer),
-        decided,
-        whole,
-        software=host,
-        usable=usable_of(found.chip),
-    )
+    searched = kernels == "searched"
+    problem = training_problem(model, system, batch, sequence, fix, whole, optimizer, efficiency, software, searched)
     if searched:
         return best_joint_plan(problem, progress, limit, user_store())
     return best_training_plan(problem, progress, limit)
-
-
-def _efficiency(system: System, name: str | None) -> Efficiency:
-    fit = fit_of_chip(system.chip.name)[0] if name is None else load_chip_fit(name)
-    return under_load(fit, machine(load_chip(fit.chip)))

@@ -112,7 +112,7 @@ class WalkState:
         )
 
     def had(self, home: HoldState, name: str) -> Mapping[AxisKey, Interval]:
-        """By axis, the members with space for a tensor: those with work on it, or all if a collective may give idle ones a part."""
+        """By axis, the members with space for a tensor: those with work on it, or all, if a collective may give others a part."""
         if joined(self.workload, home, name) or not any(True for _ in touches(self.workload, home, name)):
             return {key: home.scope.share(key) for key in home.axes}
         return held_region(self.workload, home, name, self.scopes).active

@@ -41,7 +41,7 @@ class Standing(StrEnum):
     INFERRED = "a known mapping reaches its bound"
     EXCLUDED = "excluded by its bound"
     PARTLY = "excluded by its bound after some searches"
-    INFEASIBLE = "no mapping fits"
+    INFEASIBLE = "nothing fits"
     OPEN = "open"
 
 

@@ -1,4 +1,4 @@
-"""Figures of a chip that no search is needed for: what constraints and objectives of a study may name."""
+"""Figures of a chip or a system that no search is needed for: what constraints and objectives of a study may name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from halley.ir.hardware import Chip
+from halley.ir.system import System
+from halley.network.graph.bill import bill
 
 
 def members(chip: Chip) -> int:
@@ -37,7 +39,7 @@ def bandwidth(chip: Chip) -> float:
     return sum(memory.read_bandwidth for memory in chip.levels[0].memories)
 
 
-FIGURES: Mapping[str, tuple[Callable[[Chip], float], str]] = {
+CHIP_FIGURES: Mapping[str, tuple[Callable[[Chip], float], str]] = {
     "macs": (macs, ""),
     "lanes": (lanes, ""),
     "sram": (sram, "B"),
@@ -47,12 +49,53 @@ FIGURES: Mapping[str, tuple[Callable[[Chip], float], str]] = {
 }
 """Figures of every chip, with their units."""
 
+SYSTEM_UNITS: Mapping[str, str] = {
+    "chips": "",
+    "macs": "",
+    "memory": "B",
+    "bandwidth": "B/s",
+    "price": "",
+    "power": "W",
+}
+"""Figures of every system, of all its chips together, with their units; the price is in US dollars."""
 
-def figures_of(chip: Chip) -> dict[str, float]:
-    """All figures of a chip.
+CHIPS = "chips"
+"""The part of a bill without which there is no price."""
+
+UNITS: Mapping[str, str] = {**{name: unit for name, (_, unit) in CHIP_FIGURES.items()}, **SYSTEM_UNITS}
+"""The unit of each figure."""
+
+
+def figures_of(subject: Chip | System) -> dict[str, float]:
+    """All figures of a chip or system. Price and power are those of the parts for which they are stated, and missing where they
+    are not even stated for the chips.
 
     >>> from halley.io.chips.load import load_chip
     >>> figures_of(load_chip("edge"))["macs"], figures_of(load_chip("edge"))["sram"] / 2**20
     (4096.0, 4.75)
+    >>> from halley.io.systems.system import load_system
+    >>> figures_of(load_system("16 x h100, nvlink 8, ib"))["chips"]
+    16.0
     """
-    return {name: figure(chip) for name, (figure, _) in FIGURES.items()}
+    if isinstance(subject, Chip):
+        return {name: figure(subject) for name, (figure, _) in CHIP_FIGURES.items()}
+    chip, costs = subject.chip, bill(subject)
+    found = {
+        "chips": float(subject.chips),
+        "macs": subject.chips * macs(chip),
+        "memory": float(subject.chips * sum(memory.capacity for memory in chip.levels[0].memories)),
+        "bandwidth": subject.chips * bandwidth(chip),
+    }
+    if CHIPS not in costs.unpriced:
+        found["price"] = costs.price
+    if CHIPS not in costs.unpowered:
+        found["power"] = costs.power
+    return found
+
+
+def left_out(subject: Chip | System, figure: str) -> tuple[str, ...]:
+    """The parts of a system that its price or power leaves out, as none is stated."""
+    if isinstance(subject, Chip) or figure not in ("price", "power"):
+        return ()
+    costs = bill(subject)
+    return costs.unpriced if figure == "price" else costs.unpowered

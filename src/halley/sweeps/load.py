@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.chip import read_chip
 from halley.io.chips.load import read_workload
 from halley.io.files.check import check
 from halley.io.files.entries import shown
+from halley.io.files.models import Model
 from halley.io.files.shelf import found, is_path
 from halley.io.files.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
-from halley.io.studies import LinkedAxisFile, StudyFile
-from halley.library import CHIPS
+from halley.io.studies import LinkedAxisFile, StudyDeploymentFile, StudyFile, StudyPlanFile
+from halley.io.systems.system import read_system
+from halley.library import CHIPS, SYSTEMS
 from halley.mapping.problem import Objective
+from halley.sweeps.bases import Base, ChipBase, SystemBase, SystemWords, names_in
+from halley.sweeps.deployments import StudyDeployment
 from halley.sweeps.expressions import Expression, expression
-from halley.sweeps.figures import FIGURES
-from halley.sweeps.places import place_of
+from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS
+from halley.sweeps.plans import StudyPlan
 from halley.sweeps.study import Study, StudyWorkload, SweepAxis
 from halley.sweeps.values import VALUES_LIMIT, AxisValue, axis_values
 from halley.workloads import build
 
+OF_CHIPS, OF_SYSTEMS = ("chip", "workloads"), ("system", "plans", "deployments")
+"""Keys of studies of either kind, the base first."""
+
+QUESTIONS = (*OF_CHIPS[1:], *OF_SYSTEMS[1:])
+"""Keys of what is searched on each design."""
+
 OBJECTIVES = tuple(item.value for item in Objective)
+
+T = TypeVar("T", StudyPlan, StudyDeployment)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
 _UNIT_BEHIND = re.compile(r"^(\s+[^\s#:][^#:]*:\s+)(\[[^\]#]*\]\s*[A-Za-zµ][A-Za-zµ/]*)(\s*(?:#.*)?)$", re.MULTILINE)
@@ -68,23 +81,50 @@ class _StudyReader:
     def study(self, name: str) -> Study | None:
         model, self.findings = check(StudyFile, self.document.data)
         data = self.document.data if isinstance(self.document.data, dict) else {}
-        base = self._base(data.get("chip")) if "chip" in data else None
-        workloads = self._workloads(_map(data.get("workloads")), _map(data.get("weights")))
-        axes = self._axes(base, _map(data.get("axes")))
-        names = [*FIGURES, *(axis.name for axis in axes)]
+        self._check_kind(data)
+        base: Base | None
+        if of_systems := any(key in data for key in OF_SYSTEMS):
+            base, known = self._system(data.get("system")) if "system" in data else None, list(SYSTEM_UNITS)
+        else:
+            base, known = self._chip(data.get("chip")) if "chip" in data else None, list(CHIP_FIGURES)
+        objectives = (Objective.TIME.value,) if of_systems else OBJECTIVES
+        weights = _map(data.get("weights"))
+        plans = self._asked("plans", StudyPlanFile, StudyPlan)
+        deployments = self._asked("deployments", StudyDeploymentFile, StudyDeployment)
+        workloads = self._workloads(_map(data.get("workloads")), weights)
+        every = [name for key in QUESTIONS for name in _map(data.get(key))]
+        for key, count in Counter(every).items():
+            if count > 1:
+                self._find(("deployments", key), "a name that no plan has", repr(key), "choose another")
+        for key in weights:
+            if key not in every:
+                self._find(("weights", key), "the name of a workload", repr(key), did_you_mean(str(key), every))
+        axes = self._axes(base, _map(data.get("axes")), known, _braced(data))
+        names = [*known, *(axis.name for axis in axes)]
         own = self._figures(_map(data.get("figures")), names)
         names += list(own)
         where = self._constraints(data.get("where"), names)
         asked = data.get("minimise", ["time"])
-        objective, minimised = self._objectives(asked, names) if isinstance(asked, list) else (None, ())
+        objective, minimised = self._objectives(asked, names, objectives) if isinstance(asked, list) else (None, ())
         if model is None or base is None or objective is None or self.findings or self.elsewhere:
             return None
         if objective is Objective.EDP and model.gap.value:
             self._find(("gap",), "no gap where edp is minimised", f"{model.gap.value:g}", "remove it")
         limit = model.time_limit.value if model.time_limit else None
+        asked_of: tuple[StudyWorkload | StudyPlan | StudyDeployment, ...] = (*workloads, *plans, *deployments)
         return Study(
-            name, self.document, base, workloads, axes, own, where, objective, minimised, gap=model.gap.value, time_limit=limit
+            name, self.document, base, asked_of, axes, own, where, objective, minimised, gap=model.gap.value, time_limit=limit
         )
+
+    def _check_kind(self, data: Mapping[str, Any]) -> None:
+        """A study is of chips or of systems."""
+        of_chips, of_systems = [[key for key in keys if key in data] for keys in (OF_CHIPS, OF_SYSTEMS)]
+        if of_chips and of_systems:
+            got = f"{of_chips[0]} and {of_systems[0]}"
+            self._find((of_systems[0],), "a study of chips or of systems", got, "make two studies")
+        elif len(of_chips) + len(of_systems) < 2 or of_systems == list(OF_SYSTEMS[1:]):
+            expected = "a chip and workloads, or a system and plans or deployments"
+            self._find((), expected, " and ".join([*of_chips, *of_systems]) or "neither")
 
     def _find(self, path: KeyPath, expected: str, got: str, remedy: str = "") -> None:
         self.findings.append(Finding(path, expected, got, remedy))
@@ -93,7 +133,7 @@ class _StudyReader:
         for fault in error.faults:
             self._find(path, fault.expected, fault.got, fault.remedy)
 
-    def _base(self, given: object) -> Document | None:
+    def _chip(self, given: object) -> Base | None:
         """The chip file that the axes change."""
         where = self.document.where(("chip",))
         match given:
@@ -109,14 +149,64 @@ class _StudyReader:
                 chip, findings = read_chip(base)
                 for each in base.faults(findings):
                     self.elsewhere.append(Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy))
-                return base if chip is not None else None
+                return ChipBase(base) if chip is not None else None
             case dict():
                 chip, findings = read_chip(self.document, ("chip",))
                 self.findings += findings
-                return Document(self.document.name, given, {(): self.document.line(("chip",))}) if chip is not None else None
+                return ChipBase(self._part("chip", given)) if chip is not None else None
             case _:
                 self._find(("chip",), "the name of a chip, a path to its file, or a map", shown(given))
                 return None
+
+    def _part(self, key: str, given: object) -> Document:
+        """What the study says itself, as a file of its own."""
+        return Document(self.document.name, given, {(): self.document.line((key,))})
+
+    def _system(self, given: object) -> Base | None:
+        """The system that the axes change."""
+        where = self.document.where(("system",))
+        match given:
+            case str() if names_in(given) or ("," in given and not is_path(given)):
+                return SystemWords(given)
+            case str() if given.strip():
+                try:
+                    text, name, _ = found(SYSTEMS, self.folder / given if is_path(given) else given)
+                    return self._read_system(read_yaml(text, name), Path(name).parent, where)
+                except BadInput as error:
+                    self.elsewhere += [
+                        Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy) for each in error.faults
+                    ]
+                    return None
+            case dict():
+                return self._read_system(self._part("system", given), self.folder, where)
+            case _:
+                self._find(("system",), "a system by name, path or short form, or a map", shown(given))
+                return None
+
+    def _read_system(self, document: Document, folder: Path, where: str) -> Base | None:
+        """The base of a system file, its chip written out, so that axes may lead into it."""
+        system, findings, elsewhere = read_system(document, folder)
+        for each in (*document.faults(findings), *elsewhere):
+            self.elsewhere.append(Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy))
+        if system is None or not isinstance(document.data, dict):
+            return None
+        data = dict(document.data)
+        if isinstance(reference := data["chip"], str):
+            text, name, _ = found(CHIPS, folder / reference if is_path(reference) else reference)
+            data["chip"] = read_yaml(text, name).data
+        return SystemBase(Document(document.name, data, document.lines), folder)
+
+    def _asked(self, key: str, kind: type[Model], made: type[T]) -> list[T]:
+        """The plans or deployments of the study."""
+        data = self.document.data if isinstance(self.document.data, dict) else {}
+        weights, found = _map(data.get("weights")), []
+        for name, given in _map(data.get(key)).items():
+            model, findings = check(kind, given, (key, name))
+            self.findings += findings
+            if model is not None:
+                weight = weights.get(name, 1.0)
+                found.append(made(name, float(weight) if isinstance(weight, int | float) else 1.0, dict(given)))
+        return found
 
     def _workloads(self, given: Mapping[str, Any], weights: Mapping[str, Any]) -> tuple[StudyWorkload, ...]:
         made = []
@@ -140,12 +230,15 @@ class _StudyReader:
             weight = weights.get(name, 1.0)
             plain = {"kind": kind, **parameters}
             made.append(StudyWorkload(name, work, float(weight) if isinstance(weight, int | float) else 1.0, plain))
-        for name in weights:
-            if name not in given:
-                self._find(("weights", name), "the name of a workload", repr(name), did_you_mean(str(name), given))
         return tuple(made)
 
-    def _axes(self, base: Document | None, given: Mapping[str, Any]) -> tuple[SweepAxis, ...]:
+    def _axes(
+        self, base: Base | None, given: Mapping[str, Any], figures: list[str], braced: Mapping[str, KeyPath]
+    ) -> tuple[SweepAxis, ...]:
+        """``figures``: names that are taken; ``braced``: names in braces, with where they are."""
+        for name, place_of_name in braced.items():
+            if name not in given:
+                self._find(place_of_name, "the name of an axis in braces", repr(name), did_you_mean(name, given))
         made: list[SweepAxis] = []
         taken: dict[KeyPath, str] = {}
         for name, value in given.items():
@@ -153,24 +246,25 @@ class _StudyReader:
             if not _NAME.fullmatch(name):
                 self._find(path, "a name of letters, digits, _ and dots", repr(name))
                 continue
-            if name in FIGURES or name in OBJECTIVES:
+            if (name in figures and name not in braced) or name in OBJECTIVES:
                 self._find(path, "a name that no figure has", repr(name), "choose another")
                 continue
             before = len(self.findings)
             lists = self._lists(name, value, path)
             if base is None or len(self.findings) > before or not lists:
                 continue
+            if name in braced and list(lists) == [name]:
+                made.append(SweepAxis(name, (), tuple((value,) for value in lists[name]), path))
+                continue
             places = []
             for target in lists:
                 try:
-                    places.append(place_of(base.data, target))
+                    places.append(base.place(target))
                 except BadInput as error:
                     self._faults(path, error)
             for place in places:
                 if place in taken:
-                    self._find(
-                        path, "an axis of its own for each number", f"{'.'.join(base.words(place))}, set by {taken[place]}"
-                    )
+                    self._find(path, "an axis of its own for each number", f"{base.words(place)}, set by {taken[place]}")
                 taken[place] = name
             if len(places) == len(lists):
                 made.append(SweepAxis(name, tuple(places), tuple(zip(*lists.values(), strict=True)), path))
@@ -232,12 +326,16 @@ class _StudyReader:
                     self._find(("where", index), "a comparison, such as 'macs <= 4096'", repr(text))
         return tuple(made)
 
-    def _objectives(self, given: list[Any], names: list[str]) -> tuple[Objective | None, tuple[str, ...]]:
+    def _objectives(
+        self, given: list[Any], names: list[str], objectives: tuple[str, ...]
+    ) -> tuple[Objective | None, tuple[str, ...]]:
+        """``objectives``: what the searches of the study can minimise."""
         searched = [name for name in given if name in OBJECTIVES]
         others = tuple(name for name in given if name not in OBJECTIVES)
-        if len(searched) != 1:
-            got = ", ".join(searched) or "none of them"
-            self._find(("minimise",), "one of time, energy and edp, which the searches minimise, beside figures", got)
+        if len(searched) != 1 or searched[0] not in objectives:
+            got, several = ", ".join(searched) or "none of them", len(objectives) > 1
+            expected = "one of time, energy and edp" if several else "time"
+            self._find(("minimise",), f"{expected}, which the searches minimise, beside figures", got)
             return None, ()
         for name in others:
             if name not in names:
@@ -246,6 +344,15 @@ class _StudyReader:
             elif others.count(name) > 1:
                 self._find(("minimise",), "each figure once", f"{name} twice")
         return Objective(searched[0]), others
+
+
+def _braced(data: Mapping[str, Any]) -> dict[str, KeyPath]:
+    """Names in braces in the text of the system, plans and deployments, with the places where they are."""
+    texts: dict[KeyPath, object] = {("system",): data.get("system")}
+    for kind in OF_SYSTEMS[1:]:
+        for name, asked in _map(data.get(kind)).items():
+            texts |= {(kind, name, key): value for key, value in _map(asked).items()}
+    return {name: path for path, text in texts.items() if isinstance(text, str) for name in names_in(text)}
 
 
 def _map(value: object) -> Mapping[str, Any]:

@@ -6,6 +6,9 @@ cycles of engines, all combined by sums and maxima; every energy is a count time
 space of mappings depends on the structure alone: levels, axes, array and dtypes. So on a chip with the same structure that is no
 worse in any of these figures, every legal mapping stays legal and takes no more time and energy. Figures that are not named here,
 such as the rows of the array, must be equal. ``tests/laws/test_sweep_order.py`` draws chips and compares optima.
+
+Plans on systems are not compared: that more bandwidth never makes the best plan slower has not been shown for every fit of a
+library.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.ir.hardware import NO_LINK, Axis, Chip, Exchange, Level, Link, MatrixEngine, Memory, Network, VectorEngine
+from halley.ir.system import System
 from halley.mapping.problem import Objective
 
 Figures = tuple[tuple[float, ...], Hashable]
@@ -110,12 +114,12 @@ class Order:
     ([0, 1], [2])
     """
 
-    def __init__(self, chips: Iterable[Chip], objective: Objective) -> None:
+    def __init__(self, subjects: Iterable[Chip | System], objective: Objective) -> None:
         rows: dict[Hashable, tuple[list[int], list[tuple[float, ...]]]] = {}
         self._class: list[tuple[NDArray[np.int64], NDArray[np.float64], int]] = []
         placed = []
-        for index, chip in enumerate(chips):
-            figures, structure = ranked(chip, objective)
+        for index, subject in enumerate(subjects):
+            figures, structure = ranked(subject, objective) if isinstance(subject, Chip) else ((), index)
             indices, values = rows.setdefault((structure, len(figures)), ([], []))
             placed.append(((structure, len(figures)), len(indices)))
             indices.append(index)

@@ -14,13 +14,15 @@ import numpy as np
 
 from halley.errors import BadInput, Fault, SearchStopped
 from halley.ir.hardware import Chip
+from halley.ir.system import System
+from halley.sweeps.answered import Answered, LowerBound
 from halley.sweeps.explore import Cover, Exploration, Standing
 from halley.sweeps.load import load_study
 from halley.sweeps.order import Order
 from halley.sweeps.pool import InProcess, WorkerPool
 from halley.sweeps.store import MEMORY, SweepStore
 from halley.sweeps.study import Design, Study, problem_key
-from halley.sweeps.work import Answered, LowerBound, lower_bounds, search, transferred
+from halley.sweeps.work import lower_bounds, search, transferred
 
 BATCH = 8
 """Designs whose bounds are computed in one task."""
@@ -105,21 +107,43 @@ class SweepResult:
         return sum(outcome.standing in standings for outcome in self.outcomes)
 
     @property
+    def limited(self) -> bool:
+        """Whether a limit ended some of the searches."""
+        return any(answer.ended in ("limit", "stopped") for outcome in self.outcomes for answer in outcome.answers.values())
+
+    @property
     def best(self) -> DesignOutcome | None:
         """The design with the least value."""
         return self.outcomes[self.front[0]] if self.front else None
 
     def chip(self, number: int | None = None) -> Chip:
         """The chip of a design, or of the best, named after the study and the number. Raises BadInput: there is none."""
+        design = self._design(number)
+        if not isinstance(design.subject, Chip):
+            raise BadInput(Fault(f"sweep {self.study.name}", "a study of chips", "one of systems", "ask for the system"))
+        return replace(design.subject, name=self._named(design), description=self._described(design), version=1)
+
+    def system(self, number: int | None = None) -> System:
+        """As `chip`, of a study of systems."""
+        design = self._design(number)
+        if not isinstance(design.subject, System):
+            raise BadInput(Fault(f"sweep {self.study.name}", "a study of systems", "one of chips", "ask for the chip"))
+        return replace(design.subject, name=self._named(design), description=self._described(design))
+
+    def _design(self, number: int | None) -> Design:
         found = self.best if number is None else numbered(self.outcomes, number)
         if found is None:
             raise BadInput(
                 Fault(f"sweep {self.study.name}", "a best design", "none yet", "search first, or choose by --design N")
             )
-        design = found.design
+        return found.design
+
+    def _named(self, design: Design) -> str:
+        return f"{self.study.name}-{design.index}"
+
+    def _described(self, design: Design) -> str:
         setting = ", ".join(f"{axis} {value}" for axis, value in design.setting.items())
-        described = f"design {design.index} of the study {self.study.name}, {setting}; from {design.chip.label}"
-        return replace(design.chip, name=f"{self.study.name}-{design.index}", description=described, version=1)
+        return f"design {design.index} of the study {self.study.name}, {setting}; from {design.label}"
 
 
 class DesignSweep:
@@ -160,7 +184,7 @@ class DesignSweep:
         self.designs: Sequence[Design] = self.study.designs()
         parts = range(len(self.study.workloads))
         self._keys = [[problem_key(self.study.problem(design, part)) for part in parts] for design in self.designs]
-        self._order = Order((design.chip for design in self.designs), self.study.objective)
+        self._order = Order((design.subject for design in self.designs), self.study.objective)
         self._bounds: dict[str, LowerBound] = {}
         self._answers: dict[str, Answered] = {}
         self._state: Exploration | None = None
@@ -245,7 +269,7 @@ class DesignSweep:
         design, part = self.designs[task[0]], self.study.workloads[task[1]]
         inputs = {
             "workload": dict(part.given),
-            "chip": design.chip.label,
+            "design": design.label,
             "setting": dict(design.setting),
             "objective": self.study.objective.value,
             "gap": self.study.gap,

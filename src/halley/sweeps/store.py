@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from halley.errors import BadInput, Fault
 from halley.io.cache import model_key
-from halley.sweeps.work import Answered, LowerBound
+from halley.sweeps.answered import Answered, LowerBound
 
 FORMAT = "halley.sweep/1"
 """Version of the tables below."""

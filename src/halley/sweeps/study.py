@@ -1,4 +1,4 @@
-"""Studies: workloads on a family of chips, what to minimise, and the designs that the axes span."""
+"""Studies: workloads on a family of chips, or plans on a family of systems; what to minimise, and the designs that axes span."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from halley.errors import BadInput, Fault
-from halley.io.chips.chip import clock_of, read_chip
 from halley.io.files.entries import shown
 from halley.io.files.text import Document, Finding, KeyPath
 from halley.ir.hardware import Chip
+from halley.ir.system import System
 from halley.ir.workload import Workload
 from halley.mapping.problem import Objective, Problem
+from halley.sweeps.bases import Base, Subject
+from halley.sweeps.deployments import ServingQuestion, StudyDeployment
 from halley.sweeps.expressions import Expression
 from halley.sweeps.figures import figures_of
-from halley.sweeps.places import with_values
+from halley.sweeps.plans import PlanQuestion, StudyPlan
 from halley.sweeps.values import AxisValue, in_si
+
+Question: TypeAlias = Problem | PlanQuestion | ServingQuestion
+"""What is searched for a design."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepAxis:
-    """An axis: its ``steps`` set the ``places`` of the chip file, one value for each place. ``line``: its place in the study."""
+    """An axis: its ``steps`` set the ``places`` of the base's file, one value for each place; or an axis without places, whose
+    name stands in braces in the study. ``line``: its place in the study."""
 
     name: str
     places: tuple[KeyPath, ...]
@@ -48,27 +55,38 @@ class StudyWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A chip of the study. ``setting``: the value of each axis as text; ``figures``: numbers of the chip, and of its axes, by
-    name, in SI units."""
+    """A chip or system of the study. ``setting``: the value of each axis as text; ``figures``: its numbers, and those of its
+    axes, by name, in SI units."""
 
     index: int
     setting: Mapping[str, str]
-    chip: Chip
+    subject: Subject
     figures: Mapping[str, float]
+
+    @property
+    def chip(self) -> Chip:
+        """The chip, of a system that of which it has many."""
+        return self.subject if isinstance(self.subject, Chip) else self.subject.chip
+
+    @property
+    def label(self) -> str:
+        """What the design is called where it comes from."""
+        return self.subject.label if isinstance(self.subject, Chip) else self.subject.name
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
     """A study that was read and checked, but for its designs, which `Study.designs` makes.
 
-    ``base``: the chip file that the axes change, with the lines of the study for messages. ``objective``: what each search
-    minimises; ``minimised``: the figures that the front minimises beside it. ``gap``, ``time_limit`` [s]: of each search.
+    ``document``: of the study, with its lines for messages; ``base``: what the axes change. ``workloads`` are all mappings of a
+    chip, or all plans and deployments on a system. ``objective``: what each search minimises; ``minimised``: the figures that the
+    front minimises beside it. ``gap``, ``time_limit`` [s]: of each search.
     """
 
     name: str
     document: Document
-    base: Document
-    workloads: tuple[StudyWorkload, ...]
+    base: Base
+    workloads: tuple[StudyWorkload | StudyPlan | StudyDeployment, ...]
     axes: tuple[SweepAxis, ...]
     own: Mapping[str, Expression]
     where: tuple[Expression, ...]
@@ -86,9 +104,16 @@ class Study:
     def weights(self) -> tuple[float, ...]:
         return tuple(each.weight for each in self.workloads)
 
-    def problem(self, design: Design, workload: int) -> Problem:
-        """What is searched for a design and the workload of that index."""
+    def problem(self, design: Design, workload: int) -> Question:
+        """What is searched for a design and the workload of that index. Raises BadInput: there is no such problem."""
         asked = self.workloads[workload]
+        if not isinstance(asked, StudyWorkload):
+            assert isinstance(design.subject, System)
+            try:
+                return asked.question(design.subject, design.setting, self.time_limit)
+            except BadInput as error:
+                where = self.document.where(("plans" if isinstance(asked, StudyPlan) else "deployments", asked.name))
+                raise BadInput([replace(fault, where=f"{where}: {fault.where}".rstrip(": ")) for fault in error.faults]) from None
         return Problem(
             asked.workload,
             design.chip,
@@ -111,77 +136,94 @@ class Study:
     def _check_values(self) -> None:
         """Each value by itself, beside the first of the other axes. Raises BadInput: all that are wrong, each at its axis."""
         own: dict[Finding, None] = {}
-        beside: dict[Finding, None] = {}
+        beside: dict[object, Finding] = {}
         for axis in self.axes:
             for step in axis.steps:
                 first = {other.name: other.steps[0] for other in self.axes} | {axis.name: step}
-                for each in self._chip(first)[1]:
+                for each in self._subject(first)[1]:
                     got = shown(step[0]) if each.got == "a map" else each.got
                     if self._axis_at(each.path, axis):
                         own[Finding(axis.line, each.expected, got, each.remedy)] = None
                     else:  # of another axis, which tells it too, or of several together
-                        words = ".".join(self.base.words(each.path))
-                        beside[Finding(axis.line, each.expected, f"{got} at {words} with {shown(step[0])}", each.remedy)] = None
+                        words = self.base.words(each.path)
+                        place = f" at {words}" if words else ""
+                        told = Finding(axis.line, each.expected, f"{got}{place} with {shown(step[0])}", each.remedy)
+                        beside.setdefault((axis.line, step, each) if words else each, told)
         if own or beside:
-            raise BadInput(self.document.faults(own or beside))
+            raise BadInput(self.document.faults(own or beside.values()))
 
     @staticmethod
     def _axis_at(path: KeyPath, axis: SweepAxis) -> bool:
         return any(path[: len(place)] == place or place[: len(path)] == path for place in axis.places)
 
-    def _chip(self, steps: Mapping[str, tuple[AxisValue, ...]]) -> tuple[Chip | None, list[Finding]]:
-        changes = [pair for axis in self.axes for pair in zip(axis.places, steps[axis.name], strict=True)]
-        changed = Document(self.base.name, with_values(self.base.data, changes), self.base.lines)
-        return read_chip(changed)
+    def _subject(self, steps: Mapping[str, tuple[AxisValue, ...]]) -> tuple[Subject | None, list[Finding]]:
+        changes = [pair for axis in self.axes if axis.places for pair in zip(axis.places, steps[axis.name], strict=True)]
+        return self.base.subject(changes, _setting(steps))
 
     def _designs(self) -> Iterator[Design]:
         early = [rule for rule in self.where if rule.names <= {axis.name for axis in self.axes}]
         late = [rule for rule in self.where if rule not in early]
-        clock = clock_of(self.base.data)
+        clock = self.base.clock
         index = 0
         for steps in itertools.product(*(axis.steps for axis in self.axes)):
-            named = dict(zip((axis.name for axis in self.axes), steps, strict=True))
-            numbers = {name: number for name, step in named.items() if (number := in_si(step[0], clock)) is not None}
+            named = {axis.name: step for axis, step in zip(self.axes, steps, strict=True)}
+            values = {name: in_si(step[0], clock) for name, step in named.items()}
+            numbers = {name: value for name, value in values.items() if value is not None}
             if not all(self._keeps(rule, numbers) for rule in early):
                 continue
-            chip, findings = self._chip(named)
-            if chip is None:
+            subject, findings = self._subject(named)
+            if subject is None:
                 words = ", ".join(f"{name} {step[0]}" for name, step in named.items())
+                where = f"{self.document.where(('axes',))}: {words}"
                 raise BadInput(
                     [
-                        Fault(
-                            f"{self.document.where(('axes',))}: {words}: {'.'.join(self.base.words(finding.path))}",
-                            finding.expected,
-                            finding.got,
-                            finding.remedy,
-                        )
-                        for finding in findings
+                        Fault(f"{where}: {self.base.words(each.path)}".rstrip(": "), each.expected, each.got, each.remedy)
+                        for each in findings
                     ]
                 )
-            numbers |= figures_of(chip)
+            numbers |= figures_of(subject)
             for name, formula in self.own.items():
                 numbers[name] = self._number(formula, numbers, ("figures", name))
+            self._check_minimised(numbers)
             if all(self._keeps(rule, numbers) for rule in late):
-                setting = {name: " / ".join(dict.fromkeys(map(str, step))) for name, step in named.items()}
-                yield Design(index, setting, chip, numbers)
+                yield Design(index, _setting(named), subject, numbers)
                 index += 1
 
+    def _check_minimised(self, numbers: Mapping[str, float]) -> None:
+        if missing := [name for name in self.minimised if name not in numbers]:
+            raise BadInput(_numberless(self.document.where(("minimise",)), missing[0]))
+
     def _keeps(self, rule: Expression, numbers: Mapping[str, float]) -> bool:
-        if missing := sorted(rule.names - numbers.keys()):
-            where, got = self.document.where(("where",)), f"{missing[0]}, whose values are words"
-            raise BadInput(Fault(where, "constraints on numbers", got, "remove the constraint"))
         return bool(self._number(rule, numbers, ("where", self.where.index(rule))))
 
     def _number(self, formula: Expression, numbers: Mapping[str, float], path: KeyPath) -> float:
+        where = self.document.where(path)
+        if missing := sorted(formula.names - numbers.keys()):
+            raise BadInput(_numberless(where, missing[0]))
         try:
             return formula.value(numbers)
         except BadInput as error:
-            raise BadInput([replace(fault, where=self.document.where(path)) for fault in error.faults]) from None
+            raise BadInput([replace(fault, where=where) for fault in error.faults]) from None
 
 
-def problem_key(problem: Problem) -> str:
-    """Of all that an answer depends on but the model's source and the limits: workload, chip and objective. Names, descriptions
-    and sources do not matter."""
+def _setting(steps: Mapping[str, tuple[AxisValue, ...]]) -> dict[str, str]:
+    """The value of each axis as text."""
+    return {name: " / ".join(dict.fromkeys(map(str, step))) for name, step in steps.items()}
+
+
+def _numberless(where: str, name: str) -> Fault:
+    """An axis whose values are words, or a figure that a design does not have."""
+    if name in ("price", "power"):
+        remedy = f"state it in a system file: costs: {{chip: {{{name}: ...}}}}"
+        return Fault(where, f"a {name} of every chip of the study", "none of some", remedy)
+    return Fault(where, "numbers", f"{name}, whose values are words", "leave it out")
+
+
+def problem_key(problem: Question) -> str:
+    """Of all that an answer depends on but the model's source and the limits: workload, chip or system, and objective. Names,
+    descriptions and sources do not matter."""
+    if not isinstance(problem, Problem):
+        return hashlib.sha256(repr(problem.inputs).encode()).hexdigest()
     chip = replace(problem.chip, name="", description="", sources={}, version=0)
     inputs = (problem.workload, chip, problem.objective.value, problem.fixed_variant)
     return hashlib.sha256(repr(inputs).encode()).hexdigest()

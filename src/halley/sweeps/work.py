@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,46 +21,14 @@ from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.space.affine import check_indices
 from halley.mapping.space.partitions import every_partition
 from halley.rewrite.legality import faults
+from halley.sweeps.answered import RELATIVE_ROUNDING, Answered, LowerBound
+from halley.sweeps.study import Question
 from halley.workloads import variants
 
-RELATIVE_ROUNDING = 1e-9
-"""What a bound may lose, relatively, by sums in another order."""
 
-
-@dataclass(frozen=True, slots=True)
-class LowerBound:
-    """A lower bound of the objective of a problem; infinite where no mapping can fit, for the ``reason``."""
-
-    value: float
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What a search found: the objective's ``value`` (infinite without a mapping, for the ``reason``) and its proven ``bound``,
-    the ``time`` [s] and ``energy`` [J] of the mapping, the mapping as text with its variant and fused groups, how the search
-    ended, and the processor time that it took [s]."""
-
-    value: float
-    bound: float
-    time: float
-    energy: float
-    seconds: float
-    ended: str
-    mapping: str = ""
-    variant: str = ""
-    groups: str = ""
-    reason: str = ""
-
-    @property
-    def gap(self) -> float:
-        """How far the value may be from the optimum."""
-        return self.value / self.bound - 1 if 0 < self.bound < math.inf else 0.0 if self.value == self.bound else math.inf
-
-
-def lower_bound(problem: Problem) -> LowerBound:
-    """The lower bound that a search begins with: over all partitions of the kernels into fused groups, the least sum of the
-    compulsory costs of the groups (`halley.mapping.bounds.compulsory`).
+def lower_bound(problem: Question) -> LowerBound:
+    """The lower bound that a search begins with; of mappings, over all partitions of the kernels into fused groups, the least sum
+    of the compulsory costs of the groups (`halley.mapping.bounds.compulsory`).
 
     >>> from halley import build, load_chip
     >>> lower_bound(Problem(build("gemm", {"m": 64, "n": 64, "k": 64}), load_chip("edge"))).value > 0
@@ -69,6 +36,8 @@ def lower_bound(problem: Problem) -> LowerBound:
 
     Raises BadInput: the chip lacks an engine or a memory that the workload needs.
     """
+    if not isinstance(problem, Problem):
+        return problem.lower_bound()
     tried = (problem.workload,) if problem.fixed_variant else variants(problem.workload)
     check_indices(problem.workload)
     check_engines(problem.workload, problem.chip, (op.name for op in problem.workload.ops))
@@ -89,16 +58,18 @@ def lower_bound(problem: Problem) -> LowerBound:
     return LowerBound(least * (1 - RELATIVE_ROUNDING))
 
 
-def search(problem: Problem) -> Answered:
-    """The best mapping of a problem. Raises KeyboardInterrupt: Ctrl-C ended the search."""
+def search(problem: Question) -> Answered:
+    """The best mapping or plan of a problem. Raises KeyboardInterrupt: Ctrl-C ended the search."""
     gc.collect()  # what the search before was made of: its terms know each other, and take gigabytes
+    if not isinstance(problem, Problem):
+        return problem.search()
     begun = time.process_time()
     try:
         result = optimise(problem)
     except Infeasible as fault:
-        return Answered(math.inf, math.inf, math.inf, math.inf, time.process_time() - begun, "infeasible", reason=str(fault))
+        return Answered.without(math.inf, time.process_time() - begun, "infeasible", str(fault))
     except SearchStopped as stop:
-        return Answered(math.inf, 0.0, math.inf, math.inf, time.process_time() - begun, "stopped", reason=str(stop))
+        return Answered.without(0.0, time.process_time() - begun, "stopped", str(stop))
     best, proof = result.best, result.best.certificate
     return Answered(
         value=float(proof.value),
@@ -113,8 +84,11 @@ def search(problem: Problem) -> Answered:
     )
 
 
-def transferred(problem: Problem, mapping: str, variant: str) -> float:
-    """The objective of a mapping that was found on another chip, on this one; infinite where it is not legal or does not fit."""
+def transferred(problem: Question, mapping: str, variant: str) -> float:
+    """The objective of a mapping that was found on another chip, on this one; infinite where it is not legal or does not fit, and
+    of plans."""
+    if not isinstance(problem, Problem):
+        return math.inf
     workload = next((each for each in variants(problem.workload) if each.variant == variant), problem.workload)
     tree = parse(mapping)
     if faults(tree, workload, problem.chip):
@@ -125,6 +99,6 @@ def transferred(problem: Problem, mapping: str, variant: str) -> float:
     return float(objective_value(problem.objective, float(cost.time), float(cost.energy)))
 
 
-def lower_bounds(problems: list[Problem]) -> list[LowerBound]:
+def lower_bounds(problems: list[Question]) -> list[LowerBound]:
     """The lower bounds of several problems, in one task: each alone is too short for one."""
     return [lower_bound(problem) for problem in problems]

@@ -30,6 +30,7 @@ from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.source import find_model, plan_remarks, planned
+from halley.importers.training import RECIPE
 from halley.io.cache import user_store
 from halley.io.chips.software import software_for
 from halley.io.files.text import read_text_bounded
@@ -59,8 +60,6 @@ KERNELS = (LIBRARY, SEARCHED)
 """Where the times of products and attention come from."""
 SPATIAL_LIMIT = 60.0
 """Time after which a plan of spatial chips is given with its gap, if the user names no time [s]."""
-
-RECIPE = "mixed-adam-fp32-gradients"
 
 
 def plan(
@@ -160,8 +159,7 @@ def plan(
     refuse_foreign(serve, training if serve else serving)
     if serve:
         load = input_, output, prefix, slo, rate
-        served_by = software or "vllm"
-        plan_serving(model, system, *load, weights, cache, served_by, efficiency, front, together, out, json, force, emit)
+        plan_serving(model, system, *load, weights, cache, software, efficiency, front, together, out, json, force, emit)
         return
     out = out or output
     limit = options.seconds(time_limit)

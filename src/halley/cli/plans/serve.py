@@ -28,11 +28,11 @@ from halley.cli.plans.serving_load import (
 )
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, serving_efficiency_of, system_of
 from halley.errors import BadInput, Fault
+from halley.importers.source import find_model, planned
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
 from halley.io.software import load_software
-from halley.io.transformers import load_model
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
 from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
@@ -102,7 +102,7 @@ def serve(
     Exit codes: 0 answered, 1 bad input, 2 it does not fit or arrivals outrun it.
     """
     found = system_of(system)
-    shape = load_model(model)
+    shape = planned(find_model(model))
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
@@ -165,7 +165,7 @@ def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptan
     if len(parts) > 2:
         raise BadInput(Fault("--acceptance", "one or two numbers", repr(acceptance)))
     chances = Acceptance(*parts)
-    model = ServedModel(load_model(draft), deployment.model.weights, deployment.model.cache)
+    model = ServedModel(planned(find_model(draft)), deployment.model.weights, deployment.model.cache)
     tp = math.gcd(deployment.layout.tp, model.shape.heads)
     small = replace(deployment, model=model, layout=ReplicaLayout(tp))
     users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context

@@ -9,6 +9,8 @@ import typer
 
 from halley.cli import options
 from halley.errors import BadInput, Fault
+from halley.importers.serving import LONGEST
+from halley.importers.serving import lengths_of as checked_lengths
 from halley.serving.deployment import Load
 from halley.serving.steady import Lengths
 
@@ -27,8 +29,6 @@ SoftwareOption = Annotated[
     str, typer.Option("--software", help="Serving framework: ideal, vllm, trtllm, sglang, or a path to a file.", metavar="NAME")
 ]
 
-LONGEST = 10_000_000
-"""Most tokens of a prompt or an answer."""
 MOST_RATE = 1e9
 """Most requests per second."""
 
@@ -38,9 +38,7 @@ def lengths_of(input_: str | None, output: str | None, prefix: str | None) -> Le
     long = options.whole_number("--input", input_, most=LONGEST)
     answer = options.whole_number("--output", output, most=LONGEST)
     cached = options.whole_number("--prefix", prefix, 0, most=LONGEST) if prefix is not None else 0
-    if cached >= long:
-        raise BadInput(Fault("--prefix", f"fewer than the {long} tokens of a prompt", str(cached)))
-    return Lengths(long, answer, cached)
+    return checked_lengths(long, answer, cached, "--prefix")
 
 
 def load_of(input_: str | None, output: str | None, prefix: str | None, concurrency: str | None, rate: str | None) -> Load:

@@ -18,6 +18,8 @@ from halley.cli.solve import Bar
 from halley.errors import BadInput, Fault
 from halley.io.chips.save import chip_text
 from halley.io.files.save import write_atomic
+from halley.io.systems.save import system_yaml
+from halley.ir.system import System
 from halley.report.rows import csv_text
 from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
@@ -49,14 +51,21 @@ app = typer.Typer(
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Files for the answer; ``design``: the number of the design whose ``chip`` file is asked for, or None for the best."""
+    """Files for the answer; ``design``: the number of the design whose ``chip`` or ``system`` file is asked for, or None for the
+    best."""
 
     csv: str | None
     parquet: str | None
     page: str | None
     chip: str | None
+    system: str | None
     design: int | None
     out: str | None
+
+    @property
+    def files(self) -> list[str]:
+        """All of them."""
+        return list(filter(None, (self.csv, self.parquet, self.page, self.chip, self.system, self.out)))
 
 
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="A study file (.yaml).")]
@@ -68,7 +77,12 @@ CsvOption = Annotated[str | None, typer.Option("--csv", help="Write every design
 ParquetOption = Annotated[str | None, typer.Option("--parquet", help="Write every design as Parquet.", metavar="FILE")]
 PageOption = Annotated[str | None, typer.Option("--page", help="Write one HTML file: scatter, front, table.", metavar="FILE")]
 ChipOption = Annotated[str | None, typer.Option("--chip", help="Write the chip file of one design, the best.", metavar="FILE")]
-DesignOption = Annotated[str | None, typer.Option("--design", help="The number of the design for --chip.", metavar="N")]
+SystemFileOption = Annotated[
+    str | None, typer.Option("--system", help="Write the system file of one design, the best.", metavar="FILE")
+]
+DesignOption = Annotated[
+    str | None, typer.Option("--design", help="The number of the design for --chip or --system.", metavar="N")
+]
 OutOption = Annotated[str | None, typer.Option("-o", "--output", help="Write the answer as JSON.", metavar="FILE")]
 
 
@@ -83,6 +97,7 @@ def run(
     parquet: ParquetOption = None,
     page: PageOption = None,
     chip: ChipOption = None,
+    system: SystemFileOption = None,
     design: DesignOption = None,
     out: OutOption = None,
     json: JsonOption = False,
@@ -96,7 +111,7 @@ def run(
     """
     count = options.whole_number("--workers", workers, 1, most=1024)
     shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
-    targets = Targets(csv, parquet, page, chip, _design(design, chip), out)
+    targets = Targets(csv, parquet, page, chip, system, _design(design, chip or system), out)
     _refuse(targets, force)
     remarks = options.remarks()
     bar = Bar(remarks, "sweep")
@@ -115,7 +130,7 @@ def run(
     if interrupted:
         remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
     _give(result, shown, targets, json, force)
-    if interrupted or result.gap > result.study.gap + 1e-8:
+    if interrupted or not result.done or (result.limited and result.gap > result.study.gap + 1e-8):
         raise typer.Exit(LIMIT)
 
 
@@ -128,6 +143,7 @@ def show(
     parquet: ParquetOption = None,
     page: PageOption = None,
     chip: ChipOption = None,
+    system: SystemFileOption = None,
     design: DesignOption = None,
     out: OutOption = None,
     json: JsonOption = False,
@@ -138,7 +154,7 @@ def show(
     Example: halley sweep show examples/sweep.yaml --best 10
     """
     shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
-    targets = Targets(csv, parquet, page, chip, _design(design, chip), out)
+    targets = Targets(csv, parquet, page, chip, system, _design(design, chip or system), out)
     _refuse(targets, force)
     kept = _store(study, store)
     if not Path(kept).exists():
@@ -155,21 +171,26 @@ def _store(study: str, store: str | None) -> str:
 
 def _refuse(targets: Targets, force: bool) -> None:
     """Before the work, not after it."""
-    for target in filter(None, (targets.csv, targets.parquet, targets.page, targets.chip, targets.out)):
+    for target in targets.files:
         refuse_existing(target, force)
 
 
-def _design(number: str | None, chip: str | None) -> int | None:
-    """The design whose chip is asked for; None: the best."""
+def _design(number: str | None, target: str | None) -> int | None:
+    """The design whose chip or system is asked for; None: the best."""
     if number is None:
         return None
-    if chip is None:
-        raise BadInput(Fault("--design", "--chip FILE beside it", "none", "say where the chip file goes"))
+    if target is None:
+        raise BadInput(Fault("--design", "--chip FILE or --system FILE beside it", "none", "say where the file goes"))
     return options.whole_number("--design", number, 0, least=0)
 
 
 def _check_design(sweep: DesignSweep, targets: Targets) -> None:
     """Before the work, not after it."""
+    of_systems = isinstance(sweep.designs[0].subject, System)
+    if targets.chip and of_systems:
+        raise BadInput(Fault("--chip", "a study of chips", "one of systems", "use --system"))
+    if targets.system and not of_systems:
+        raise BadInput(Fault("--system", "a study of systems", "one of chips", "use --chip"))
     if targets.design is not None:
         numbered(sweep.designs, targets.design)
 
@@ -194,6 +215,9 @@ def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: b
         if targets.chip:  # last, as there may be no best design
             files[targets.chip] = chip_text(result.chip(targets.design))
             write_atomic(targets.chip, files[targets.chip], force)
+        if targets.system:
+            files[targets.system] = system_yaml(result.system(targets.design))
+            write_atomic(targets.system, files[targets.system], force)
         return "\n".join(f"written to {target}" for target in files)
 
     with saved_first(save):
@@ -205,4 +229,6 @@ def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: b
         console.print(Text(facts.verdict(result)))
         console.print(Text(facts.effort(result)))
         tables = [facts.front_table(result), facts.standings_table(result)]
+        for sentence in facts.omissions(result):
+            console.print(Text(sentence))
         show_tables(console, [*tables, *([facts.best_table(result, best)] if best else [])])

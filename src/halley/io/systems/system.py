@@ -76,11 +76,20 @@ def parse_system(text: str, name: str = "system", sourced: bool = False, folder:
     Raises BadInput: every fault of the text and of the chip file that it names.
     """
     document = read_yaml(text, name)
+    system, findings, elsewhere = read_system(document, folder, sourced)
+    if system is None:
+        raise BadInput([*document.faults(findings), *elsewhere])
+    return system
+
+
+def read_system(document: Document, folder: Path, sourced: bool = False) -> tuple[System | None, list[Finding], list[Fault]]:
+    """The system that a document describes, or None; what is wrong with it, and with the chip file that it names. The arguments
+    are those of `parse_system`."""
     file, findings = check(SystemFile, document.data, clock=clock_of(document.data))
     chip, inside, elsewhere = _chip(document, folder)
     findings += inside
     if file is None:
-        raise BadInput([*document.faults(findings), *elsewhere])
+        return None, findings, elsewhere
     axes, wrong, brought = read_axes(file.axes)
     parts = read_parts(chip.name if chip else "", file.costs, file.host, file.dram)
     findings += [*wrong, *parts.findings]
@@ -94,11 +103,11 @@ def parse_system(text: str, name: str = "system", sourced: bool = False, folder:
             if memory not in known:
                 findings.append(Finding(("memories", place), f"a memory of chip {chip.name}: {', '.join(known)}", repr(memory)))
     if chip is None or findings or elsewhere:
-        raise BadInput([*document.faults(findings), *elsewhere])
+        return None, findings, elsewhere
     if file.dram is not None:
         chip = with_memory(chip, file.dram.capacity.value, file.dram.bandwidth.value, file.dram.energy.value)
     texts = {".".join(document.words(path)): text for path, text in (origins | parts.sources).items() if text}
-    return System(
+    system = System(
         file.name,
         chip,
         axes,
@@ -111,6 +120,7 @@ def parse_system(text: str, name: str = "system", sourced: bool = False, folder:
         texts,
         libraries_of(file.axes),
     )
+    return system, [], []
 
 
 def _chip(document: Document, folder: Path) -> tuple[Chip | None, list[Finding], list[Fault]]:

@@ -11,8 +11,10 @@ from halley.mapping.problem import Objective
 from halley.report.rows import Row
 from halley.report.table import Table, gap_text
 from halley.sweeps.explore import Standing
-from halley.sweeps.figures import FIGURES
+from halley.sweeps.figures import UNITS as FIGURE_UNITS
+from halley.sweeps.figures import left_out
 from halley.sweeps.run import DesignOutcome, SweepResult
+from halley.sweeps.study import StudyWorkload
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
 from halley.version import halley_version
 
@@ -38,10 +40,10 @@ def verdict(result: SweepResult) -> str:
     points = f"a front of {count:,} designs" if count != 1 else "one best design"
     open_ = result.count(Standing.OPEN)
     if not count:
-        return "no design has a mapping" if not open_ else f"nothing is known yet; {open_:,} designs are open"
+        return f"no design has a {noun(result)}" if not open_ else f"nothing is known yet; {open_:,} designs are open"
     if not result.study.minimised and result.gap == 0:
         return f"exact: no design has less {result.study.objective.value} than the best"
-    if result.gap <= result.study.gap + 1e-12:
+    if result.gap <= result.study.gap + 1e-12 or (result.done and not result.limited):
         if result.gap == 0:
             return f"exact: {points}; no other design is better in everything that is minimised"
         word = result.study.objective.value
@@ -68,11 +70,33 @@ def figure_text(name: str, value: float) -> str:
     >>> figure_text("sram", 2**20), figure_text("macs", 4096), figure_text("area", 1.23456)
     ('1 MiB', '4,096', '1.235')
     """
-    unit = FIGURES[name][1] if name in FIGURES else ""
+    unit = FIGURE_UNITS.get(name, "")
     formats = {"B": format_bytes, "B/s": format_rate, "W": format_power}
     if unit:
         return formats[unit](value)
     return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def noun(result: SweepResult) -> str:
+    """What is searched for a design."""
+    return "mapping" if isinstance(result.study.workloads[0], StudyWorkload) else "plan"
+
+
+def given_figures(result: SweepResult) -> list[str]:
+    """Figures that every design has, without those of the study."""
+    return [name for name in FIGURE_UNITS if all(name in outcome.design.figures for outcome in result.outcomes)]
+
+
+def omissions(result: SweepResult) -> list[str]:
+    """What prices and powers that the study uses leave out, in sentences."""
+    study, found = result.study, []
+    for name in ("price", "power"):
+        formulas = (*study.own.values(), *study.where)
+        if name in study.minimised or any(name in formula.names for formula in formulas):
+            parts = dict.fromkeys(part for outcome in result.outcomes for part in left_out(outcome.design.subject, name))
+            if parts:
+                found.append(f"{name} leaves out {', '.join(parts)}, for which none is stated")
+    return found
 
 
 def value_text(result: SweepResult, value: float) -> str:
@@ -103,7 +127,7 @@ def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome])
     """Designs with their axes, figures and values."""
     study = result.study
     axes = [axis.name for axis in study.axes]
-    bounded = [figure for figure in (*FIGURES, *study.own) if any(figure in rule.names for rule in study.where)]
+    bounded = [figure for figure in (*given_figures(result), *study.own) if any(figure in rule.names for rule in study.where)]
     figures = [figure for figure in dict.fromkeys((*study.minimised, *bounded)) if figure not in axes]
     head = ("#", *short_names(axes), *figures, study.objective.value, "bound", "searches")
     rows = tuple(
@@ -157,7 +181,7 @@ def why(result: SweepResult, outcome: DesignOutcome) -> str:
     cover = outcome.cover
     if cover is None or cover.by == outcome.design.index:
         return ""
-    least = f"no mapping takes less than {value_text(result, cover.bound)}"
+    least = f"no {noun(result)} takes less than {value_text(result, cover.bound)}"
     figures = f", with no more {', '.join(result.study.minimised)}" if result.study.minimised else ""
     return f"{least}; design {cover.by} takes {value_text(result, cover.value)}{figures}"
 
@@ -166,7 +190,7 @@ def sheet(result: SweepResult) -> list[Row]:
     """Every design as a row of bare numbers in SI units, under heads."""
     study, unit = result.study, UNITS[result.study.objective]
     axes = [axis.name for axis in study.axes]
-    figures = [name for name in (*FIGURES, *study.own) if name not in axes]
+    figures = [name for name in (*given_figures(result), *study.own) if name not in axes]
     own = [f"{part.name}_{study.objective.value}_{unit}" for part in study.workloads]
     head = (
         "design",
@@ -259,7 +283,7 @@ def _mappings(result: SweepResult) -> dict[str, dict[str, Any]]:
             "mapping": answer.mapping,
             "variant": answer.variant,
             "time": answer.time,
-            "energy": answer.energy,
+            "energy": finite(answer.energy),
             "ended": answer.ended,
         }
     return found

@@ -38,8 +38,8 @@ def sweep_page(result: SweepResult) -> str:
             el("h2", "Designs"),
             el(
                 "p",
-                "Each point is a design with a known mapping; those of the front are orange. Drag a rectangle to mark "
-                "points in both plots and keep their rows in the table; click a point to see its design.",
+                f"Each point is a design with a known {facts.noun(result)}; those of the front are orange. Drag a rectangle to "
+                "mark points in both plots and keep their rows in the table; click a point to see its design.",
                 class_="faint",
             ),
             el("div", *_plots(result, shown), class_="plots"),
@@ -85,7 +85,7 @@ def _dimensions(result: SweepResult) -> list[tuple[str, str]]:
     """What a plot may have as an axis: key and words."""
     study = result.study
     numeric = [axis.name for axis in study.axes if axis.name in result.outcomes[0].design.figures]
-    every = dict.fromkeys((*study.minimised, *numeric, "macs", "sram", "lanes", "bandwidth", *study.own))
+    every = dict.fromkeys((*study.minimised, *numeric, *facts.given_figures(result), *study.own))
     return [("value", study.objective.value), *((name, name) for name in every if name in result.outcomes[0].design.figures)]
 
 

@@ -155,6 +155,11 @@ def bounded_search(problem: TrainingProblem, model: CostModel | None = None) -> 
     return found
 
 
+def least_bound(problem: TrainingProblem) -> float:
+    """A lower bound of all plans [s], before any is timed; infinite where none can fit. Raises as `best_training_plan`."""
+    return min(bounded_search(each).bound for each in _by_memory(problem))
+
+
 def _fits(problem: TrainingProblem, model: CostModel | None) -> bool:
     """Whether some plan of the problem fits; False where none was found at once."""
     try:

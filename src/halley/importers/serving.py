@@ -1,0 +1,91 @@
+"""The problem of a deployment from what a user names: a model, a system, requests and limits."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from halley.errors import BadInput, Fault
+from halley.importers.source import find_model, planned
+from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
+from halley.io.networks.fits import load_libraries
+from halley.io.software import load_software
+from halley.io.systems.system import load_system
+from halley.ir.system import System
+from halley.serving.model import ServedModel
+from halley.serving.search import Limits, ServingObjective, ServingProblem
+from halley.serving.steady import Lengths
+from halley.units import SECONDS, parse
+
+SOFTWARE = "vllm"
+"""The software of deployments that name none."""
+
+LONGEST = 10_000_000
+"""Most tokens of a prompt or an answer."""
+
+_LIMIT = re.compile(r"\s*(ttft|tpot)\s+(\S.*?)\s*")
+
+
+def serving_problem(
+    model: str | Path,
+    system: System | str | Path,
+    lengths: Lengths,
+    slo: str | None = None,
+    weights: str = "bf16",
+    cache: str = "bf16",
+    software: str | None = None,
+    efficiency: str | None = None,
+    rate: float | None = None,
+    front: bool = False,
+    together: bool = False,
+) -> ServingProblem:
+    """The problem of `halley.plan_serving`, whose arguments these are.
+
+    Raises BadInput: an unknown name, or limits of another form.
+    """
+    found, shape = system if isinstance(system, System) else load_system(system), planned(find_model(str(model)))
+    return ServingProblem(
+        tuple(ServedModel(shape, precision.strip(), cache) for precision in weights.split(",")),
+        found,
+        load_software(software or SOFTWARE),
+        load_chip_fit(efficiency or DEFAULT_FIT).efficiency,
+        lengths,
+        limits_of(slo),
+        load_libraries(found),
+        ServingObjective.THROUGHPUT if rate is None else ServingObjective.CHIPS,
+        rate or 0.0,
+        not together,
+        front,
+    )
+
+
+def lengths_of(prompt: int, answer: int, cached: int = 0, where: str = "prefix") -> Lengths:
+    """Mean lengths of requests in tokens. Raises BadInput: more cached than the prompt has.
+
+    >>> lengths_of(1024, 256).output
+    256
+    """
+    for name, number, least in (("input", prompt, 1), ("output", answer, 1), ("prefix", cached, 0)):
+        if not least <= number <= LONGEST:
+            raise BadInput(Fault(name, f"a number of tokens from {least} to {LONGEST:,}", f"{number:,}"))
+    if cached >= prompt:
+        raise BadInput(Fault(where, f"fewer than the {prompt} tokens of a prompt", str(cached)))
+    return Lengths(prompt, answer, cached)
+
+
+def limits_of(text: str | None, where: str = "--slo") -> Limits:
+    """The limits of ``ttft 1 s, tpot 30 ms``. Raises BadInput: another form.
+
+    >>> limits_of("ttft 1 s, tpot 30 ms").tpot
+    0.03
+    """
+    if text is None:
+        return Limits()
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        found = _LIMIT.fullmatch(part)
+        if found is None or found[1] in given:
+            raise BadInput(Fault(where, "limits such as 'ttft 1 s, tpot 30 ms'", repr(text)))
+        given[found[1]] = parse(found[2], SECONDS, where=f"{where}, {found[1]}")
+    return Limits(given.get("ttft", math.inf), given.get("tpot", math.inf))
