@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -342,16 +341,16 @@ class DesignSweep:
                 self._executor = InProcess()
         try:
             return self._executor.submit(work, task)
-        except BrokenProcessPool as error:
+        except BrokenExecutor as error:
             raise self._broken(error) from None
 
     def _result_of(self, future: Future[T]) -> T:
         try:
             return future.result()
-        except BrokenProcessPool as error:
+        except BrokenExecutor as error:
             raise self._broken(error) from None
 
-    def _broken(self, error: BrokenProcessPool) -> SearchStopped:
+    def _broken(self, error: BrokenExecutor) -> SearchStopped:
         got = "one that was ended from outside, perhaps for want of memory"
         return SearchStopped(Fault(f"sweep {self.study.name}", "worker processes", got, "run it again: it goes on where it was"))
 

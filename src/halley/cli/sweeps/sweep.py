@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -25,6 +27,15 @@ from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
 from halley.sweeps.load import load_study
 from halley.sweeps.run import DesignSweep, SweepResult, numbered
+
+if TYPE_CHECKING:
+    from halley.sweeps.cluster import RayExecutor
+
+RAY = "ray"
+"""The engine of searches beyond one machine."""
+
+MOST_WORKERS = 1024
+"""Most searches at a time."""
 
 RUN = "run"
 """The command that a study file without a command means."""
@@ -90,6 +101,10 @@ OutOption = Annotated[str | None, typer.Option("-o", "--output", help="Write the
 def run(
     study: StudyArgument,
     workers: Annotated[str | None, typer.Option("-j", "--workers", help="Processes; 1 unless given.", metavar="N")] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="ray: search on a Ray cluster, that of the environment; ray=ADDRESS: on that.", metavar="CLUSTER"),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Search every design, not only those the front needs.")] = False,
     store: StoreOption = None,
     best: BestOption = None,
@@ -109,24 +124,28 @@ def run(
 
     Exit codes: 0 the front is proven, 1 bad input, 3 stopped before.
     """
-    count = options.whole_number("--workers", workers, 1, most=1024)
+    count = options.whole_number("--workers", workers, 1, most=MOST_WORKERS)
     shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
     targets = Targets(csv, parquet, page, chip, system, _design(design, chip or system), out)
     _refuse(targets, force)
     remarks = options.remarks()
     bar = Bar(remarks, "sweep")
-    sweep = DesignSweep(load_study(study), _store(study, store), count, everything=everything, progress=bar)
-    _check_design(sweep, targets)
+    given = load_study(study)
     interrupted = False
-    try:
-        sweep.run()
-    except KeyboardInterrupt:
-        if not sweep.begun:
-            raise
-        interrupted = True
-    finally:
-        bar.stop()
-    result = sweep.result()
+    with _cluster(on) as executor:
+        if executor is not None and workers is None:
+            count = min(executor.workers, MOST_WORKERS)
+        sweep = DesignSweep(given, _store(study, store), count, executor, everything=everything, progress=bar)
+        _check_design(sweep, targets)
+        try:
+            sweep.run()
+        except KeyboardInterrupt:
+            if not sweep.begun:
+                raise
+            interrupted = True
+        finally:
+            bar.stop()
+        result = sweep.result()
     if interrupted:
         remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
     _give(result, shown, targets, json, force)
@@ -163,6 +182,24 @@ def show(
     sweep = DesignSweep(load_study(study), kept, 0, read_only=True)
     _check_design(sweep, targets)
     _give(sweep.result(), shown, targets, json, force)
+
+
+@contextmanager
+def _cluster(on: str | None) -> Iterator[RayExecutor | None]:
+    """The executor of ``--on``. Raises BadInput: another word, or no cluster."""
+    if on is None:
+        yield None
+        return
+    word, _, address = on.partition("=")
+    if word != RAY:
+        raise BadInput(Fault("--on", f"{RAY} or {RAY}=ADDRESS", repr(on)))
+    from halley.sweeps.cluster import RayExecutor
+
+    executor = RayExecutor(address)
+    try:
+        yield executor
+    finally:
+        executor.shutdown()
 
 
 def _store(study: str, store: str | None) -> str:
