@@ -45,15 +45,15 @@ _UNIT_BEHIND = re.compile(r"^(\s+[^\s#:][^#:]*:\s+)(\[[^\]#]*\]\s*[A-Za-zµ][A-Z
 """A list with a unit behind it, which YAML has only in quotes."""
 
 
-def load_study(path: str | Path) -> Study:
-    """The study of a file; paths in it start at its folder.
+def load_study(path: str | Path, sampled: bool = False) -> Study:
+    """The study of a file; paths in it start at its folder. ``sampled``: it may span any number of designs.
 
     Raises BadInput: every fault of the file, and of the chip file that it names.
     """
-    return parse_study(read_text_bounded(path), str(path), Path(path).parent)
+    return parse_study(read_text_bounded(path), str(path), Path(path).parent, sampled)
 
 
-def parse_study(text: str, name: str = "study", folder: Path = Path()) -> Study:
+def parse_study(text: str, name: str = "study", folder: Path = Path(), sampled: bool = False) -> Study:
     """The study that the text of a file describes; ``name`` is for messages, a path to a chip starts at ``folder``.
 
     >>> text = "workloads: {g: {kind: gemm, m: 64, n: 64, k: 64}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
@@ -63,7 +63,7 @@ def parse_study(text: str, name: str = "study", folder: Path = Path()) -> Study:
     Raises BadInput: every fault of the text.
     """
     document = read_yaml(_UNIT_BEHIND.sub(r'\1"\2"\3', text), name)
-    reader = _StudyReader(document, folder)
+    reader = _StudyReader(document, folder, sampled)
     study = reader.study(Path(name).stem)
     if study is None or reader.findings or reader.elsewhere:
         raise BadInput([*document.faults(reader.findings), *reader.elsewhere])
@@ -73,8 +73,8 @@ def parse_study(text: str, name: str = "study", folder: Path = Path()) -> Study:
 class _StudyReader:
     """Reads the parts of a study, whatever else may be wrong with it, so that one run shows all faults."""
 
-    def __init__(self, document: Document, folder: Path) -> None:
-        self.document, self.folder = document, folder
+    def __init__(self, document: Document, folder: Path, sampled: bool) -> None:
+        self.document, self.folder, self.sampled = document, folder, sampled
         self.findings: list[Finding] = []
         self.elsewhere: list[Fault] = []
 
@@ -269,9 +269,9 @@ class _StudyReader:
             if len(places) == len(lists):
                 made.append(SweepAxis(name, tuple(places), tuple(zip(*lists.values(), strict=True)), path))
         counts = [len(axis.steps) for axis in made]
-        if (points := math.prod(counts)) > VALUES_LIMIT:
+        if (points := math.prod(counts)) > VALUES_LIMIT and not self.sampled:
             product = " x ".join(f"{count:,}" for count in counts)
-            remedy = "give fewer values, or split the study"
+            remedy = "give fewer values, split the study, or search some of them by --sample 100"
             self._find(("axes",), f"at most {VALUES_LIMIT:,} designs", f"{points:,} ({product})", remedy)
         return tuple(made)
 

@@ -88,6 +88,7 @@ class DesignOutcome:
 class SweepResult:
     """The outcome of a sweep: every design, and the ``front``, indices of non-dominated designs by value.
 
+    ``sampled``: combinations of the study of which the designs are a sample; 0: the designs are all that keep the constraints.
     ``gap``: no design that exists in the study is better than some design of the front, in everything that is minimised, by more
     than this factor of value less 1 (infinite while designs are open). ``done``: nothing is left to be searched. ``searches``:
     answers that were used, new and stored; ``seconds``: their processor time.
@@ -100,6 +101,7 @@ class SweepResult:
     done: bool
     searches: int
     seconds: float
+    sampled: int = 0
 
     def count(self, *standings: Standing) -> int:
         """Number of designs of which this became."""
@@ -152,7 +154,7 @@ class DesignSweep:
     ``store``: path of the SQLite file that keeps the answers; left out, they are kept in memory. ``workers``: processes; with 0,
     the searches run in this one. ``executor``: of the protocol of `concurrent.futures`, in place of own processes, ``workers``
     tasks at a time. ``everything``: search every design instead of those that the front needs. ``read_only``: nothing is
-    searched.
+    searched. ``designs``: some of the study's, numbered from 0, in place of all.
 
     >>> from halley.sweeps.load import parse_study
     >>> text = "workloads: {g: {kind: gemm, m: 4, n: 4, k: 4}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
@@ -173,6 +175,7 @@ class DesignSweep:
         everything: bool = False,
         progress: Progress | None = None,
         read_only: bool = False,
+        designs: Sequence[Design] | None = None,
     ) -> None:
         if not (isinstance(workers, int) and 0 <= workers <= 1024):
             raise BadInput(Fault("sweep, workers", "a whole number from 0 to 1024", repr(workers)))
@@ -180,7 +183,7 @@ class DesignSweep:
         self.store = store if isinstance(store, SweepStore) else SweepStore(store or MEMORY, write=not read_only)
         self.workers, self.progress, self.read_only = workers, progress, read_only
         self._executor, self._everything, self._pool = executor, everything, None
-        self.designs: Sequence[Design] = self.study.designs()
+        self.designs: Sequence[Design] = self.study.designs() if designs is None else designs
         parts = range(len(self.study.workloads))
         self._keys = [[problem_key(self.study.problem(design, part)) for part in parts] for design in self.designs]
         self._order = Order((design.subject for design in self.designs), self.study.objective)
@@ -363,6 +366,13 @@ class DesignSweep:
         pace = (time.monotonic() - self._begun) / self._made if self._made else 0.0
         estimate = f", at most {_duration(left * pace)} at this pace" if pace and left else ""
         self.progress(f"{made:,} searches made, at most {left:,} left{estimate}", made / max(1, made + left))
+
+    def known(self) -> SweepResult:
+        """What the store has of the study, without any search."""
+        self._find_bounds()
+        self._state = self._exploration()
+        self._stored(self._state)
+        return self.result()
 
     def result(self) -> SweepResult:
         """What is known by now."""

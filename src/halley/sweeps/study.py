@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -161,33 +161,37 @@ class Study:
         return self.base.subject(changes, _setting(steps))
 
     def _designs(self) -> Iterator[Design]:
-        early = [rule for rule in self.where if rule.names <= {axis.name for axis in self.axes}]
-        late = [rule for rule in self.where if rule not in early]
-        clock = self.base.clock
         index = 0
         for steps in itertools.product(*(axis.steps for axis in self.axes)):
-            named = {axis.name: step for axis, step in zip(self.axes, steps, strict=True)}
-            values = {name: in_si(step[0], clock) for name, step in named.items()}
-            numbers = {name: value for name, value in values.items() if value is not None}
-            if not all(self._keeps(rule, numbers) for rule in early):
-                continue
-            subject, findings = self._subject(named)
-            if subject is None:
-                words = ", ".join(f"{name} {step[0]}" for name, step in named.items())
-                where = f"{self.document.where(('axes',))}: {words}"
-                raise BadInput(
-                    [
-                        Fault(f"{where}: {self.base.words(each.path)}".rstrip(": "), each.expected, each.got, each.remedy)
-                        for each in findings
-                    ]
-                )
-            numbers |= figures_of(subject)
-            for name, formula in self.own.items():
-                numbers[name] = self._number(formula, numbers, ("figures", name))
-            self._check_minimised(numbers)
-            if all(self._keeps(rule, numbers) for rule in late):
-                yield Design(index, _setting(named), subject, numbers)
+            design = self.design(steps, index)
+            if design is not None:
+                yield design
                 index += 1
+
+    def design(self, steps: Sequence[tuple[AxisValue, ...]], index: int = 0) -> Design | None:
+        """The design of one step of each axis; None if it breaks a constraint. Raises BadInput: the values make none."""
+        early = [rule for rule in self.where if rule.names <= {axis.name for axis in self.axes}]
+        named = {axis.name: step for axis, step in zip(self.axes, steps, strict=True)}
+        values = {name: in_si(step[0], self.base.clock) for name, step in named.items()}
+        numbers = {name: value for name, value in values.items() if value is not None}
+        if not all(self._keeps(rule, numbers) for rule in early):
+            return None
+        subject, findings = self._subject(named)
+        if subject is None:
+            words = ", ".join(f"{name} {step[0]}" for name, step in named.items())
+            where = f"{self.document.where(('axes',))}: {words}"
+            raise BadInput(
+                [
+                    Fault(f"{where}: {self.base.words(each.path)}".rstrip(": "), each.expected, each.got, each.remedy)
+                    for each in findings
+                ]
+            )
+        numbers |= figures_of(subject)
+        for name, formula in self.own.items():
+            numbers[name] = self._number(formula, numbers, ("figures", name))
+        self._check_minimised(numbers)
+        kept = all(self._keeps(rule, numbers) for rule in self.where if rule not in early)
+        return Design(index, _setting(named), subject, numbers) if kept else None
 
     def _check_minimised(self, numbers: Mapping[str, float]) -> None:
         if missing := [name for name in self.minimised if name not in numbers]:

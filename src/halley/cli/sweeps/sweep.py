@@ -17,7 +17,7 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.cli.solve import Bar
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.save import chip_text
 from halley.io.files.save import write_atomic
 from halley.io.systems.save import system_yaml
@@ -27,6 +27,9 @@ from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
 from halley.sweeps.load import load_study
 from halley.sweeps.run import DesignSweep, SweepResult, numbered
+from halley.sweeps.sampled import METHODS, RANDOM
+from halley.sweeps.sampled import sample as sampled
+from halley.sweeps.values import VALUES_LIMIT
 
 if TYPE_CHECKING:
     from halley.sweeps.cluster import RayExecutor
@@ -103,8 +106,17 @@ def run(
     workers: Annotated[str | None, typer.Option("-j", "--workers", help="Processes; 1 unless given.", metavar="N")] = None,
     on: Annotated[
         str | None,
-        typer.Option("--on", help="ray: search on a Ray cluster, that of the environment; ray=ADDRESS: on that.", metavar="CLUSTER"),
+        typer.Option(
+            "--on", help="ray: search on a Ray cluster, that of the environment; ray=ADDRESS: on that.", metavar="CLUSTER"
+        ),
     ] = None,
+    sample: Annotated[
+        str | None, typer.Option("--sample", help="Search this many designs only, without bounds of the others.", metavar="N")
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="With --sample: random, or optuna, which learns from what it finds.", metavar="WORD")
+    ] = RANDOM,
+    seed: Annotated[str | None, typer.Option("--seed", help="With --sample: another seed than 0.", metavar="N")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Search every design, not only those the front needs.")] = False,
     store: StoreOption = None,
     best: BestOption = None,
@@ -130,11 +142,21 @@ def run(
     _refuse(targets, force)
     remarks = options.remarks()
     bar = Bar(remarks, "sweep")
-    given = load_study(study)
+    some = None if sample is None else options.whole_number("--sample", sample, most=VALUES_LIMIT)
+    _check_sample(some, method, seed, everything)
+    given = load_study(study, sampled=some is not None)
     interrupted = False
     with _cluster(on) as executor:
         if executor is not None and workers is None:
             count = min(executor.workers, MOST_WORKERS)
+        if some is not None:
+            number = options.whole_number("--seed", seed, 0, least=0)
+            try:
+                found = sampled(given, some, method, number, _store(study, store), count, executor, bar)
+            finally:
+                bar.stop()
+            _give(found, shown, targets, json, force)
+            return
         sweep = DesignSweep(given, _store(study, store), count, executor, everything=everything, progress=bar)
         _check_design(sweep, targets)
         try:
@@ -182,6 +204,17 @@ def show(
     sweep = DesignSweep(load_study(study), kept, 0, read_only=True)
     _check_design(sweep, targets)
     _give(sweep.result(), shown, targets, json, force)
+
+
+def _check_sample(count: int | None, method: str, seed: str | None, everything: bool) -> None:
+    """Raises BadInput: options that need others, or exclude them."""
+    if count is None and (method != RANDOM or seed is not None):
+        option = "--method" if method != RANDOM else "--seed"
+        raise BadInput(Fault(option, "--sample N beside it", "none", "say how many designs"))
+    if count is not None and everything:
+        raise BadInput(Fault("--all", "no --sample beside it", "both", "leave one of them out"))
+    if method not in METHODS:
+        raise BadInput(Fault("--method", " or ".join(METHODS), repr(method), did_you_mean(method, METHODS)))
 
 
 @contextmanager

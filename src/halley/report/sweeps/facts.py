@@ -39,6 +39,8 @@ def verdict(result: SweepResult) -> str:
     count = len(result.front)
     points = f"a front of {count:,} designs" if count != 1 else "one best design"
     open_ = result.count(Standing.OPEN)
+    if result.sampled and count:
+        return f"{points} of {len(result.outcomes):,} that were chosen; nothing is known of the other {_others(result):,}"
     if not count:
         return f"no design has a {noun(result)}" if not open_ else f"nothing is known yet; {open_:,} designs are open"
     if not result.study.minimised and result.gap == 0:
@@ -51,6 +53,10 @@ def verdict(result: SweepResult) -> str:
     if not result.done:
         return f"not finished: {points} so far; {open_:,} designs are open"
     return f"{points}; the time limit left a gap of {gap_text(result.gap)} to the bounds"
+
+
+def _others(result: SweepResult) -> int:
+    return result.sampled - len(result.outcomes)
 
 
 def effort(result: SweepResult) -> str:
@@ -245,7 +251,8 @@ def answer_document(result: SweepResult) -> dict[str, Any]:
         },
         "certificate": {
             "verdict": verdict(result),
-            "gap": finite(result.gap),
+            "gap": None if result.sampled else finite(result.gap),
+            "sampled_of": result.sampled or None,
             "done": result.done,
             "searches": result.searches,
             "seconds": result.seconds,
