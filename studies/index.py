@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from studies import comet, memory, serving, serving_page, sn40l, ssm, systems80, systems80_page, training
+from studies import comet, memory, networks, serving, serving_page, sn40l, ssm, systems80, systems80_page, training
 from studies.store import load
 from studies.study import Study
 
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, memory.NAME)
-"""All of them: the last four are of whole systems, and have cases and pages of their own."""
+NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, memory.NAME, networks.NAME)
+"""All of them: the last five are of whole systems, and have cases and pages of their own."""
 
 
 def contents() -> str:
@@ -40,4 +40,6 @@ def contents() -> str:
         lines.append(f"| [{serving.TITLE}]({serving.NAME}.md) | {serving_page.headline(known)} |")
     if known := memory.load():
         lines.append(f"| [{memory.TITLE}]({memory.NAME}.md) | {memory.headline(known)} |")
+    if known := networks.load():
+        lines.append(f"| [{networks.TITLE}]({networks.NAME}.md) | {networks.headline(known)} |")
     return "\n".join(lines) + "\n"
