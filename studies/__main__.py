@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from studies import memory, networks, serving, training
+from studies import memory, networks, sequence, serving, training
 from studies import systems80_page as systems
 from studies.cases import solve
 from studies.index import NAMES, STUDIES, contents
@@ -39,7 +39,7 @@ def main() -> int:
         _systems(asked.quick, asked.pages, asked.again)
     if training.NAME in wanted:
         _training(asked.quick, asked.pages, asked.again)
-    for each in (serving, memory, networks):
+    for each in (serving, memory, networks, sequence):
         if each.NAME in wanted and not asked.quick:
             if asked.pages:
                 each.write()

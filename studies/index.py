@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from studies import comet, memory, networks, serving, serving_page, sn40l, ssm, systems80, systems80_page, training
+from studies import comet, memory, networks, sequence, serving, serving_page, sn40l, ssm, systems80, systems80_page, training
 from studies.store import load
 from studies.study import Study
 
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, memory.NAME, networks.NAME)
-"""All of them: the last five are of whole systems, and have cases and pages of their own."""
+NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, memory.NAME, networks.NAME, sequence.NAME)
+"""All of them: the last six are of whole systems, and have cases and pages of their own."""
 
 
 def contents() -> str:
@@ -42,4 +42,6 @@ def contents() -> str:
         lines.append(f"| [{memory.TITLE}]({memory.NAME}.md) | {memory.headline(known)} |")
     if known := networks.load():
         lines.append(f"| [{networks.TITLE}]({networks.NAME}.md) | {networks.headline(known)} |")
+    if known := sequence.load():
+        lines.append(f"| [{sequence.TITLE}]({sequence.NAME}.md) | {sequence.headline(known)} |")
     return "\n".join(lines) + "\n"

@@ -139,8 +139,8 @@ def headline(known: Mapping[str, Any]) -> str:
     fitting = [row for row in known["splits"] if row["time"] and not row.get("best")]
     times = [row["time"] for row in fitting]
     return (
-        f"GPT3-1T on 1,024 H100: NVLink domains of 256 gain {gain:.0%} over 8, and all 1,024 in one domain nothing more; on A100 the "
-        f"splits of tensor, pipeline and data parallelism differ by up to {max(times) / min(times):.1f} x"
+        f"GPT3-1T on 1,024 H100: NVLink domains of 256 gain {gain:.0%} over 8, and all 1,024 in one domain nothing more; on A100 "
+        f"the splits of tensor, pipeline and data parallelism differ by up to {max(times) / min(times):.1f} x"
     )
 
 

@@ -87,9 +87,9 @@ class GraphProblem:
 
     ``layers``: the graph is one of so many equal layers, which pipeline stages may divide. ``microbatches``: number of inputs
     in a row. ``layouts``: by input or output, the dim that an axis splits; axes that are not named leave it whole, and tensors
-    that are not named are free. ``same_layout``: inputs and outputs with equal layouts. ``in_place``: by output, the input
-    whose memory it reuses. ``overlap``: the view of DFModel; ``fused``: there, kernels run concurrently. ``efficiency``: of
-    kernels, in the default view.
+    that are not named are free. ``same_layout``: inputs and outputs with equal layouts. ``splits``: by op, the dim that an axis
+    splits ("" for none), where the user fixes it. ``in_place``: by output, the input whose memory it reuses. ``overlap``: the
+    view of DFModel; ``fused``: there, kernels run concurrently. ``efficiency``: of kernels, in the default view.
 
     Raises BadInput: sizes below 1, fused kernels in the default view, unknown axes or dims, a single chip.
     """
@@ -104,6 +104,7 @@ class GraphProblem:
     overlap: bool = False
     fused: bool = False
     efficiency: Efficiency = PEAK
+    splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where, faults = f"{self.workload.name} on {self.system.name}", []
@@ -117,6 +118,10 @@ class GraphProblem:
             faults.append(Fault(where, "at least 2 chips", str(self.system.chips), "a chip alone is 'halley optimise'"))
         for tensor, splits in self.layouts.items():
             faults += _layout_faults(self, tensor, splits)
+        axes = [axis.name for axis in self.system.axes]
+        for op, split in self.splits.items():
+            for axis in split.keys() - set(axes):
+                faults.append(Fault(f"{where}, op {op}", "an axis of the system", repr(axis), did_you_mean(axis, axes)))
         if faults:
             raise BadInput(faults)
         if self.overlap:
@@ -218,7 +223,7 @@ def plan_graph(problem: GraphProblem, tick: Tick = lambda: None) -> GraphPlan:
 
     Raises Infeasible: nothing fits into memory; with the least need.
     """
-    interconnect = Interconnect(problem.system)
+    interconnect = Interconnect(problem.system, named=bool(problem.splits))
     best: GraphPlan | None = None
     bound, misfits = math.inf, list[Fault]()
     for assignment in assignments(problem.system, {Role.DATA: 1}, whole=True):
@@ -263,7 +268,7 @@ def decided_graph_plan(problem: GraphProblem, assignment: Assignment, decisions:
     if stages > problem.layers or degree(assignment, Role.MODEL) < 2:
         expected = f"at most {problem.layers} stages, and at least 2 chips for each op"
         raise BadInput(Fault(f"{where}, axes", expected, assignment_text(assignment)))
-    communication = Communication(Interconnect(problem.system), assignment)
+    communication = Communication(Interconnect(problem.system, named=bool(problem.splits)), assignment)
     asked = (_asked_overlapped if problem.overlap else _asked_serial)(problem, communication)
     sharding = decided(sharding_graph(asked), decisions)
     layer = (_on_chip if problem.overlap else _one_by_one)(problem, sharding)
@@ -442,13 +447,14 @@ def _kernels(work: Workload) -> list[PartitionGroup]:
 
 def _asked(problem: GraphProblem, mesh: Mesh) -> ShardingProblem:
     """The sharding problem, without times of kernels and collectives."""
-    work, layers = problem.workload, _layers(problem, mesh)
+    work, layers, names = problem.workload, _layers(problem, mesh), {axis.name for axis in mesh}
     return ShardingProblem(
         work,
         mesh,
         _nothing,
         _nothing,
         {name: problem.layout(name, mesh) for name in problem.layouts},
+        {op: {axis: dim for axis, dim in split.items() if axis in names} for op, split in problem.splits.items()},
         same_layout=problem.same_layout,
         weights={name: float(work.tensors[name].word * layers) for name in work.inputs if work.consumers(name)},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import give
 from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphProblem, plan_graph
 from halley.io.chips.load import load_problem
 from halley.io.results.graphs import graph_document
@@ -28,6 +30,14 @@ def shard(
     ] = None,
     microbatches: Annotated[
         str | None, typer.Option("--microbatches", help="Number of microbatches, one after the other.", metavar="NUMBER")
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option("--split", help="Fix the dim of an op that an axis splits, as OP=AXIS:DIM; repeatable.", metavar="WORDS"),
+    ] = None,
+    chain: Annotated[
+        list[str] | None,
+        typer.Option("--chain", help="OUTPUT=INPUT of the next layer, laid out alike; repeatable.", metavar="WORDS"),
     ] = None,
     overlap: Annotated[
         bool, typer.Option("--overlap", help="DFModel's view: compute, memory and network overlap, at full rates.")
@@ -57,6 +67,8 @@ def shard(
         found,
         options.whole_number("--layers", layers, 1),
         options.whole_number("--microbatches", microbatches, 1),
+        same_layout=tuple(_pair(words, "--chain", "OUTPUT=INPUT") for words in chain or ()),
+        splits=_splits(split or ()),
         overlap=overlap,
         fused=fused,
         efficiency=PEAK if overlap else efficiency_of(found, efficiency),
@@ -65,3 +77,23 @@ def shard(
         refuse_existing(out, force)
     plan = plan_graph(problem)
     give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), graph_document(plan), json, out, force)
+
+
+def _pair(words: str, option: str, form: str) -> tuple[str, str]:
+    """What stands on both sides of the equals sign. Raises BadInput: another form."""
+    name, sign, other = (part.strip() for part in words.partition("="))
+    if not (name and sign and other):
+        raise BadInput(Fault(option, form, repr(words)))
+    return name, other
+
+
+def _splits(given: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The splits that are fixed. Raises BadInput: another form, or an axis of an op twice."""
+    found: dict[str, dict[str, str]] = {}
+    for words in given:
+        op, rest = _pair(words, "--split", "OP=AXIS:DIM")
+        axis, sign, dim = (part.strip() for part in rest.partition(":"))
+        if not (axis and sign) or axis in found.setdefault(op, {}):
+            raise BadInput(Fault("--split", "OP=AXIS:DIM, each axis of an op once", repr(words)))
+        found[op][axis] = dim
+    return found

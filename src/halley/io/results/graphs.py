@@ -29,6 +29,7 @@ class GraphQuestionModel(Model):
     microbatches: int = Field(description="so many inputs follow each other")
     layouts: dict[str, dict[str, str]] = Field(description="by input or output, the dim that an axis splits")
     same_layout: tuple[tuple[str, ...], ...] = Field(description="inputs and outputs with equal layouts")
+    splits: dict[str, dict[str, str]] = Field(default_factory=dict, description="by op, the dim that an axis splits, where fixed")
     in_place: dict[str, str] = Field(description="by output, the input whose memory it takes")
     overlap: bool = Field(description="the view of DFModel: compute, memory and network overlap")
     fused: bool = Field(description="chips run kernels side by side")
@@ -62,6 +63,7 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
         "microbatches": problem.microbatches,
         "layouts": {name: dict(splits) for name, splits in problem.layouts.items()},
         "same_layout": problem.same_layout,
+        "splits": {op: dict(split) for op, split in problem.splits.items()},
         "in_place": dict(problem.in_place),
         "overlap": problem.overlap,
         "fused": problem.fused,
@@ -104,6 +106,7 @@ def read_graph_plan(saved: Saved) -> GraphPlan:
         asked.overlap,
         asked.fused,
         asked.efficiency,
+        asked.splits,
     )
     plan = decided_graph_plan(problem, tuple(part.part() for part in file.answer.axes), file.answer.sharding.decisions())
     return replace(plan, certificate=read_certificate(file.certificate))
