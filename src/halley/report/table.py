@@ -48,12 +48,18 @@ def ratio(value: float) -> str:
     return f"{value:.2f} x" if value < 100 else f"{value:.0f} x"
 
 
+ROUNDING = 1e-6
+"""Relative gap below which none is shown."""
+
+
 def gap_text(value: float) -> str:
     """A gap in per cent.
 
-    >>> gap_text(0.0), gap_text(0.0123), gap_text(12.34), gap_text(float("inf"))
-    ('0.0 %', '1.2 %', '1,234 %', 'unknown')
+    >>> gap_text(0.0), gap_text(4.2e-4), gap_text(0.0123), gap_text(12.34), gap_text(float("inf"))
+    ('0.0 %', '0.04 %', '1.2 %', '1,234 %', 'unknown')
     """
     if value == float("inf"):
         return "unknown"
+    if ROUNDING <= value < 1e-3:
+        return f"{100 * value:.1g} %"
     return f"{100 * value:.1f} %" if value < 1 else f"{100 * value:,.0f} %"
