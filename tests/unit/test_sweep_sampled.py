@@ -27,11 +27,12 @@ minimise: [time, buf.capacity]
 def test_a_huge_study_is_refused_with_its_size_but_may_be_sampled() -> None:
     with pytest.raises(BadInput, match=r"got 4,993,650,000 \(99,873 x 50,000\).*--sample"):
         parse_study(HUGE)
-    found = sample(parse_study(HUGE, sampled=True), 5, workers=0)
-    assert (len(found.outcomes), found.sampled) == (5, 4_993_650_000)
-    assert len({tuple(outcome.design.setting.values()) for outcome in found.outcomes}) == 5
+    found = sample(parse_study(HUGE, sampled=True), 2, workers=0)
+    assert (len(found.outcomes), found.sampled) == (2, 4_993_650_000)
+    assert len({tuple(outcome.design.setting.values()) for outcome in found.outcomes}) == 2
 
 
+@pytest.mark.medium
 def test_a_sample_of_all_has_the_front_of_the_study() -> None:
     study = parse_study(SMALL)
     whole, found = DesignSweep(study, workers=0).run(), sample(study, 100, workers=0)
@@ -40,12 +41,16 @@ def test_a_sample_of_all_has_the_front_of_the_study() -> None:
     assert points[0] == points[1]
 
 
+@pytest.mark.medium
 def test_constraints_hold_in_a_sample() -> None:
-    study = parse_study(TWO)
-    found = sample(study, 30, workers=0)
-    assert len(found.outcomes) == len(study.designs())
+    found = sample(parse_study(TWO), 6, workers=0)
+    assert len(found.outcomes) == 6
+    for outcome in found.outcomes:
+        figures = outcome.design.figures
+        assert figures["macs"] <= 16 or figures["buf.capacity"] >= 512
 
 
+@pytest.mark.medium
 def test_equal_seeds_choose_equal_designs_and_the_store_is_shared() -> None:
     study, store = parse_study(HUGE, sampled=True), SweepStore(MEMORY)
     one, again, other = (sample(study, 4, seed=seed, store=store, workers=0) for seed in (1, 1, 2))

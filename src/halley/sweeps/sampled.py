@@ -112,9 +112,9 @@ def sample(
 
     >>> from halley.sweeps.load import parse_study
     >>> text = "workloads: {g: {kind: gemm, m: 4, n: 4, k: 4}}\\nchip: edge\\naxes: {glb.capacity: 'pow2(1..1024) MiB'}"
-    >>> found = sample(parse_study(text), 2, workers=0)
+    >>> found = sample(parse_study(text), 1, workers=0)
     >>> len(found.outcomes), found.sampled, found.gap
-    (2, 11, 0.0)
+    (1, 11, 0.0)
 
     Raises BadInput: another method, or the package of one is not installed; no design keeps the constraints.
     """
