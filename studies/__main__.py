@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from studies import memory, networks, sequence, serving, training
+from studies import serving, training
 from studies import systems80_page as systems
 from studies.cases import solve
-from studies.index import NAMES, STUDIES, contents
+from studies.index import KEPT, NAMES, STUDIES, contents
 from studies.store import DOCS, fingerprint, replace_text, source
 from studies.study import told
 
@@ -39,8 +39,9 @@ def main() -> int:
         _systems(asked.quick, asked.pages, asked.again)
     if training.NAME in wanted:
         _training(asked.quick, asked.pages, asked.again)
-    for each in (serving, memory, networks, sequence):
-        if each.NAME in wanted and not asked.quick:
+    whole = {serving.NAME: serving} | {study.NAME: study.STUDY for study in KEPT}
+    for name, each in whole.items():
+        if name in wanted and not asked.quick:
             if asked.pages:
                 each.write()
             else:

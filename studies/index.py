@@ -9,8 +9,11 @@ from studies.study import Study
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, memory.NAME, networks.NAME, sequence.NAME)
-"""All of them: the last six are of whole systems, and have cases and pages of their own."""
+KEPT = (memory, networks, sequence)
+"""Studies of whole systems whose rows are made in one go (`studies.kept`)."""
+
+NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, *(study.NAME for study in KEPT))
+"""All of them: those behind `STUDIES` are of whole systems, and have cases and pages of their own."""
 
 
 def contents() -> str:
@@ -38,10 +41,7 @@ def contents() -> str:
         lines.append(f"| [{training.TITLE}]({training.NAME}.md) | {training.headline(plans)} |")
     if known := serving.load():
         lines.append(f"| [{serving.TITLE}]({serving.NAME}.md) | {serving_page.headline(known)} |")
-    if known := memory.load():
-        lines.append(f"| [{memory.TITLE}]({memory.NAME}.md) | {memory.headline(known)} |")
-    if known := networks.load():
-        lines.append(f"| [{networks.TITLE}]({networks.NAME}.md) | {networks.headline(known)} |")
-    if known := sequence.load():
-        lines.append(f"| [{sequence.TITLE}]({sequence.NAME}.md) | {sequence.headline(known)} |")
+    for each in KEPT:
+        if known := each.STUDY.load():
+            lines.append(f"| [{each.TITLE}]({each.NAME}.md) | {each.headline(known)} |")
     return "\n".join(lines) + "\n"

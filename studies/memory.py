@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
-
-from benchmarks.measure import machine as measured_on
 
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.io.systems.system import load_system
@@ -21,12 +19,12 @@ from halley.kernels.machine import machine
 from halley.report.draw import FAINT, PALETTE, WIDTH, box, canvas, ink_on, legend, line, words
 from halley.report.markup import svg_file
 from halley.sharding.axes import assignment_text
-from studies.store import DOCS, behind, filled, load_tables, replace_text, save_tables
+from studies.kept import KeptStudy
+from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
 
 NAME, TITLE = "memory", "Dataflow against kernel by kernel on nine memory systems"
-SCHEMA = "halley.study.memory/1"
 MODEL, SEQUENCE, BATCH = "gpt3-175b", 2048, 64
 PEAK = 300e12
 """Operations per second of a chip (arXiv 2412.16432, section VII-E)."""
@@ -87,33 +85,6 @@ def rows() -> Rows:
                 }
             )
     return found
-
-
-def source() -> str:
-    """A fingerprint of the code behind every figure."""
-    return behind(Path(__file__))
-
-
-def run(again: bool, say: Callable[[str], None]) -> None:
-    """Plan what is not known for the present source; then write figure and page."""
-    mark = source()
-    if again or load().get("source") != mark:
-        known = {"schema": SCHEMA, "source": mark, "machine": measured_on(), "rows": rows()}
-        save_tables(NAME, known)
-        say(f"{NAME}: {len(known['rows'])} memory systems")
-    write()
-
-
-def load() -> dict[str, Any]:
-    """What is kept; empty where the study was never run."""
-    return load_tables(NAME, SCHEMA)
-
-
-def write() -> None:
-    """Figure and page from what is kept."""
-    known = load()
-    replace_text(DOCS / f"{NAME}.svg", svg_file(figure(known["rows"])))
-    replace_text(DOCS / f"{NAME}.md", page(known))
 
 
 def mean_ratio(found: Sequence[Mapping[str, Any]]) -> float:
@@ -202,3 +173,14 @@ def figure(found: Sequence[Mapping[str, Any]]) -> Element:
             middle = x + wide * len(DRAM) / 2
             content.append(words(middle, bottom + 38, f"{row['sram'] / 1e6:.0f} MB of SRAM", "middle", font_weight="bold"))
     return canvas(bottom + 48, "Share of the peak by memory system", content)
+
+
+def _made() -> dict[str, Rows]:
+    return {"rows": rows()}
+
+
+def _files(known: Mapping[str, Any]) -> dict[str, str]:
+    return {f"{NAME}.svg": svg_file(figure(known["rows"])), f"{NAME}.md": page(known)}
+
+
+STUDY = KeptStudy(NAME, __file__, _made, _files)

@@ -3,13 +3,11 @@ figures 7 and 8."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
-
-from benchmarks.measure import machine as measured_on
 
 from halley.errors import Infeasible
 from halley.importers.training import training_problem
@@ -21,12 +19,12 @@ from halley.sharding.axes import Role, assignment_text
 from halley.training.plan import TrainingResult
 from halley.training.search.search import best_training_plan
 from halley.units import format_time
-from studies.store import DOCS, behind, filled, load_tables, replace_text, save_tables
+from studies.kept import KeptStudy
+from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
 
 NAME, TITLE = "networks", "The size of the NVLink domain, and how to split the chips"
-SCHEMA = "halley.study.networks/1"
 MODEL, BATCH, CHIPS = "gpt3-1t", 1024, 1024
 DOMAINS = (8, 16, 32, 64, 128, 256, 512, 1024)
 """GPUs of an NVLink domain."""
@@ -102,34 +100,6 @@ def shares(row: Mapping[str, Any]) -> dict[str, float]:
     parts["forward and backward"] = max(work - inside, 0.0)
     parts["rest"] = max(row["time"] - sum(parts.values()), 0.0)
     return parts
-
-
-def source() -> str:
-    """A fingerprint of the code behind every figure."""
-    return behind(Path(__file__))
-
-
-def run(again: bool, say: Callable[[str], None]) -> None:
-    """Plan what is not known for the present source; then write figures and page."""
-    mark = source()
-    if again or load().get("source") != mark:
-        known = {"schema": SCHEMA, "source": mark, "machine": measured_on(), "domains": domains(), "splits": splits()}
-        save_tables(NAME, known)
-        say(f"{NAME}: {len(known['domains'])} domains, {len(known['splits'])} splits")
-    write()
-
-
-def load() -> dict[str, Any]:
-    """What is kept; empty where the study was never run."""
-    return load_tables(NAME, SCHEMA)
-
-
-def write() -> None:
-    """Figures and page from what is kept."""
-    known = load()
-    replace_text(DOCS / f"{NAME}-domains.svg", svg_file(domains_figure(known["domains"])))
-    replace_text(DOCS / f"{NAME}-splits.svg", svg_file(splits_figure(known["splits"])))
-    replace_text(DOCS / f"{NAME}.md", page(known))
 
 
 def headline(known: Mapping[str, Any]) -> str:
@@ -262,3 +232,18 @@ def _split_name(row: Mapping[str, Any]) -> str:
 def _bar(name: str, row: Mapping[str, Any], strong: bool = False) -> Bar:
     parts = [Part(key, value, f"{name}: {key} {format_time(value)}") for key, value in shares(row).items()]
     return Bar(name, tuple(parts), format_time(row["time"]), strong)
+
+
+def _made() -> dict[str, Rows]:
+    return {"domains": domains(), "splits": splits()}
+
+
+def _files(known: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        f"{NAME}-domains.svg": svg_file(domains_figure(known["domains"])),
+        f"{NAME}-splits.svg": svg_file(splits_figure(known["splits"])),
+        f"{NAME}.md": page(known),
+    }
+
+
+STUDY = KeptStudy(NAME, __file__, _made, _files)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
-
-from benchmarks.measure import machine as measured_on
 
 from halley.errors import BadInput
 from halley.formulas.software import sent_bytes
@@ -22,12 +20,12 @@ from halley.report.markup import svg_file
 from halley.sharding.layouts import CollectiveStep, Mesh
 from halley.units import format_bytes, format_time
 from halley.workloads.user import graph
-from studies.store import DOCS, behind, filled, load_tables, replace_text, save_tables
+from studies.kept import KeptStudy
+from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
 
 NAME, TITLE = "sequence", "Dynamic sequence parallelism, found by the sharding search"
-SCHEMA = "halley.study.sequence/1"
 SYSTEMS = ("8 x h100, nvlink", "16 x h100, nvlink 8, ib", "64 x h100, nvlink 8, ib")
 FRAMES, PATCHES, HEADS, HEAD = 64, 1024, 16, 72
 """Of a video: frames, patches of a frame; heads and their dim, those of a transformer of width 1,152 (DiT-XL)."""
@@ -116,33 +114,6 @@ def sent(step: CollectiveStep, mesh: Mesh) -> float:
     return float(sent_bytes(PASSES[step.kind], ranks, step.bytes)) if step.kind is not None else 0.0
 
 
-def source() -> str:
-    """A fingerprint of the code behind every figure."""
-    return behind(Path(__file__))
-
-
-def run(again: bool, say: Callable[[str], None]) -> None:
-    """Plan what is not known for the present source; then write figure and page."""
-    mark = source()
-    if again or load().get("source") != mark:
-        known = {"schema": SCHEMA, "source": mark, "machine": measured_on(), "rows": rows()}
-        save_tables(NAME, known)
-        say(f"{NAME}: {len(known['rows'])} shardings")
-    write()
-
-
-def load() -> dict[str, Any]:
-    """What is kept; empty where the study was never run."""
-    return load_tables(NAME, SCHEMA)
-
-
-def write() -> None:
-    """Figure and page from what is kept."""
-    known = load()
-    replace_text(DOCS / f"{NAME}.svg", svg_file(figure(known["rows"])))
-    replace_text(DOCS / f"{NAME}.md", page(known))
-
-
 def headline(known: Mapping[str, Any]) -> str:
     """The result in a line."""
     by = {(row["system"], row["way"]): row for row in known["rows"]}
@@ -215,3 +186,14 @@ def figure(found: Sequence[Mapping[str, Any]]) -> Element:
             tips = tuple(Part(key, value, f"{name}: {key} {format_time(value)}") for key, value in parts)
             bars.append(Bar(name, tips, format_time(row["time"]), row["way"] == FREE))
     return stacked("Time of a block by system and split", bars, FILLS, format_time, 1e-3)
+
+
+def _made() -> dict[str, Rows]:
+    return {"rows": rows()}
+
+
+def _files(known: Mapping[str, Any]) -> dict[str, str]:
+    return {f"{NAME}.svg": svg_file(figure(known["rows"])), f"{NAME}.md": page(known)}
+
+
+STUDY = KeptStudy(NAME, __file__, _made, _files)
