@@ -161,6 +161,11 @@ def verdict(seed: int, item: Workload, reduction: bool, mend: bool) -> bool:
     return not found
 
 
+def test_a_gathered_maximum_is_new_only_where_it_was_gathered() -> None:
+    """Of two tiles of rows, each is gathered in its own iteration; what was made relative to the first stays so."""
+    verdict(21488, ONLINE, True, True)
+
+
 @given(st.integers(0, 2**32), st.sampled_from([GEMM, SOFTMAX, ONLINE]), st.booleans(), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction: bool, mend: bool) -> None:

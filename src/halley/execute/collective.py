@@ -95,8 +95,9 @@ def collective(store: Store, journal: Journal, node: Collective, scope: Executio
     if store.maxima.intersection(node.tensors):
         journal.visit += 1
         for name in store.maxima.intersection(node.tensors):
-            for buffer in holds[name].buffers[name].values():
-                buffer.stamp[...] = journal.visit
+            for line in lines:
+                for instance in line.instances:
+                    holds[name].buffer(name, instance).stamp[slices(line.box)] = journal.visit
     if node.kind is not Kind.SHIFT:
         for name in node.tensors:
             holds[name].placements[name] = {**holds[name].placements[name], key: _reached(node)}
