@@ -9,6 +9,7 @@ import pytest
 from halley import plan, plan_serving
 from halley.errors import BadInput
 from halley.io.systems.system import load_system
+from halley.library import MODELS
 from halley.sweeps.bases import filled
 from halley.sweeps.explore import Standing
 from halley.sweeps.figures import figures_of, left_out
@@ -192,6 +193,15 @@ def test_what_does_not_fit_is_told_with_its_reason() -> None:
     result = DesignSweep(parse_study(text), workers=0).run()
     assert {outcome.standing for outcome in result.outcomes} == {Standing.INFEASIBLE}
     assert "expected at most" in result.outcomes[0].reason
+
+
+def test_paths_start_at_the_folder_of_the_study(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(MODELS.text("gpt2-xl"), encoding="utf-8")
+    (tmp_path / "study.yaml").write_text(PLANS.replace("gpt2-xl", "mine.yaml"), encoding="utf-8")
+    study = load_study(tmp_path / "study.yaml")
+    question = study.problem(study.designs()[0], 0)
+    assert isinstance(question, PlanQuestion)
+    assert question.problem.shape.layers == 48
 
 
 def test_the_example_is_read() -> None:

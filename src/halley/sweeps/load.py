@@ -33,6 +33,9 @@ from halley.workloads import build
 OF_CHIPS, OF_SYSTEMS = ("chip", "workloads"), ("system", "plans", "deployments")
 """Keys of studies of either kind, the base first."""
 
+PATHS = ("model", "efficiency", "software")
+"""Options of plans and deployments that may be paths."""
+
 QUESTIONS = (*OF_CHIPS[1:], *OF_SYSTEMS[1:])
 """Keys of what is searched on each design."""
 
@@ -167,7 +170,7 @@ class _StudyReader:
         where = self.document.where(("system",))
         match given:
             case str() if names_in(given) or ("," in given and not is_path(given)):
-                return SystemWords(given)
+                return SystemWords(given if "," in given else str(self._placed(given)))
             case str() if given.strip():
                 try:
                     text, name, _ = found(SYSTEMS, self.folder / given if is_path(given) else given)
@@ -205,8 +208,13 @@ class _StudyReader:
             self.findings += findings
             if model is not None:
                 weight = weights.get(name, 1.0)
-                found.append(made(name, float(weight) if isinstance(weight, int | float) else 1.0, dict(given)))
+                placed = {key: self._placed(value) if key in PATHS else value for key, value in given.items()}
+                found.append(made(name, float(weight) if isinstance(weight, int | float) else 1.0, placed))
         return found
+
+    def _placed(self, value: object) -> object:
+        """A path, from the folder of the study; anything else as it is."""
+        return str(self.folder / value) if isinstance(value, str) and (is_path(value) or value.endswith(".json")) else value
 
     def _workloads(self, given: Mapping[str, Any], weights: Mapping[str, Any]) -> tuple[StudyWorkload, ...]:
         made = []
