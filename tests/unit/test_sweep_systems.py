@@ -180,6 +180,12 @@ def test_deployments_are_those_of_single_searches() -> None:
         assert answer.bound <= answer.value
 
 
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf")])
+def test_a_rate_is_above_zero(rate: float) -> None:
+    with pytest.raises(BadInput, match="rate: expected a number of requests per second above 0"):
+        plan_serving("llama3-8b", "2 x h100, nvlink", input=512, output=64, rate=rate)
+
+
 def test_chips_without_a_dtype_take_the_others() -> None:
     text = DEPLOYMENTS.replace("h100", "a100").replace('slo: "tpot {tpot}"', 'slo: "tpot {tpot}", weights: "bf16,fp8"')
     study = parse_study(text)

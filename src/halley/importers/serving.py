@@ -42,8 +42,10 @@ def serving_problem(
 ) -> ServingProblem:
     """The problem of `halley.plan_serving`, whose arguments these are.
 
-    Raises BadInput: an unknown name, or limits of another form.
+    Raises BadInput: an unknown name, limits of another form, or a rate that is none.
     """
+    if rate is not None and not 0 < rate < math.inf:
+        raise BadInput(Fault("rate", "a number of requests per second above 0", f"{rate:g}"))
     found, shape = system if isinstance(system, System) else load_system(system), planned(find_model(str(model)))
     return ServingProblem(
         tuple(ServedModel(shape, precision.strip(), cache) for precision in weights.split(",")),

@@ -17,25 +17,26 @@ from halley.kernels.sustained import under_load
 from halley.pipeline.data_parallel import recipe
 from halley.training.fixed import parse_fixed
 from halley.training.plan import Fixed, TrainingProblem
+from halley.workloads.transformer import Transformer
 
 RECIPE = "mixed-adam-fp32-gradients"
 """The optimizer of plans that name none."""
 
 
 def training_problem(
-    model: str | Path,
+    model: Transformer | str | Path,
     system: System | str | Path,
     batch: int,
     sequence: int | None = None,
     fix: Fixed | str | None = None,
     whole: bool = False,
     optimizer: str = RECIPE,
-    efficiency: str | None = None,
+    efficiency: Efficiency | str | None = None,
     software: str | None = None,
     searched: bool = False,
 ) -> TrainingProblem:
-    """The problem of `halley.plan`, whose arguments these are. ``searched``: kernels are to be searched, so that no fit of a
-    library is used.
+    """The problem of `halley.plan`, whose arguments these are; model and efficiency may have been read already. ``searched``:
+    kernels are to be searched, so that no fit of a library is used.
 
     >>> training_problem("gpt2-xl", "8 x h100, nvlink 8", 8).tokens
     8192
@@ -43,10 +44,10 @@ def training_problem(
     Raises BadInput: an unknown name, or numbers that make no sense.
     """
     found = system if isinstance(system, System) else load_system(system)
-    shape = planned(find_model(str(model)))
+    shape = model if isinstance(model, Transformer) else planned(find_model(str(model)))
     decided = fix if isinstance(fix, Fixed) else parse_fixed(fix, [axis.name for axis in found.axes])
     host = software_for(found.chip, software)
-    fitted = PEAK if searched else _efficiency(found, efficiency)
+    fitted = PEAK if searched else efficiency if isinstance(efficiency, Efficiency) else sustained(found, efficiency)[0]
     return TrainingProblem(
         shape,
         found,
@@ -62,6 +63,8 @@ def training_problem(
     )
 
 
-def _efficiency(system: System, name: str | None) -> Efficiency:
-    fit = fit_of_chip(system.chip.name)[0] if name is None else load_chip_fit(name)
-    return under_load(fit, machine(load_chip(fit.chip)))
+def sustained(system: System, name: str | None) -> tuple[Efficiency, str]:
+    """How near kernels of a long run come to the data sheet, by the fit of that name or that of the chip, and a remark where it
+    was measured on another chip. Raises BadInput: no such fit."""
+    fit, remark = fit_of_chip(system.chip.name) if name is None else (load_chip_fit(name), "")
+    return under_load(fit, machine(load_chip(fit.chip))), remark

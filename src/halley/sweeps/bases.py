@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -14,7 +14,7 @@ from halley.io.files.text import Document, Finding, KeyPath
 from halley.io.systems.system import load_system, read_system
 from halley.ir.hardware import Chip
 from halley.ir.system import System
-from halley.sweeps.places import CHIP_PATHS, SYSTEM_PATHS, with_values
+from halley.sweeps.places import CHIP_PATHS, SYSTEM_PATHS, FilePaths, with_values
 from halley.sweeps.values import AxisValue
 
 Subject: TypeAlias = Chip | System
@@ -46,46 +46,40 @@ class Base(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ChipBase:
-    """A chip file."""
+class FileBase:
+    """A file, the ``paths`` into it, and what reads it."""
 
     document: Document
+    paths: FilePaths
+    read: Callable[[Document], tuple[Subject | None, list[Finding]]]
 
     @property
     def clock(self) -> float:
         return clock_of(self.document.data)
 
     def place(self, path: str) -> KeyPath:
-        return CHIP_PATHS.place(self.document.data, path)
+        return self.paths.place(self.document.data, path)
 
     def words(self, place: KeyPath) -> str:
         return ".".join(self.document.words(place))
 
-    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[Chip | None, list[Finding]]:
-        return read_chip(Document(self.document.name, with_values(self.document.data, changes), self.document.lines))
+    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[Subject | None, list[Finding]]:
+        return self.read(Document(self.document.name, with_values(self.document.data, changes), self.document.lines))
 
 
-@dataclass(frozen=True, slots=True)
-class SystemBase:
+def chip_base(document: Document) -> FileBase:
+    """A chip file."""
+    return FileBase(document, CHIP_PATHS, read_chip)
+
+
+def system_base(document: Document, folder: Path) -> FileBase:
     """A system file; ``folder``: where paths to its chip start."""
 
-    document: Document
-    folder: Path
-
-    @property
-    def clock(self) -> float:
-        return clock_of(self.document.data)
-
-    def place(self, path: str) -> KeyPath:
-        return SYSTEM_PATHS.place(self.document.data, path)
-
-    def words(self, place: KeyPath) -> str:
-        return ".".join(self.document.words(place))
-
-    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[System | None, list[Finding]]:
-        changed = Document(self.document.name, with_values(self.document.data, changes), self.document.lines)
-        system, findings, elsewhere = read_system(changed, self.folder)
+    def read(changed: Document) -> tuple[System | None, list[Finding]]:
+        system, findings, elsewhere = read_system(changed, folder)
         return system, [*findings, *map(_unplaced, elsewhere)]
+
+    return FileBase(document, SYSTEM_PATHS, read)
 
 
 @dataclass(frozen=True, slots=True)

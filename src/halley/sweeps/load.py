@@ -21,7 +21,7 @@ from halley.io.studies import LinkedAxisFile, StudyDeploymentFile, StudyFile, St
 from halley.io.systems.system import read_system
 from halley.library import CHIPS, SYSTEMS
 from halley.mapping.problem import Objective
-from halley.sweeps.bases import Base, ChipBase, SystemBase, SystemWords, names_in
+from halley.sweeps.bases import Base, SystemWords, chip_base, names_in, system_base
 from halley.sweeps.deployments import StudyDeployment
 from halley.sweeps.expressions import Expression, expression
 from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS
@@ -92,8 +92,8 @@ class _StudyReader:
             base, known = self._chip(data.get("chip")) if "chip" in data else None, list(CHIP_FIGURES)
         objectives = (Objective.TIME.value,) if of_systems else OBJECTIVES
         weights = _map(data.get("weights"))
-        plans = self._asked("plans", StudyPlanFile, StudyPlan)
-        deployments = self._asked("deployments", StudyDeploymentFile, StudyDeployment)
+        plans = self._asked("plans", _map(data.get("plans")), weights, StudyPlanFile, StudyPlan)
+        deployments = self._asked("deployments", _map(data.get("deployments")), weights, StudyDeploymentFile, StudyDeployment)
         workloads = self._workloads(_map(data.get("workloads")), weights)
         every = [name for key in QUESTIONS for name in _map(data.get(key))]
         for key, count in Counter(every).items():
@@ -152,11 +152,11 @@ class _StudyReader:
                 chip, findings = read_chip(base)
                 for each in base.faults(findings):
                     self.elsewhere.append(Fault(f"{where}: {each.where}", each.expected, each.got, each.remedy))
-                return ChipBase(base) if chip is not None else None
+                return chip_base(base) if chip is not None else None
             case dict():
                 chip, findings = read_chip(self.document, ("chip",))
                 self.findings += findings
-                return ChipBase(self._part("chip", given)) if chip is not None else None
+                return chip_base(self._part("chip", given)) if chip is not None else None
             case _:
                 self._find(("chip",), "the name of a chip, a path to its file, or a map", shown(given))
                 return None
@@ -197,19 +197,17 @@ class _StudyReader:
         if isinstance(reference := data["chip"], str):
             text, name, _ = found(CHIPS, folder / reference if is_path(reference) else reference)
             data["chip"] = read_yaml(text, name).data
-        return SystemBase(Document(document.name, data, document.lines), folder)
+        return system_base(Document(document.name, data, document.lines), folder)
 
-    def _asked(self, key: str, kind: type[Model], made: type[T]) -> list[T]:
+    def _asked(self, key: str, asked: Mapping[str, Any], weights: Mapping[str, Any], kind: type[Model], made: type[T]) -> list[T]:
         """The plans or deployments of the study."""
-        data = self.document.data if isinstance(self.document.data, dict) else {}
-        weights, found = _map(data.get("weights")), []
-        for name, given in _map(data.get(key)).items():
+        found = []
+        for name, given in asked.items():
             model, findings = check(kind, given, (key, name))
             self.findings += findings
             if model is not None:
-                weight = weights.get(name, 1.0)
                 placed = {key: self._placed(value) if key in PATHS else value for key, value in given.items()}
-                found.append(made(name, float(weight) if isinstance(weight, int | float) else 1.0, placed))
+                found.append(made(name, _weight(weights, name), placed))
         return found
 
     def _placed(self, value: object) -> object:
@@ -235,9 +233,8 @@ class _StudyReader:
                     place = (*path, key) if key in (given[name] or ()) else path
                     self._find(place, fault.expected, fault.got, fault.remedy)
                 continue
-            weight = weights.get(name, 1.0)
             plain = {"kind": kind, **parameters}
-            made.append(StudyWorkload(name, work, float(weight) if isinstance(weight, int | float) else 1.0, plain))
+            made.append(StudyWorkload(name, work, _weight(weights, name), plain))
         return tuple(made)
 
     def _axes(
@@ -352,6 +349,12 @@ class _StudyReader:
             elif others.count(name) > 1:
                 self._find(("minimise",), "each figure once", f"{name} twice")
         return Objective(searched[0]), others
+
+
+def _weight(weights: Mapping[str, Any], name: str) -> float:
+    """How often a workload counts; what is no number is told by the check of the file."""
+    weight = weights.get(name, 1.0)
+    return float(weight) if isinstance(weight, int | float) else 1.0
 
 
 def _braced(data: Mapping[str, Any]) -> dict[str, KeyPath]:

@@ -367,13 +367,6 @@ class DesignSweep:
         estimate = f", at most {_duration(left * pace)} at this pace" if pace and left else ""
         self.progress(f"{made:,} searches made, at most {left:,} left{estimate}", made / max(1, made + left))
 
-    def known(self) -> SweepResult:
-        """What the store has of the study, without any search."""
-        self._find_bounds()
-        self._state = self._exploration()
-        self._stored(self._state)
-        return self.result()
-
     def result(self) -> SweepResult:
         """What is known by now."""
         if self._state is None:

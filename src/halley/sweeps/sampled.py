@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from importlib import import_module
@@ -139,7 +139,7 @@ def sample(
     if not designs:
         where = study.document.where(("where",) if study.where else ("axes",))
         raise BadInput(Fault(where, "a design that keeps all constraints", f"none of {len(chosen):,} that were tried"))
-    return replace(DesignSweep(study, kept, 0, everything=True, designs=designs).known(), sampled=study.points)
+    return replace(DesignSweep(study, kept, 0, everything=True, designs=designs).result(), sampled=study.points)
 
 
 def _search(
@@ -183,5 +183,5 @@ def _search(
             progress(f"{found + len(batch):,} of {count:,} designs, least {study.objective.value} {best:.4g}", found / count)
 
 
-def _numbered(designs: Any) -> list[Design]:
+def _numbered(designs: Iterable[Design]) -> list[Design]:
     return [replace(design, index=index) for index, design in enumerate(designs)]

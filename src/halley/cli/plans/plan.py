@@ -30,27 +30,22 @@ from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.source import find_model, plan_remarks, planned
-from halley.importers.training import RECIPE
+from halley.importers.training import RECIPE, training_problem
 from halley.io.cache import user_store
-from halley.io.chips.software import software_for
 from halley.io.files.text import read_text_bounded
-from halley.io.networks.fits import load_libraries
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
-from halley.io.systems.parts import usable_of
-from halley.kernels.machine import PEAK
 from halley.launch.emit import FRAMEWORKS, known_framework
 from halley.launch.limits import LIMITS, limits_of
 from halley.launch.read import read_degrees
 from halley.launch.serving import SERVING_ENGINES
-from halley.pipeline.data_parallel import recipe
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.page import plan_page
 from halley.report.plans.plan import headline, plan_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
 from halley.training.fixed import parse_fixed
-from halley.training.plan import Fixed, TrainingProblem
+from halley.training.plan import Fixed
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
 
@@ -197,21 +192,10 @@ def plan(
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
-    host = software_for(found.chip, software)
-    fitted = PEAK if searched else efficiency_of(found, efficiency)
-    problem = TrainingProblem(
-        shape,
-        found,
-        *sizes,
-        fitted if host is None or searched else host.of(fitted),
-        load_libraries(found),
-        recipe(optimizer or RECIPE),
-        fixed,
-        whole,
-        software=host,
-        usable=usable_of(found.chip),
-        limits=None if framework is None else limits_of(framework),
-    )
+    fitted = None if searched else efficiency_of(found, efficiency)
+    problem = training_problem(shape, found, *sizes, fixed, whole, optimizer or RECIPE, fitted, software, searched)
+    if framework is not None:
+        problem = replace(problem, limits=limits_of(framework))
     remarks = options.remarks()
     for remark in plan_remarks(imported, problem.sequence):
         remarks.print(Text(f"{shape.name}: {remark}"))

@@ -9,13 +9,12 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.errors import BadInput, Fault
-from halley.io.chips.fits import DEFAULT_FIT, fit_of_chip, load_chip_fit
-from halley.io.chips.load import load_chip
+from halley.importers.training import sustained
+from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
 from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
 from halley.ir.system import System
-from halley.kernels.machine import Efficiency, machine
-from halley.kernels.sustained import under_load
+from halley.kernels.machine import Efficiency
 
 SystemOption = Annotated[
     str | None,
@@ -44,10 +43,10 @@ def system_of(name: str | None) -> System:
 
 def efficiency_of(system: System, name: str | None) -> Efficiency:
     """That of the chip in a long run; that of another chip, and a remark, where it was not measured."""
-    fit, remark = fit_of_chip(system.chip.name) if name is None else (load_chip_fit(name), "")
+    found, remark = sustained(system, name)
     if remark:
         options.remarks().print(Text(remark))
-    return under_load(fit, machine(load_chip(fit.chip)))
+    return found
 
 
 def serving_efficiency_of(name: str | None) -> Efficiency:
