@@ -294,3 +294,24 @@ def test_two_sweeps_into_one_store_at_a_time(tmp_path: Path) -> None:
     fronts = [out.partition("Front")[2].partition("What became")[0] for out, _ in said]
     assert fronts[0] == fronts[1]
     assert rows(tmp_path / "one.db")
+
+
+def test_the_file_of_the_other_kind_is_refused_before_the_work(swept: Path) -> None:
+    told = halley("sweep", str(swept / "small.yaml"), "--system", "no.yaml", "--sample", "2")
+    assert told.code == 1
+    assert "--system: expected a study of systems; got one of chips; use --chip" in told.err
+
+
+@pytest.mark.medium
+def test_an_interrupted_sample_says_so(tmp_path: Path) -> None:
+    axes = "{buf.capacity: 'range(128..100000, 1) B', dram.read_bandwidth: 'range(1..50000, 1) MB/s'}"
+    (tmp_path / "huge.yaml").write_text(f"{CHIP}\nworkloads: {{g: {{kind: gemm, m: 4, n: 8, k: 8}}}}\naxes: {axes}\n")
+    command = [sys.executable, "-m", "halley", "sweep", "huge.yaml", "--sample", "90000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "huge.db").exists() or len(rows(tmp_path / "huge.db")) < 2:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "interrupted" in err
+    assert "that were chosen" in out

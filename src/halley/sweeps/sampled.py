@@ -105,7 +105,7 @@ def sample(
     progress: Callable[[str, float], None] | None = None,
 ) -> SweepResult:
     """The front of ``count`` designs of a study, each searched; fewer where the study has fewer. Equal arguments choose the same
-    designs. An interrupt ends it with what was found.
+    designs. An interrupt ends it with what was found, which is then not ``done``.
 
     ``method``: ``"random"``, or ``"optuna"``, which takes more designs near the front. The other arguments are those of
     `halley.sweep`.
@@ -126,12 +126,13 @@ def sample(
         chooser = OptunaSampler(steps, seed, 1 + len(study.minimised))
     kept = store if isinstance(store, SweepStore) else SweepStore(store or MEMORY)
     chosen: dict[Choice, Design | None] = {}
-    pool = WorkerPool(workers) if workers and executor is None else None
+    pool, interrupted = WorkerPool(workers) if workers and executor is None else None, False
     try:
         _search(study, chooser, chosen, min(count, study.points), kept, workers, pool.executor if pool else executor, progress)
     except KeyboardInterrupt:
         if not any(chosen.values()):
             raise
+        interrupted = True
     finally:
         if pool is not None:
             pool.close()
@@ -139,7 +140,8 @@ def sample(
     if not designs:
         where = study.document.where(("where",) if study.where else ("axes",))
         raise BadInput(Fault(where, "a design that keeps all constraints", f"none of {len(chosen):,} that were tried"))
-    return replace(DesignSweep(study, kept, 0, everything=True, designs=designs).result(), sampled=study.points)
+    found = DesignSweep(study, kept, 0, everything=True, designs=designs).result()
+    return replace(found, sampled=study.points, done=found.done and not interrupted)
 
 
 def _search(

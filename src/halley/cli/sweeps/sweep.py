@@ -21,7 +21,6 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.save import chip_text
 from halley.io.files.save import write_atomic
 from halley.io.systems.save import system_yaml
-from halley.ir.system import System
 from halley.report.rows import csv_text
 from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
@@ -29,6 +28,7 @@ from halley.sweeps.load import load_study
 from halley.sweeps.run import DesignSweep, SweepResult, numbered
 from halley.sweeps.sampled import METHODS, RANDOM
 from halley.sweeps.sampled import sample as sampled
+from halley.sweeps.study import Study, StudyWorkload
 from halley.sweeps.values import VALUES_LIMIT
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def run(
     some = None if sample is None else options.whole_number("--sample", sample, most=VALUES_LIMIT)
     _check_sample(some, method, seed, everything)
     given = load_study(study, sampled=some is not None)
+    _check_kind(given, targets)
     interrupted = False
     with _cluster(on) as executor:
         if executor is not None and workers is None:
@@ -152,22 +153,22 @@ def run(
         if some is not None:
             number = options.whole_number("--seed", seed, 0, least=0)
             try:
-                found = sampled(given, some, method, number, _store(study, store), count, executor, bar)
+                result = sampled(given, some, method, number, _store(study, store), count, executor, bar)
             finally:
                 bar.stop()
-            _give(found, shown, targets, json, force)
-            return
-        sweep = DesignSweep(given, _store(study, store), count, executor, everything=everything, progress=bar)
-        _check_design(sweep, targets)
-        try:
-            sweep.run()
-        except KeyboardInterrupt:
-            if not sweep.begun:
-                raise
-            interrupted = True
-        finally:
-            bar.stop()
-        result = sweep.result()
+            interrupted = not result.done
+        else:
+            sweep = DesignSweep(given, _store(study, store), count, executor, everything=everything, progress=bar)
+            _check_design(sweep, targets)
+            try:
+                sweep.run()
+            except KeyboardInterrupt:
+                if not sweep.begun:
+                    raise
+                interrupted = True
+            finally:
+                bar.stop()
+            result = sweep.result()
     if interrupted:
         remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
     _give(result, shown, targets, json, force)
@@ -201,7 +202,9 @@ def show(
     if not Path(kept).exists():
         load_study(study)
         raise BadInput(Fault(kept, "a store of a sweep", "no file", f"run 'halley sweep {study}' first, or give --store"))
-    sweep = DesignSweep(load_study(study), kept, 0, read_only=True)
+    given = load_study(study)
+    _check_kind(given, targets)
+    sweep = DesignSweep(given, kept, 0, read_only=True)
     _check_design(sweep, targets)
     _give(sweep.result(), shown, targets, json, force)
 
@@ -254,13 +257,17 @@ def _design(number: str | None, target: str | None) -> int | None:
     return options.whole_number("--design", number, 0, least=0)
 
 
+def _check_kind(study: Study, targets: Targets) -> None:
+    """Before the work, not after it."""
+    of_chips = isinstance(study.workloads[0], StudyWorkload)
+    if targets.chip and not of_chips:
+        raise BadInput(Fault("--chip", "a study of chips", "one of systems", "use --system"))
+    if targets.system and of_chips:
+        raise BadInput(Fault("--system", "a study of systems", "one of chips", "use --chip"))
+
+
 def _check_design(sweep: DesignSweep, targets: Targets) -> None:
     """Before the work, not after it."""
-    of_systems = isinstance(sweep.designs[0].subject, System)
-    if targets.chip and of_systems:
-        raise BadInput(Fault("--chip", "a study of chips", "one of systems", "use --system"))
-    if targets.system and not of_systems:
-        raise BadInput(Fault("--system", "a study of systems", "one of chips", "use --chip"))
     if targets.design is not None:
         numbered(sweep.designs, targets.design)
 
