@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from validation.accelforge.compare import compare as accelforge
+from validation.area.compare import compare as area
 from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
@@ -79,4 +80,5 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "megatron": lambda data: megatron(),
     "training": training,
     "serving": serving,
+    "area": lambda data: area(),
 }

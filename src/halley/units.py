@@ -95,9 +95,15 @@ JOULES_PER_BYTE = Dimension(
     {f"{unit}{per}": size * bits for unit, size in _JOULES.items() for per, bits in (("/B", 1), ("/bit", 8), ("/b", 8))},
     ("fJ/B", "pJ/B", "nJ/B", "uJ/B", "mJ/B", "J/B"),
 )
+SQUARE_METRES = Dimension(
+    "an area",
+    "100 mm2",
+    {"um2": Fraction(1, 10**12), "mm2": Fraction(1, 10**6), "cm2": Fraction(1, 10**4), "m2": Fraction(1)},
+    ("um2", "mm2"),
+)
 WATTS = Dimension("a power", "6 W", _prefixed("W", "kMGmuµn"), ("nW", "uW", "mW", "W", "kW", "MW", "GW"))
 
-DIMENSIONS: tuple[Dimension, ...] = (BYTES, BYTES_PER_SECOND, SECONDS, HERTZ, JOULES, JOULES_PER_BYTE, WATTS)
+DIMENSIONS: tuple[Dimension, ...] = (BYTES, BYTES_PER_SECOND, SECONDS, HERTZ, JOULES, JOULES_PER_BYTE, WATTS, SQUARE_METRES)
 """Every dimension that a file can ask for; a count is a bare number."""
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?) *([^\W\d_].*)?")
@@ -113,7 +119,8 @@ def parse(
     zero: bool = False,
     negative: bool = False,
 ) -> float:
-    """The SI value of a quantity: bytes, bytes per second, seconds, hertz, joules, joules per byte or watts.
+    """The SI value of a quantity: bytes, bytes per second, seconds, hertz, joules, joules per byte, watts or
+    square metres.
 
     ``clock`` [Hz] is needed by units that count cycles. ``zero`` and ``negative`` say whether such values make sense.
 
@@ -204,7 +211,7 @@ def format_quantity(value: float, dimension: Dimension) -> str:
     ('500 pJ/B', '0 W')
     """
     if value == 0 or not math.isfinite(value):
-        return f"{value:g} {next(unit for unit in dimension.display if dimension.units[unit] == 1)}"
+        return f"{value:g} {next((unit for unit in dimension.display if dimension.units[unit] == 1), dimension.display[-1])}"
     chosen = dimension.display[0]
     for unit in dimension.display:
         # round first: 999.96 ns reads as 1 us, not as 1000 ns
@@ -269,6 +276,15 @@ def format_energy_per_byte(value: float) -> str:
     '64 pJ/B'
     """
     return format_quantity(value, JOULES_PER_BYTE)
+
+
+def format_area(value: float) -> str:
+    """Square millimetres, or smaller.
+
+    >>> format_area(826e-6), format_area(2e-10)
+    ('826 mm2', '200 um2')
+    """
+    return format_quantity(value, SQUARE_METRES)
 
 
 def format_power(value: float) -> str:

@@ -29,3 +29,17 @@ def static_energy(power: Number, time: Number) -> Number:
     6.0
     """
     return power * time
+
+
+def engine_power(units: Number, rate: Number, clock: Number, energy: Number) -> Number:
+    """Power of an engine of which every unit works in every cycle.
+
+    .. math:: P = n r f e
+
+    Symbols: n [1] units, r [op] operations of a unit in a cycle, f [1/s] clock, e [J/op] energy of an operation. Source:
+    definition.
+
+    >>> engine_power(4, 2, 100, 0.5)
+    400.0
+    """
+    return units * rate * clock * energy

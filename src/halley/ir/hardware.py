@@ -252,10 +252,30 @@ class VectorEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class Die:
+    """How a chip is built, for its area (`halley.cost.area`). ``process``: name of the technology, such as ``7 nm``. ``dram``: kind
+    of the interfaces to the outermost memories; "" for none on this die. ``links`` [B/s]: bandwidth to other chips, both
+    directions together. ``clusters``: members of the innermost level on the die; 0: as many as the chip uses. ``simt``: whether a
+    cluster runs threads as a GPU does. ``registers``: memories that are register files. ``multipliers``: dtype for which the
+    multipliers are built, where rates name others that stand for it. ``lanes``: of fp32 in each
+    cluster; None: those of the vector engine. ``area`` [m2]: as published; 0: none is."""
+
+    process: str
+    dram: str = ""
+    links: float = 0.0
+    clusters: int = 0
+    simt: bool = False
+    registers: tuple[str, ...] = ()
+    multipliers: str = ""
+    lanes: int | None = None
+    area: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Chip:
     """Levels, outermost first; each sibling of the last level has the engines. ``streams``: the memories through which concurrent
     kernels pass tensors (a spatial chip); empty where kernels run one by one (a temporal chip). ``version`` of the figures:
-    increases by one whenever a figure changes."""
+    increases by one whenever a figure changes. ``die``: how it is built, which no mapping depends on."""
 
     name: str
     levels: tuple[Level, ...]
@@ -266,6 +286,7 @@ class Chip:
     streams: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     version: int = 1
+    die: Die | None = None
 
     @property
     def label(self) -> str:

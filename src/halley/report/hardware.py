@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from halley.ir.hardware import Axis, Chip, Level, Link, Topology
+from halley.cost.area import area_parts, silicon
+from halley.ir.hardware import Axis, Chip, Die, Level, Link, Topology
 from halley.report.table import Table
 from halley.units import (
+    format_area,
     format_bytes,
     format_energy,
     format_energy_per_byte,
@@ -31,6 +33,20 @@ def chip_tables(chip: Chip) -> tuple[Table, ...]:
     """Every number of the chip with its source; the sources are numbered and told below."""
     facts = tuple(chip_facts(chip))
     return _sourced("Numbers", chip, facts)
+
+
+def area_table(chip: Chip) -> Table | None:
+    """The area of the chip's die by its parts, beside the published one; None where its file does not say how it is built."""
+    built = silicon(chip)
+    if built is None or chip.die is None:
+        return None
+    parts = {name: area for name, area in area_parts(built).items() if area}
+    total = sum(parts.values())
+    rows = [(name, format_area(area), f"{100 * area / total:.0f} %") for name, area in parts.items()]
+    rows.append(("total", format_area(total), ""))
+    if chip.die.area:
+        rows.append(("published", format_area(chip.die.area), f"{100 * (total / chip.die.area - 1):+.0f} %"))
+    return Table("Area of the die, estimated", ("part", "area", ""), tuple(rows), frozenset({1, 2}))
 
 
 def _sourced(title: str, chip: Chip, facts: Sequence[Fact]) -> tuple[Table, ...]:
@@ -87,6 +103,26 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
         yield f"{at}.multicast", str(level.network.multicast).lower()
         yield f"{at}.reduction", str(level.network.reduction).lower()
     yield from _engines(chip)
+    if chip.die is not None:
+        yield from _die(chip.die)
+
+
+def _die(die: Die) -> Iterator[Fact]:
+    yield "die.process", die.process
+    if die.dram:
+        yield "die.dram", die.dram
+    if die.links:
+        yield "die.links", format_rate(die.links)
+    if die.clusters:
+        yield "die.clusters", str(die.clusters)
+    if die.simt:
+        yield "die.simt", "true"
+    if die.multipliers:
+        yield "die.multipliers", die.multipliers
+    if die.lanes is not None:
+        yield "die.lanes", str(die.lanes)
+    if die.area:
+        yield "die.area", format_area(die.area)
 
 
 def _collectives(at: str, axis: Axis) -> Iterator[Fact]:

@@ -19,7 +19,7 @@ from halley.sweeps.values import in_si
 LENGTH_LIMIT = 500
 """Longest text of an expression."""
 
-_QUANTITY = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]+(?:/s|/B)?)(?![\w.(])")
+_QUANTITY = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]+2?(?:/s|/B)?)(?![\w.(])")
 _BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

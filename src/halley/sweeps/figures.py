@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from halley.cost.area import die_area
+from halley.cost.power import peak_power
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.network.graph.bill import bill
@@ -46,8 +48,10 @@ CHIP_FIGURES: Mapping[str, tuple[Callable[[Chip], float], str]] = {
     "bandwidth": (bandwidth, "B/s"),
     "clusters": (lambda chip: float(members(chip)), ""),
     "static_power": (lambda chip: chip.static_power, "W"),
+    "die_area": (lambda chip: die_area(chip) or math.nan, "m2"),
+    "peak_power": (peak_power, "W"),
 }
-"""Figures of every chip, with their units."""
+"""Figures of chips, with their units; missing where they are not finite."""
 
 SYSTEM_UNITS: Mapping[str, str] = {
     "chips": "",
@@ -56,8 +60,11 @@ SYSTEM_UNITS: Mapping[str, str] = {
     "bandwidth": "B/s",
     "price": "",
     "power": "W",
+    "die_area": "m2",
+    "peak_power": "W",
 }
-"""Figures of every system, of all its chips together, with their units; the price is in US dollars."""
+"""Figures of every system, of all its chips together but for the area, which is that of a die, with their units; the price is
+in US dollars."""
 
 CHIPS = "chips"
 """The part of a bill without which there is no price."""
@@ -78,7 +85,7 @@ def figures_of(subject: Chip | System) -> dict[str, float]:
     16.0
     """
     if isinstance(subject, Chip):
-        return {name: figure(subject) for name, (figure, _) in CHIP_FIGURES.items()}
+        return _finite({name: figure(subject) for name, (figure, _) in CHIP_FIGURES.items()})
     chip, costs = subject.chip, bill(subject)
     found = {
         "chips": float(subject.chips),
@@ -90,7 +97,11 @@ def figures_of(subject: Chip | System) -> dict[str, float]:
         found["price"] = costs.price
     if CHIPS not in costs.unpowered:
         found["power"] = costs.power
-    return found
+    return found | _finite({"die_area": die_area(chip) or math.nan, "peak_power": subject.chips * peak_power(chip)})
+
+
+def _finite(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
 def left_out(subject: Chip | System, figure: str) -> tuple[str, ...]:

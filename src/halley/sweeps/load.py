@@ -44,7 +44,7 @@ OBJECTIVES = tuple(item.value for item in Objective)
 T = TypeVar("T", StudyPlan, StudyDeployment)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
-_UNIT_BEHIND = re.compile(r"^(\s+[^\s#:][^#:]*:\s+)(\[[^\]#]*\]\s*[A-Za-zµ][A-Za-zµ/]*)(\s*(?:#.*)?)$", re.MULTILINE)
+_UNIT_BEHIND = re.compile(r"^(\s+[^\s#:][^#:]*:\s+)(\[[^\]#]*\]\s*[A-Za-zµ][A-Za-zµ/]*2?)(\s*(?:#.*)?)$", re.MULTILINE)
 """A list with a unit behind it, which YAML has only in quotes."""
 
 

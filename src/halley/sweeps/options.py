@@ -32,5 +32,5 @@ def whole(asked: Mapping[str, object], key: str, least: int = 1) -> int | None:
 
 def nameless(system: System) -> System:
     """The system without names, descriptions and sources; its chip keeps its name, by which fits of its kernels are found."""
-    chip = replace(system.chip, description="", sources={}, version=0)
+    chip = replace(system.chip, description="", sources={}, version=0, die=None)
     return replace(system, name="", description="", sources={}, chip=chip)

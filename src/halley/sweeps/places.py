@@ -110,6 +110,8 @@ def _starts(data: object) -> Iterator[tuple[str, KeyPath]]:
     for index, level in enumerate(root.get("levels") or ()):
         for memory in (level.get("memories") or {}) if isinstance(level, dict) else ():
             yield f"{memory}", ("levels", index, "memories", memory)
+    if isinstance(root.get("die"), dict):
+        yield "die", ("die",)
     for engine in root.get("engines") or {}:
         yield f"engines.{engine}", ("engines", engine)
         for table in ("rate", "energy", "granularity", "accumulators"):

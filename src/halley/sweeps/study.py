@@ -217,6 +217,11 @@ def _setting(steps: Mapping[str, tuple[AxisValue, ...]]) -> dict[str, str]:
 
 def _numberless(where: str, name: str) -> Fault:
     """An axis whose values are words, or a figure that a design does not have."""
+    if name == "die_area":
+        return Fault(where, "a die_area of every chip of the study", "none of some", "add a die to the chip file: die: {process: 7 nm}")
+    if name == "peak_power":
+        remedy = "state bandwidths that cost energy"
+        return Fault(where, "a finite peak_power of every chip of the study", "none of some", remedy)
     if name in ("price", "power"):
         remedy = f"state it in a system file: costs: {{chip: {{{name}: ...}}}}"
         return Fault(where, f"a {name} of every chip of the study", "none of some", remedy)
@@ -228,6 +233,6 @@ def problem_key(problem: Question) -> str:
     descriptions and sources do not matter."""
     if not isinstance(problem, Problem):
         return hashlib.sha256(repr(problem.inputs).encode()).hexdigest()
-    chip = replace(problem.chip, name="", description="", sources={}, version=0)
+    chip = replace(problem.chip, name="", description="", sources={}, version=0, die=None)
     inputs = (problem.workload, chip, problem.objective.value, problem.fixed_variant)
     return hashlib.sha256(repr(inputs).encode()).hexdigest()

@@ -21,7 +21,7 @@ VALUES_LIMIT = 100_000
 FORMS = "a list, numbers with a common unit such as '1, 2, 4 MiB', 'pow2(16..256)' or 'range(16..64, 16)'"
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-_UNIT = r"[A-Za-zµ][A-Za-zµ/]*"
+_UNIT = r"[A-Za-zµ][A-Za-zµ/]*2?"
 _LIST = re.compile(rf"\[?\s*({_NUMBER}(?:\s*,\s*{_NUMBER})*)\s*\]?\s*({_UNIT})?")
 _POWERS = re.compile(rf"pow2\(\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\)\s*({_UNIT})?")
 _RANGE = re.compile(rf"range\(\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?:,\s*({_NUMBER})\s*)?\)\s*({_UNIT})?")

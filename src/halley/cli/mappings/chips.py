@@ -11,7 +11,7 @@ from halley.cli.options import JsonOption
 from halley.io.chips.load import load_chip
 from halley.io.chips.save import chip_document
 from halley.library import CHIPS
-from halley.report.hardware import chip_list, chip_tables
+from halley.report.hardware import area_table, chip_list, chip_tables
 from halley.report.terminal import show
 
 
@@ -30,6 +30,7 @@ def chips(
     elif name:
         console = options.output()
         console.print(f"{shown[0].name}: {shown[0].description}", markup=False)
-        show(console, chip_tables(shown[0]))
+        area = area_table(shown[0])
+        show(console, [*chip_tables(shown[0]), *([area] if area else [])])
     else:
         show(options.output(), [chip_list(shown)])

@@ -14,6 +14,7 @@ from halley.io.files.entries import Entry, origin, shown
 from halley.io.files.models import (
     AxisFile,
     ChipFile,
+    DieFile,
     GranularityFile,
     LevelFile,
     LinkFile,
@@ -28,6 +29,7 @@ from halley.ir.hardware import (
     Axis,
     Chip,
     Dataflow,
+    Die,
     Exchange,
     Granularity,
     Level,
@@ -116,6 +118,10 @@ def _rules(data: object, path: KeyPath) -> list[Finding]:
         if isinstance(name, str) and name and name not in inner:
             remedy = did_you_mean(name, inner) if inner else "add memories inside the outermost level"
             findings.append(Finding((*path, "streams", index), "the name of a memory on the chip", shown(name), remedy))
+    for index, name in enumerate(_list(_get(_get(data, "die"), "registers"))):
+        if isinstance(name, str) and name and name not in inner:
+            remedy = did_you_mean(name, inner) if inner else ""
+            findings.append(Finding((*path, "die", "registers", index), "the name of a memory on the chip", shown(name), remedy))
     findings += _links(levels, path)
     findings += _bursts(levels, path)
     return findings + list(_reads(engines, path, memories))
@@ -214,6 +220,21 @@ def _chip(file: ChipFile, sources: dict[str, str]) -> Chip:
         streams=tuple(file.streams),
         sources=sources,
         version=file.version.value if file.version else 1,
+        die=_die(file.die) if file.die else None,
+    )
+
+
+def _die(file: DieFile) -> Die:
+    return Die(
+        file.process.value,
+        file.dram.value if file.dram else "",
+        file.links.value if file.links else 0.0,
+        file.clusters.value if file.clusters else 0,
+        file.simt is not None and file.simt.value,
+        tuple(file.registers),
+        file.multipliers.value if file.multipliers else "",
+        file.lanes.value if file.lanes else None,
+        file.area.value if file.area else 0.0,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from halley.ir.hardware import Axis, Chip, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
+from halley.ir.hardware import Axis, Chip, Die, Level, Link, MatrixEngine, Memory, Network, Topology, VectorEngine
 
 
 def chip_document(chip: Chip) -> dict[str, Any]:
@@ -32,6 +32,8 @@ def chip_document(chip: Chip) -> dict[str, Any]:
         content["version"] = chip.version
     if chip.streams:
         content["streams"] = list(chip.streams)
+    if chip.die is not None:
+        content["die"] = _die(chip.die)
     if chip.description:
         content["description"] = chip.description
     return {key: _sourced(value, key, chip) for key, value in content.items()}
@@ -57,6 +59,20 @@ def _sourced(value: Any, path: str, chip: Chip) -> Any:
         case _:
             source = chip.sources.get(path)
             return {"value": value, "source": source} if source else value
+
+
+def _die(die: Die) -> dict[str, Any]:
+    return {
+        "process": die.process,
+        **({"dram": die.dram} if die.dram else {}),
+        **({"links": _unit(die.links, "B/s")} if die.links else {}),
+        **({"clusters": die.clusters} if die.clusters else {}),
+        **({"simt": True} if die.simt else {}),
+        **({"registers": list(die.registers)} if die.registers else {}),
+        **({"multipliers": die.multipliers} if die.multipliers else {}),
+        **({} if die.lanes is None else {"lanes": die.lanes}),
+        **({"area": _unit(die.area, "m2")} if die.area else {}),
+    }
 
 
 def _unit(value: float, unit: str) -> str:

@@ -26,6 +26,7 @@ from halley.units import (
     JOULES,
     JOULES_PER_BYTE,
     SECONDS,
+    SQUARE_METRES,
     WATTS,
     Dimension,
     parse,
@@ -237,6 +238,12 @@ def _extent(value: object, clock: float | None) -> int:
     raise BadInput(Fault("", f"a whole number from 1 to {SIZE_LIMIT}", shown(value)))
 
 
+def _count(value: Any, clock: float | None) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_LIMIT:
+        return value
+    raise BadInput(Fault("", f"a whole number from 0 to {COUNT_LIMIT}", shown(value)))
+
+
 def _ratio(value: Any, clock: float | None) -> float:
     if _number(value) and 0 < value <= COUNT_LIMIT:
         return float(value)
@@ -274,6 +281,7 @@ def word(words: Iterable[str], cited: bool = True) -> Reads:
 
 
 Whole: TypeAlias = Annotated[Entry[int], Reads(_whole, {"type": "integer", "minimum": 1, "maximum": COUNT_LIMIT})]
+Count: TypeAlias = Annotated[Entry[int], Reads(_count, {"type": "integer", "minimum": 0, "maximum": COUNT_LIMIT})]
 _FORMS = [{"type": "integer", "minimum": 1, "maximum": BUFFERS_LIMIT}, {"type": "string", "pattern": UP_TO}]
 Buffers: TypeAlias = Annotated[Entry[int], Reads(_buffers, {"anyOf": _FORMS})]
 Ratio: TypeAlias = Annotated[Entry[float], Reads(_ratio, {"type": "number", "exclusiveMinimum": 0, "maximum": COUNT_LIMIT})]
@@ -286,6 +294,7 @@ Frequency: TypeAlias = Annotated[Entry[float], _quantity(HERTZ)]
 EnergyPerByte: TypeAlias = Annotated[Entry[float], _quantity(JOULES_PER_BYTE, zero=True)]
 EnergyPerOp: TypeAlias = Annotated[Entry[float], _quantity(JOULES, zero=True)]
 Power: TypeAlias = Annotated[Entry[float], _quantity(WATTS, zero=True)]
+Area: TypeAlias = Annotated[Entry[float], _quantity(SQUARE_METRES)]
 
 # Settings of a problem: no facts, so no sources.
 _WALL_TIME = replace(SECONDS, example="60 s")

@@ -7,9 +7,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from halley.io.files.entries import (
+    Area,
     Bandwidth,
     Buffers,
     BurstLength,
+    Count,
     Duration,
     EnergyPerByte,
     EnergyPerOp,
@@ -27,6 +29,7 @@ from halley.io.files.entries import (
     Whole,
     word,
 )
+from halley.cost.silicon import DRAM_KINDS, MULTIPLIERS, PROCESSES
 from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow, Topology
 from halley.ir.workload import DTYPE_BYTES
 from halley.mapping.problem import Objective
@@ -163,6 +166,24 @@ class EnginesFile(Section):
     vector: VectorFile | None = Field(None, description="the vector engine")
 
 
+class DieFile(Section):
+    """How the chip is built; needed for its area alone."""
+
+    process: Annotated[Entry[str], word(PROCESSES)] = Field(description="the technology, such as 7 nm")
+    dram: Annotated[Entry[str], word(DRAM_KINDS)] | None = Field(
+        None, description="kind of the interfaces to the outermost memories; left out, none is on this die"
+    )
+    links: Bandwidth | None = Field(None, description="bandwidth to other chips, both directions together; left out, 0")
+    clusters: Whole | None = Field(None, description="members of the innermost level on the die; left out, those in use")
+    simt: Flag | None = Field(None, description="true: clusters run threads as a GPU does; left out, false")
+    registers: list[Text] = Field(default_factory=list, description="memories that are register files")
+    multipliers: Annotated[Entry[str], word(MULTIPLIERS)] | None = Field(
+        None, description="type for which the multipliers are built; left out, the largest of the rates"
+    )
+    lanes: Count | None = Field(None, description="vector lanes of fp32 in each cluster; left out, those of the vector engine")
+    area: Area | None = Field(None, description="area of the die as published; left out, none is")
+
+
 class ChipFile(Section):
     """A chip: levels outermost first, engines at the leaf."""
 
@@ -177,6 +198,7 @@ class ChipFile(Section):
         default_factory=list,
         description="memories through which concurrent kernels pass tensors; left out, kernels run one by one",
     )
+    die: DieFile | None = Field(None, description="how the chip is built, for its area; left out, its area is not known")
 
 
 class WorkloadFile(BaseModel):

@@ -15,7 +15,7 @@ from halley.sweeps.figures import UNITS as FIGURE_UNITS
 from halley.sweeps.figures import left_out
 from halley.sweeps.run import DesignOutcome, SweepResult
 from halley.sweeps.study import StudyWorkload
-from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
+from halley.units import format_area, format_bytes, format_energy, format_power, format_rate, format_time
 from halley.version import halley_version
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
@@ -77,7 +77,7 @@ def figure_text(name: str, value: float) -> str:
     ('1 MiB', '4,096', '1.235')
     """
     unit = FIGURE_UNITS.get(name, "")
-    formats = {"B": format_bytes, "B/s": format_rate, "W": format_power}
+    formats = {"B": format_bytes, "B/s": format_rate, "W": format_power, "m2": format_area}
     if unit:
         return formats[unit](value)
     return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
