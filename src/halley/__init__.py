@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from halley.products.sensitivity import sensitivity
     from halley.report.mapping.html import result_html
     from halley.rewrite.legality import check
+    from halley.sweeps.codesign import CodesignResult, codesign
     from halley.sweeps.run import DesignSweep, SweepResult, sweep
     from halley.workloads import build, graph, shapes, variants
 
@@ -71,6 +72,7 @@ _HOME = {
     "halley.products.sensitivity": ("sensitivity",),
     "halley.report.mapping.html": ("result_html",),
     "halley.rewrite.legality": ("check",),
+    "halley.sweeps.codesign": ("CodesignResult", "codesign"),
     "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
@@ -83,6 +85,7 @@ __all__ = [
     "BadInput",
     "Certificate",
     "Chip",
+    "CodesignResult",
     "DesignSweep",
     "Estimate",
     "Execution",
@@ -107,6 +110,7 @@ __all__ = [
     "build",
     "check",
     "chip_names",
+    "codesign",
     "collective",
     "estimate",
     "evaluate",

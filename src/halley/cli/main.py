@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "models": "plans.models",
     "collective": "networks.collective",
     "sweep": "sweeps.sweep",
+    "codesign": "sweeps.codesign",
     "estimate": "mappings.estimate",
     "show": "answers.show",
     "check": "answers.check",

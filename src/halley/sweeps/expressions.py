@@ -80,6 +80,20 @@ def expression(text: str, known: Iterable[str]) -> Expression:
     return Expression(text, frozenset(used), isinstance(tree, ast.Compare | ast.BoolOp), tree)
 
 
+def limit_of(rule: Expression) -> tuple[str, float] | None:
+    """The name and the number of a constraint of the form ``name <= number``; None for any other.
+
+    >>> limit_of(expression("glb.capacity <= 4 MiB", ["glb.capacity"])), limit_of(expression("macs >= 4", ["macs"]))
+    (('glb.capacity', 4194304.0), None)
+    """
+    match rule._tree:
+        case ast.Compare(left=ast.Name() | ast.Attribute() as left, ops=[ast.LtE()], comparators=[number]):
+            found: set[str] = set()
+            _check(number, found, rule.text)
+            return None if found else (_dotted(left, rule.text), _value(number, {}))
+    return None
+
+
 def _number(match_: re.Match[str]) -> str:
     found = in_si(f"{match_[1]} {match_[2]}", 1e9)
     return match_[0] if found is None else f"({found!r})"

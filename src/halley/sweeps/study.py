@@ -195,7 +195,7 @@ class Study:
 
     def _check_minimised(self, numbers: Mapping[str, float]) -> None:
         if missing := [name for name in self.minimised if name not in numbers]:
-            raise BadInput(_numberless(self.document.where(("minimise",)), missing[0]))
+            raise BadInput(numberless(self.document.where(("minimise",)), missing[0]))
 
     def _keeps(self, rule: Expression, numbers: Mapping[str, float]) -> bool:
         return bool(self._number(rule, numbers, ("where", self.where.index(rule))))
@@ -203,7 +203,7 @@ class Study:
     def _number(self, formula: Expression, numbers: Mapping[str, float], path: KeyPath) -> float:
         where = self.document.where(path)
         if missing := sorted(formula.names - numbers.keys()):
-            raise BadInput(_numberless(where, missing[0]))
+            raise BadInput(numberless(where, missing[0]))
         try:
             return formula.value(numbers)
         except BadInput as error:
@@ -215,7 +215,7 @@ def _setting(steps: Mapping[str, tuple[AxisValue, ...]]) -> dict[str, str]:
     return {name: " / ".join(dict.fromkeys(map(str, step))) for name, step in steps.items()}
 
 
-def _numberless(where: str, name: str) -> Fault:
+def numberless(where: str, name: str) -> Fault:
     """An axis whose values are words, or a figure that a design does not have."""
     if name == "die_area":
         return Fault(where, "a die_area of every chip of the study", "none of some", "add a die to the chip file: die: {process: 7 nm}")
