@@ -12,7 +12,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.sweeps.answered import Answered
 from halley.sweeps.bases import FileBase
 from halley.sweeps.expressions import limit_of
-from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS, figures_of
+from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS, figure_text, figures_of
 from halley.sweeps.load import load_study
 from halley.sweeps.pool import WorkerPool
 from halley.sweeps.run import DesignOutcome, DesignSweep, Progress, SweepResult
@@ -169,9 +169,10 @@ def _within(designs: Sequence[Design], limits: Mapping[str, float]) -> list[Desi
 
 def _too_small(designs: Sequence[Design], limits: Mapping[str, float]) -> Fault:
     """No design keeps the budgets: the least that each figure takes."""
-    least = ", ".join(f"{name} >= {min(design.figures[name] for design in designs):g}" for name in limits)
-    words = ", ".join(f"{name} <= {most:g}" for name, most in limits.items())
-    return Fault("codesign, budgets", f"a design with {words} (SI units)", f"none of {len(designs):,}: {least}", "raise a budget")
+    words = ", ".join(f"{name} <= {figure_text(name, most)}" for name, most in limits.items())
+    least = {name: min(design.figures[name] for design in designs) for name in limits}
+    got = ", ".join(f"{name} from {figure_text(name, value)}" for name, value in least.items())
+    return Fault("codesign, budgets", f"a design with {words}", f"none of {len(designs):,}, which have {got}", "raise a budget")
 
 
 def _limits(study: Study, budgets: Mapping[str, float]) -> dict[str, float]:

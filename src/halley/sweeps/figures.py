@@ -10,6 +10,7 @@ from halley.cost.power import peak_power
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.network.graph.bill import bill
+from halley.units import format_area, format_bytes, format_power, format_rate
 
 
 def members(chip: Chip) -> int:
@@ -110,3 +111,16 @@ def left_out(subject: Chip | System, figure: str) -> tuple[str, ...]:
         return ()
     costs = bill(subject)
     return costs.unpriced if figure == "price" else costs.unpowered
+
+
+def figure_text(name: str, value: float) -> str:
+    """A figure with its unit.
+
+    >>> figure_text("sram", 2**20), figure_text("macs", 4096), figure_text("area", 1.23456)
+    ('1 MiB', '4,096', '1.235')
+    """
+    unit = UNITS.get(name, "")
+    formats = {"B": format_bytes, "B/s": format_rate, "W": format_power, "m2": format_area}
+    if unit:
+        return formats[unit](value)
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"

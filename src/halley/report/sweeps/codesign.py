@@ -11,6 +11,7 @@ from halley.report.hardware import area_table
 from halley.report.sweeps import facts
 from halley.report.table import Table
 from halley.sweeps.codesign import CodesignResult
+from halley.sweeps.figures import figure_text
 from halley.version import halley_version
 
 FORMAT = "halley.codesign-answer/1"
@@ -20,7 +21,7 @@ def title(result: CodesignResult) -> str:
     """What was asked."""
     study = result.study
     mix = ", ".join(part.name if part.weight == 1 else f"{part.weight:g} x {part.name}" for part in study.workloads)
-    budgets = ", ".join(f"{name} at most {facts.figure_text(name, most)}" for name, most in result.budgets.items())
+    budgets = ", ".join(f"{name} at most {figure_text(name, most)}" for name, most in result.budgets.items())
     return f"{study.name}: least {study.objective.value} of {mix}; {budgets}"
 
 
@@ -36,12 +37,12 @@ def design_table(result: CodesignResult) -> Table:
     rows: list[tuple[str, str, str, str]] = []
     if best is not None:
         base = result.base_setting
-        rows += [(axis, base.get(axis, ""), value, "") for axis, value in best.design.setting.items()]
+        rows += [(axis, base.get(axis, ""), _first(value), "") for axis, value in best.design.setting.items()]
         for name, most in result.budgets.items():
-            before = facts.figure_text(name, result.base[name]) if name in result.base else ""
+            before = figure_text(name, result.base[name]) if name in result.base else ""
             value = best.design.figures[name]
-            share = f"{100 * value / most:.0f} % of {facts.figure_text(name, most)}" if most else ""
-            rows.append((name, before, facts.figure_text(name, value), share))
+            share = f"{100 * value / most:.0f} % of {figure_text(name, most)}" if most else ""
+            rows.append((name, before, figure_text(name, value), share))
         for name in (part.name for part in result.study.workloads):
             own, known = best.answers.get(name), result.base_answers.get(name)
             if own is not None:
@@ -49,6 +50,11 @@ def design_table(result: CodesignResult) -> Table:
         if len(result.study.workloads) > 1:
             rows.append((f"all: {objective}", *_pair(result, result.base_value, best.value)))
     return Table("Best design", ("", "base", "best", ""), tuple(rows), frozenset({1, 2}))
+
+
+def _first(value: str) -> str:
+    """Of linked values the first, which the axis is about."""
+    return value.partition(" / ")[0]
 
 
 def _pair(result: CodesignResult, before: float, after: float) -> tuple[str, str, str]:
@@ -60,11 +66,15 @@ def relaxed_table(result: CodesignResult) -> Table:
     """What larger budgets would give, one at a time."""
     best = result.best
     rows = []
+    told: dict[str, float] = {}
     for each in result.relaxed:
+        if each.factor < math.inf and each.value >= told.get(each.figure, best.value if best is not None else math.inf):
+            continue  # no better than the row before
+        told[each.figure] = each.value
         gain = f"{best.value / each.value:.3g} x" if best is not None and 0 < each.value < math.inf else ""
-        budget = "none" if math.isinf(each.factor) else facts.figure_text(each.figure, result.budgets[each.figure] * each.factor)
+        budget = "none" if math.isinf(each.factor) else figure_text(each.figure, result.budgets[each.figure] * each.factor)
         changed = best.design.setting if best is not None else {}
-        differs = ", ".join(f"{axis} {value}" for axis, value in each.setting.items() if changed.get(axis) != value)
+        differs = ", ".join(f"{axis} {_first(value)}" for axis, value in each.setting.items() if changed.get(axis) != value)
         rows.append((each.figure, budget, f"{each.designs:,}", facts.value_text(result.sweep, each.value), gain, differs))
     head = ("budget", "at most", "designs", result.study.objective.value, "gain", "what changes")
     return Table("With one larger budget", head, tuple(rows), frozenset({1, 2, 3, 4}))

@@ -12,10 +12,10 @@ from halley.report.rows import Row
 from halley.report.table import Table, gap_text
 from halley.sweeps.explore import Standing
 from halley.sweeps.figures import UNITS as FIGURE_UNITS
-from halley.sweeps.figures import left_out
+from halley.sweeps.figures import figure_text, left_out
 from halley.sweeps.run import DesignOutcome, SweepResult
 from halley.sweeps.study import StudyWorkload
-from halley.units import format_area, format_bytes, format_energy, format_power, format_rate, format_time
+from halley.units import format_energy, format_time
 from halley.version import halley_version
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
@@ -68,19 +68,6 @@ def effort(result: SweepResult) -> str:
         f"{result.searches:,} searches of {designs * workloads:,} in {format_time(result.seconds)} of processor time; "
         f"{touched:,} of {designs:,} designs searched at least in part ({share:.1f} %)"
     )
-
-
-def figure_text(name: str, value: float) -> str:
-    """A figure with its unit.
-
-    >>> figure_text("sram", 2**20), figure_text("macs", 4096), figure_text("area", 1.23456)
-    ('1 MiB', '4,096', '1.235')
-    """
-    unit = FIGURE_UNITS.get(name, "")
-    formats = {"B": format_bytes, "B/s": format_rate, "W": format_power, "m2": format_area}
-    if unit:
-        return formats[unit](value)
-    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def noun(result: SweepResult) -> str:

@@ -17,6 +17,7 @@ from halley.report.markup import el
 from halley.report.sweeps import facts
 from halley.report.table import Table, gap_text
 from halley.sweeps.explore import Standing
+from halley.sweeps.figures import figure_text
 from halley.sweeps.run import DesignOutcome, SweepResult
 
 ROWS_LIMIT = 2_000
@@ -112,7 +113,7 @@ def _data(result: SweepResult, shown: Sequence[DesignOutcome]) -> dict[str, Any]
 
 def _tip(result: SweepResult, outcome: DesignOutcome) -> str:
     setting = ", ".join(f"{name} {value}" for name, value in outcome.design.setting.items())
-    figures = ", ".join(f"{name} {facts.figure_text(name, outcome.design.figures[name])}" for name in result.study.minimised)
+    figures = ", ".join(f"{name} {figure_text(name, outcome.design.figures[name])}" for name in result.study.minimised)
     reached = facts.value_text(result, outcome.value)
     return f"design {outcome.design.index}: {reached}{', ' + figures if figures else ''}\n{setting}\n{outcome.standing}"
 
@@ -157,7 +158,7 @@ def scatter(result: SweepResult, shown: Sequence[DesignOutcome], across: str) ->
     content: list[Element] = []
     for tick in ticks_within(left, right, 5):
         x, _ = at(tick, low)
-        text = facts.value_text(result, tick) if across == "value" else facts.figure_text(across, tick)
+        text = facts.value_text(result, tick) if across == "value" else figure_text(across, tick)
         content += [line(x, TOP, x, TOP + tall, GRID), words(x, TOP + tall + 18, text, "middle", FAINT, 12)]
     for tick in ticks_within(low, high, 5):
         _, y = at(left, tick)
@@ -210,7 +211,7 @@ def _rows(result: SweepResult, shown: Sequence[DesignOutcome]) -> Element:
         design = outcome.design
         cells: list[tuple[str, float | None]] = [(f"{design.index}", float(design.index))]
         cells += [(design.setting[axis], design.figures.get(axis)) for axis in axes]
-        cells += [(facts.figure_text(name, design.figures[name]), design.figures[name]) for name in figures]
+        cells += [(figure_text(name, design.figures[name]), design.figures[name]) for name in figures]
         cells += [(facts.value_text(result, each), each) for each in (outcome.value, outcome.bound)]
         row = el("tr", data_design=str(design.index), **({"class": "strong"} if outcome.on_front else {}))
         for text, number in cells:
