@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
-from tests.certificates.exhaustive import draw_chip, draw_hierarchy, draw_workload
 from tests.reference.generate import all_grown
 
 from halley import evaluate
-from halley.cost.power import peak_power
+from halley.silicon.power import peak_power
 
 
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("draw", [draw_chip, draw_hierarchy])
-def test_power_of_drawn_mappings(part: int, draw: object) -> None:
-    checked = 0
-    for seed in range(part * 25, part * 25 + 25):
-        dice = random.Random(seed)
-        workload, chip = draw_workload(dice), draw(dice)  # type: ignore[operator]
+def test_power_of_drawn_mappings(part: int) -> None:
+    largest = 0.0
+    for seed in range(part * 100, part * 100 + 100):
+        _, workload, chip, trees = all_grown(seed, 4)
         most = peak_power(chip)
-        for tree in all_grown(workload, chip, dice, 4):
+        for tree in trees:
             cost = evaluate(workload, chip, tree)
             assert float(cost.energy) <= most * float(cost.time) * (1 + 1e-9), (seed, tree)
-            checked += 1
-    assert checked > 20
+            largest = max(largest, float(cost.energy) / (most * float(cost.time)))
+    assert largest > 0.2

@@ -28,6 +28,7 @@ import halley.formulas
 from halley.errors import UnitError
 from halley.formulas import (
     affine,
+    area,
     busiest,
     collectives,
     efficiency,
@@ -57,6 +58,7 @@ BANDWIDTH: Unit = {"B": 1, "s": -1}
 JOULE: Unit = {"J": 1}
 JOULE_PER_BYTE: Unit = {"J": 1, "B": -1}
 WATT: Unit = {"J": 1, "s": -1}
+AREA: Unit = {"m": 2}
 POINT: Unit = {"point": 1}
 PER_LANE: Unit = {"cycle": 1}
 MONEY: Unit = {"USD": 1}
@@ -124,6 +126,10 @@ CASES: dict[Formula, Case] = {
     timing.total: Case((JOULE, JOULE, JOULE), JOULE, lambda *t: timing.total(t)),
     energy.action_energy: Case((BYTE, JOULE_PER_BYTE), JOULE),
     energy.static_energy: Case((WATT, SECOND), JOULE),
+    energy.engine_power: Case((ONE, ONE, {"s": -1}, JOULE), WATT),
+    area.memory_area: Case((ONE, ONE, ONE, AREA, ONE), AREA),
+    area.logic_area: Case((ONE, AREA, ONE, ONE, ONE), AREA),
+    area.interface_area: Case((BANDWIDTH, {"m": 2, "s": 1, "B": -1}), AREA),
     price.silicon_power: Case((ONE,), ONE),
     price.bandwidth_price: Case((BANDWIDTH, PER_BANDWIDTH), MONEY),
     price.interconnect_price: Case((ONE, ONE, BANDWIDTH, PER_BANDWIDTH, PER_BANDWIDTH), MONEY),

@@ -22,7 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("units",),
     ("formulas",),
     ("ir", "optim"),
-    ("network",),
+    ("network", "silicon"),
     ("library", "workloads", "rewrite", "execute", "simulate"),
     ("cost",),
     ("mapping",),

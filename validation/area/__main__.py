@@ -1,4 +1,4 @@
-"""``python -m validation.area``: the factors that fit the dies, as `halley.cost.silicon` has them."""
+"""``python -m validation.area``: the factors that fit the dies, as `halley.silicon.processes` has them."""
 
 from __future__ import annotations
 

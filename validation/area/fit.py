@@ -12,8 +12,8 @@ import numpy as np
 import yaml
 from scipy.optimize import least_squares
 
-from halley.cost.area import MemoryBlocks, Silicon, area_parts
-from halley.cost.silicon import Factors
+from halley.silicon.area import MemoryBlocks, Silicon, area_parts
+from halley.silicon.processes import Factors
 from halley.units import BYTES, parse
 
 HERE = Path(__file__).parent

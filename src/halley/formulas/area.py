@@ -29,8 +29,8 @@ def logic_area(units: Number, unit: Number, known: Number, density: Number, fact
     its arithmetic in a known process, :math:`\\rho_0` and :math:`\\rho` [1] densities of transistors in the known and in this
     process. Does not model: clock and voltage. Source: definition; f is fitted to published dies.
 
-    >>> logic_area(10, 4, 5, 10, 2)
-    40.0
+    >>> logic_area(10, 4, 5, 20, 3)
+    30.0
     """
     return units * factor * unit * (known / density)
 

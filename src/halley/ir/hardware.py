@@ -253,12 +253,12 @@ class VectorEngine:
 
 @dataclass(frozen=True, slots=True)
 class Die:
-    """How a chip is built, for its area (`halley.cost.area`). ``process``: name of the technology, such as ``7 nm``. ``dram``: kind
-    of the interfaces to the outermost memories; "" for none on this die. ``links`` [B/s]: bandwidth to other chips, both
+    """How a chip is built, for its area (`halley.silicon.area`). ``process``: name of the technology, such as ``7 nm``. ``dram``:
+    kind of the interfaces to the outermost memories; "" for none on this die. ``links`` [B/s]: bandwidth to other chips, both
     directions together. ``clusters``: members of the innermost level on the die; 0: as many as the chip uses. ``simt``: whether a
     cluster runs threads as a GPU does. ``registers``: memories that are register files. ``multipliers``: dtype for which the
-    multipliers are built, where rates name others that stand for it. ``lanes``: of fp32 in each
-    cluster; None: those of the vector engine. ``area`` [m2]: as published; 0: none is."""
+    multipliers are built, where rates name others that stand for it. ``lanes``: of fp32 in each cluster; None: those of the
+    vector engine. ``area`` [m2]: as published; 0: none is."""
 
     process: str
     dram: str = ""

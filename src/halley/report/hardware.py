@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from halley.cost.area import area_parts, silicon
 from halley.ir.hardware import Axis, Chip, Die, Level, Link, Topology
 from halley.report.table import Table
+from halley.silicon.area import area_parts, silicon
 from halley.units import (
     format_area,
     format_bytes,

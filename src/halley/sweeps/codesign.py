@@ -25,7 +25,7 @@ RELAXED = (1.1, 1.25, 1.5, 2.0, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """The best ``value`` and its ``setting`` if one budget were ``factor`` times as large, so that ``designs`` keep all budgets."""
+    """The best ``value`` and its ``setting`` if one budget were ``factor`` times as large, which ``designs`` keep."""
 
     figure: str
     factor: float
@@ -38,10 +38,10 @@ class Relaxation:
 class CodesignResult:
     """The outcome of a co-design.
 
-    ``budgets``: most of each figure, in SI units. ``sweep``: the designs that keep them, with the proof; ``best``: the design with
-    the least value. ``base``: figures of the study's base, which may exceed the budgets, and ``base_answers`` by workload; both
-    are empty where the base has no design of its own. ``relaxed``: what larger budgets would give. ``interrupted``: Ctrl-C ended the
-    searches before all of that was known.
+    ``budgets``: most of each figure, in SI units. ``sweep``: the designs that keep them, with the proof; ``best``: the design
+    with the least value. ``base``: figures of the study's base, which may exceed the budgets, and ``base_answers`` by workload; both
+    are empty where the base has no design of its own. ``relaxed``: what larger budgets would give. ``interrupted``: Ctrl-C ended
+    the searches before all of that was known.
     """
 
     study: Study
@@ -63,7 +63,9 @@ class CodesignResult:
         if not isinstance(base, FileBase):
             return {}
         given = {axis.name: base.document.at(axis.places[0]) for axis in self.study.axes if axis.places}
-        return {name: f"{value['value'] if isinstance(value, dict) and 'value' in value else value}" for name, value in given.items()}
+        return {
+            name: f"{value['value'] if isinstance(value, dict) and 'value' in value else value}" for name, value in given.items()
+        }
 
     @property
     def base_value(self) -> float:
@@ -153,9 +155,7 @@ def _relaxed(
         if len(designs) > count:  # else they are the same
             result, count = searched(designs).run(), len(designs)
         best = result.best
-        yield Relaxation(
-            figure, factor, count, *((best.value, best.design.setting) if best is not None else (math.inf, {}))
-        )
+        yield Relaxation(figure, factor, count, *((best.value, best.design.setting) if best is not None else (math.inf, {})))
 
 
 def _within(designs: Sequence[Design], limits: Mapping[str, float]) -> list[Design]:
@@ -176,7 +176,7 @@ def _too_small(designs: Sequence[Design], limits: Mapping[str, float]) -> Fault:
 
 
 def _limits(study: Study, budgets: Mapping[str, float]) -> dict[str, float]:
-    """All budgets, the smaller of two for one figure. Raises BadInput: names that no figure or axis has, numbers that are none."""
+    """All budgets, the smaller of two for one figure. Raises BadInput: unknown names, numbers that are none."""
     of_chips = isinstance(study.workloads[0], StudyWorkload)
     known = [*(CHIP_FIGURES if of_chips else SYSTEM_UNITS), *(axis.name for axis in study.axes), *study.own]
     found: dict[str, float] = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from halley.cost.area import die_area
-from halley.cost.power import peak_power
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.network.graph.bill import bill
+from halley.silicon.area import die_area
+from halley.silicon.power import peak_power
 from halley.units import format_area, format_bytes, format_power, format_rate
 
 

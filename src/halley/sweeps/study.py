@@ -218,7 +218,9 @@ def _setting(steps: Mapping[str, tuple[AxisValue, ...]]) -> dict[str, str]:
 def numberless(where: str, name: str) -> Fault:
     """An axis whose values are words, or a figure that a design does not have."""
     if name == "die_area":
-        return Fault(where, "a die_area of every chip of the study", "none of some", "add a die to the chip file: die: {process: 7 nm}")
+        return Fault(
+            where, "a die_area of every chip of the study", "none of some", "add a die to the chip file: die: {process: 7 nm}"
+        )
     if name == "peak_power":
         remedy = "state bandwidths that cost energy"
         return Fault(where, "a finite peak_power of every chip of the study", "none of some", remedy)

@@ -31,14 +31,13 @@ def codesign(
     study: StudyArgument,
     area: Annotated[str | None, typer.Option("--area", help="Largest area of a die, e.g. 100mm2.", metavar="AREA")] = None,
     power: Annotated[
-        str | None, typer.Option("--power", help="Largest power, e.g. 5W: peak of a chip, stated one of a system.", metavar="POWER")
+        str | None,
+        typer.Option("--power", help="Largest power, e.g. 5W: a chip's peak, a system's stated one.", metavar="POWER"),
     ] = None,
-    price: Annotated[str | None, typer.Option("--price", help="Largest price of a system, in US dollars.", metavar="NUMBER")] = None,
+    price: Annotated[str | None, typer.Option("--price", help="Largest price of a system in USD.", metavar="NUMBER")] = None,
     workers: Annotated[str | None, typer.Option("-j", "--workers", help="Processes; 1 unless given.", metavar="N")] = None,
     store: StoreOption = None,
-    out: Annotated[
-        str | None, typer.Option("-o", "--output", help="Write the answer as JSON.", metavar="FILE")
-    ] = None,
+    out: Annotated[str | None, typer.Option("-o", "--output", help="Write the answer as JSON.", metavar="FILE")] = None,
     chip: Annotated[str | None, typer.Option("--chip", help="Write the chip file of the best design.", metavar="FILE")] = None,
     system: Annotated[
         str | None, typer.Option("--system", help="Write the system file of the best design.", metavar="FILE")
@@ -118,4 +117,3 @@ def _budgets(of_chips: bool, area: str | None, power: str | None, price: str | N
 
 def _quantity(option: str, text: str, dimension: Dimension) -> float:
     return parse(text, dimension, where=option)
-

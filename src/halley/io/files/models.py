@@ -29,10 +29,10 @@ from halley.io.files.entries import (
     Whole,
     word,
 )
-from halley.cost.silicon import DRAM_KINDS, MULTIPLIERS, PROCESSES
 from halley.ir.hardware import CHIP_TOPOLOGIES, Dataflow, Topology
 from halley.ir.workload import DTYPE_BYTES
 from halley.mapping.problem import Objective
+from halley.silicon.processes import DRAM_KINDS, MULTIPLIERS, PROCESSES
 
 
 class Model(BaseModel):

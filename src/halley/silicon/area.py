@@ -1,4 +1,4 @@
-"""The area of a chip's die, by its parts: memories, multipliers, vector lanes, interfaces (docs/model.md, "Area and peak power")."""
+"""The area of a chip's die by its parts: memories, multipliers, lanes, interfaces (docs/model.md, "Area and peak power")."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from halley.cost.silicon import ARITHMETIC, FACTORS, KNOWN_DENSITY, PROCESSES, STACKS, Factors
 from halley.formulas.area import interface_area, logic_area, memory_area
 from halley.ir.hardware import Chip
+from halley.silicon.processes import ARITHMETIC, FACTORS, KNOWN_DENSITY, PROCESSES, STACKS, Factors
 
 LANE = "fp32"
 """Element type by whose arithmetic vector lanes are counted."""
@@ -28,8 +28,8 @@ class MemoryBlocks:
 
 @dataclass(frozen=True, slots=True)
 class Silicon:
-    """What is built on a die. ``multipliers``: how many, by element type; ``lanes`` of vector engines; ``simt``: they run threads;
-    ``stacks`` of memory on the package; ``pins`` and ``links`` [B/s]: bandwidth to other memory and to other chips."""
+    """What is built on a die. ``multipliers``: how many, by element type; ``lanes`` of vector engines; ``simt``: they run
+    threads; ``stacks`` of memory on the package; ``pins`` and ``links`` [B/s]: bandwidth to other memory and to other chips."""
 
     process: str
     memories: tuple[MemoryBlocks, ...]
@@ -92,7 +92,7 @@ def _multipliers(chip: Chip, members: float) -> dict[str, float]:
 def area_parts(built: Silicon, factors: Factors = FACTORS) -> dict[str, float]:
     """Area of each part [m2]."""
     process = PROCESSES[built.process]
-    found = {kind: 0.0 for kind in ("local", "shared", "registers")}
+    found = dict.fromkeys(("local", "shared", "registers"), 0.0)
     for blocks in built.memories:
         area = memory_area(blocks.copies, blocks.bits, factors.fixed, process.bit, getattr(factors, blocks.kind))
         found[blocks.kind] += float(area)

@@ -47,9 +47,10 @@ ARITHMETIC: Mapping[str, float] = {
     "fp32": 11884e-12,
     "fp64": 47536e-12,
 }
-"""Area of a multiplier with its adder at `KNOWN_DENSITY` [m2], by element type. Source: TSMC 45 nm (Dally, tutorial at NIPS 2015):
-multipliers of int8 282, fp16 1640 and fp32 7700 um2, adders of int32 137 and fp32 4184 um2; the other multipliers by the square of
-their significands. Products of floats are added in fp32, those of integers in int32; two of fp8 take the place of one of fp16."""
+"""Area of a multiplier with its adder at `KNOWN_DENSITY` [m2], by element type. Source: TSMC 45 nm (Dally, tutorial at NIPS
+2015): multipliers of int8 282, fp16 1640 and fp32 7700 um2, adders of int32 137 and fp32 4184 um2; the other multipliers by the
+square of their significands. Products of floats are added in fp32, those of integers in int32; two of fp8 take the place of one
+of fp16."""
 
 KNOWN_DENSITY = 3.3e12
 """Transistors per m2 of the process of `ARITHMETIC` (45 nm)."""

@@ -1,0 +1,1 @@
+"""What a chip takes to build and to power: the area of its die, and its peak power."""
