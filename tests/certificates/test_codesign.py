@@ -36,7 +36,7 @@ def drawn(dice: random.Random) -> str:
     )
 
 
-def values(study: Study) -> dict[int, float]:
+def optima(study: Study) -> dict[int, float]:
     """The weighted sum of the optima of the workloads on each design; infinite if one has none."""
     found = {}
     for design in study.designs():
@@ -68,7 +68,7 @@ def test_optimum_of_drawn_studies(seed: int) -> None:
     for name in ("die_area", "peak_power", "buf.capacity"):
         values = sorted(design.figures[name] for design in designs)
         budgets[name] = dice.choice(values[len(values) // 3 :])
-    every = values(study)
+    every = optima(study)
     expected = least(study, every, budgets)
     try:
         found = codesign(study, budgets, workers=0)

@@ -39,9 +39,9 @@ class CodesignResult:
     """The outcome of a co-design.
 
     ``budgets``: most of each figure, in SI units. ``sweep``: the designs that keep them, with the proof; ``best``: the design
-    with the least value. ``base``: figures of the study's base, which may exceed the budgets, and ``base_answers`` by workload; both
-    are empty where the base has no design of its own. ``relaxed``: what larger budgets would give. ``interrupted``: Ctrl-C ended
-    the searches before all of that was known.
+    with the least value. ``base``: figures of the study's base, which may exceed the budgets, and ``base_answers`` by workload;
+    both are empty where the base has no design of its own. ``relaxed``: what larger budgets would give. ``interrupted``: Ctrl-C
+    ended the searches before all of that was known.
     """
 
     study: Study
@@ -197,4 +197,10 @@ def _base(study: Study) -> Design | None:
     subject, findings = study.base.subject((), {})
     if subject is None or findings:
         return None
-    return Design(0, {}, subject, figures_of(subject))
+    design = Design(0, {}, subject, figures_of(subject))
+    try:
+        for part in range(len(study.workloads)):
+            study.problem(design, part)
+    except BadInput:  # names of axes in plans and deployments
+        return None
+    return design
