@@ -20,7 +20,7 @@ FORMAT = "halley.codesign-answer/1"
 def title(result: CodesignResult) -> str:
     """What was asked."""
     study = result.study
-    mix = ", ".join(part.name if part.weight == 1 else f"{part.weight:g} x {part.name}" for part in study.workloads)
+    mix = ", ".join(facts.weighted(part.name, part.weight) for part in study.workloads)
     budgets = ", ".join(f"{name} at most {figure_text(name, most)}" for name, most in result.budgets.items())
     return f"{study.name}: least {study.objective.value} of {mix}; {budgets}"
 

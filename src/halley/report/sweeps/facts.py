@@ -26,11 +26,12 @@ def title(result: SweepResult) -> str:
     """What was asked."""
     study = result.study
     asked = ", ".join((study.objective.value, *study.minimised))
-    names = ", ".join(_weighted(part.name, part.weight) for part in study.workloads)
+    names = ", ".join(weighted(part.name, part.weight) for part in study.workloads)
     return f"{study.name}: {len(result.outcomes):,} designs, {names}; minimised: {asked}"
 
 
-def _weighted(name: str, weight: float) -> str:
+def weighted(name: str, weight: float) -> str:
+    """A workload with how often it counts."""
     return name if weight == 1 else f"{weight:g} x {name}"
 
 
