@@ -166,6 +166,11 @@ def test_a_gathered_maximum_is_new_only_where_it_was_gathered() -> None:
     verdict(21488, ONLINE, True, True)
 
 
+def test_a_hold_further_out_keeps_the_maximum_as_it_was() -> None:
+    """The maximum is combined in an inner Hold; what is relative to it is read outside, beside the parts of before."""
+    assert not verdict(24439, ONLINE, False, True)
+
+
 @given(st.integers(0, 2**32), st.sampled_from([GEMM, SOFTMAX, ONLINE]), st.booleans(), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_static_and_dynamic_verdicts_agree(seed: int, item: Workload, reduction: bool, mend: bool) -> None:

@@ -431,6 +431,37 @@ ILLEGAL: dict[str, tuple[Workload, str, str]] = {
         nest(QKVO, "hold obuf: S E mx z U", seq(nest("for n by 4", seq(*each("S mx E"))), *each("U O"))),
         "compute U: expected E relative to the present mx; got E relative to an earlier visit of mx",
     ),
+    "a maximum combined in an inner hold, and once more outside": (
+        ONLINE,  # the all-reduce of U would rescale it from the parts of mx outside, but E is relative to the whole one inside
+        nest(
+            QKVO,
+            "hold obuf: S mx z E U",
+            seq(
+                "compute S",
+                nest("spread n by 4 over cluster.y", "compute mx"),
+                nest("hold obuf: mx z", seq("all-reduce mx z over cluster.y with ring", "compute E")),
+                nest(f"spread n by 4 {X}", "compute U"),
+                "all-reduce mx z over cluster.y with ring",
+                f"all-reduce U {RING}",
+                "compute O",
+            ),
+        ),
+        "compute U: expected E relative to the present mx; got E relative to an earlier visit of mx",
+    ),
+    "no maximum in the innermost hold": (
+        ONLINE,
+        nest(QKVO, "hold obuf: S E mx z U", seq(PIECES, nest("hold obuf: mx", "compute O"))),
+        "compute O: expected mx in obuf; got elements that are not there",
+    ),
+    "a gathered accumulator without its maximum": (
+        ONLINE,
+        nest(
+            QKVO,
+            "hold obuf: S E mx z U",
+            seq(nest(f"spread m by 2 {X}", PIECES), f"all-gather U {RING}", f"all-gather z {RING}", "compute O"),
+        ),
+        f"compute O: expected mx Replicate over cluster.x; got Shard(m); insert 'all-gather mx z {RING}' before it",
+    ),
     "a distributed accumulator": (
         GEMM,
         nest(ABC, "for k by 4", "hold obuf: C", f"spread m by 2 {X}", "compute C"),

@@ -53,14 +53,20 @@ def collective(state: WalkState, node: Collective, path: Path) -> None:
     for name, home in homes.items():
         if home and _combinable(state, where, node, name, home, path):
             held = _combined_members(state, name, home.held[name], key) if node.kind in _REDUCING else home.held[name]
-            home.held[name] = combined(node, held, scope, path)
+            home.held[name] = replace(combined(node, held, scope, path), relative=_relative(state, name, held))
             if home.held[name].placement(key) == Replicate():
                 state.after_collective(home, name)
-    for name in state.maxima & set(node.tensors):
-        state.versions[name] += 1
     for name, home in homes.items():
-        if home and name in home.held and (maximum := state.producers[name].scaled_by if name in state.producers else ""):
-            home.held[name] = replace(home.held[name], relative=(maximum, state.versions[maximum]))
+        if home and name in home.held and name in state.maxima:
+            home.held[name] = replace(home.held[name], relative=state.renewed(name))
+
+
+def _relative(state: WalkState, name: str, held: TensorState) -> tuple[str, int] | None:
+    """The version of the running maximum that a tensor is relative to in a collective: what is scaled by one is rescaled before
+    to the copy in the innermost Hold, but never back to an older copy."""
+    op = state.producers.get(name)
+    present = state.version(op.scaled_by) if op and op.scaled_by else None
+    return max(held.relative, present) if held.relative and present else held.relative
 
 
 def _combined_members(state: WalkState, name: str, held: TensorState, key: AxisKey) -> TensorState:

@@ -146,13 +146,17 @@ def _check_relative(state: WalkState, where: str, op: Op, name: str, held: Tenso
     maximum = state.maximum(producer)
     if not maximum or not state.open.get(maximum) or not (producer.scaled_by or op.scaled_by == maximum):
         return
+    home = state.open[maximum][-1]
+    present = state.present(where, home, maximum)
+    if present is None or not state.covered(state.reader(where, home, maximum, path), present):
+        return
     reduced = reduced_dims(state.workload, state.producers[maximum])
     around = state.scopes[state.computes[state.producers[maximum].name]]
     both = repeating(around) & repeating(state.scopes[state.computes[producer.name]])
     left = [loop.dim for loop in around.loops if loop.path in both and loop.dim in reduced]
     inside = [loop.dim for loop in state.scopes[path].loops if loop.path in both and loop.dim in reduced]
     stale = not producer.scaled_by and left != inside
-    if stale or held.relative != (maximum, state.versions[maximum]):
+    if stale or held.relative != present.relative:
         got = f"{name} relative to an earlier visit of {maximum}"
         remedy = f"compute or combine {name} after {maximum}"
         state.fault(where, f"{name} relative to the present {maximum}", got, remedy)
@@ -171,10 +175,8 @@ def _write(state: WalkState, where: str, op: Op, path: Path) -> None:
             expected = f"{name} held inside {key[0]}, or a network there that adds on the way up"
             remedy = f"hold {name} in a memory of {key[0]} or deeper, and all-reduce it over {dot(key)}"
             state.fault(where, expected, f"{partial} over {dot(key)}", remedy)
-    for name in op.outputs:
-        if name in state.maxima:
-            state.versions[name] += 1
     maximum = state.maximum(op)
+    present = state.version(maximum) if maximum else None
     for name, home in homes.items():
         held = written(state.workload, scope, op, name, home.axes, path)
-        state.put(home, name, replace(held, relative=(maximum, state.versions[maximum]) if maximum else None))
+        state.put(home, name, replace(held, relative=state.renewed(name) if name in state.maxima else present))

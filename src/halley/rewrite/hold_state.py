@@ -48,8 +48,8 @@ class TensorState:
     ``setter`` is the node that last changed it, inside the repeating ``loops``. ``chains``: the cuts of each dim. ``partial``: by
     axis whose members have partial results, the monoid. ``active``: the members that certainly have it, on axes where not all do;
     ``idled``: the cuts that left the others idle. ``single``: axes where a collective left it on the first member. ``filled``:
-    the cuts of a fill, which brings exactly what its readers select. ``relative``: the running maximum that it is relative to,
-    and its version. ``shifted``: axes along which a shift has copied data from each member to the next.
+    the cuts of a fill, which brings exactly what its readers select. ``relative``: the running maximum that it is, or is
+    relative to, and its version. ``shifted``: axes along which a shift has copied data from each member to the next.
     """
 
     setter: Path

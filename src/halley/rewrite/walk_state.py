@@ -43,7 +43,7 @@ class WalkState:
     """``workload``, ``chip`` and ``scopes`` are constant; the other fields change during the traversal.
 
     ``at``: path of the current node. ``open``: the open Holds of each tensor, outermost first. ``versions``: how often each
-    running maximum has changed. ``computes``: path of each op's `Compute`.
+    running maximum has changed, in any Hold. ``computes``: path of each op's `Compute`.
     """
 
     def __init__(self, tree: Node, workload: Workload, chip: Chip, scopes: Mapping[Path, NodeScope]) -> None:
@@ -72,6 +72,21 @@ class WalkState:
     def maximum(self, op: Op) -> str:
         """The running maximum that the op's result is relative to, or an empty string."""
         return op.scaled_by or next((name for name in op.running if name in self.maxima), "")
+
+    def renewed(self, maximum: str) -> tuple[str, int]:
+        """A new version of a running maximum."""
+        self.versions[maximum] += 1
+        return maximum, self.versions[maximum]
+
+    def version(self, maximum: str) -> tuple[str, int] | None:
+        """The version of a running maximum in its innermost open Hold; None if it is not there.
+
+        A collective renews the copy in one Hold: Holds further out keep their version, for a Hold drains only what its computes
+        wrote.
+        """
+        home = self.innermost(maximum)
+        held = home.held.get(maximum) if home else None
+        return held.relative if held else None
 
     def sizes(self, axes: frozenset[AxisKey]) -> dict[AxisKey, int]:
         return {key: self.chip.axis(*key).size for key in axes}
