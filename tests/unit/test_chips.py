@@ -29,7 +29,7 @@ GB, GIB, MIB, KIB, PJ_PER_BIT = 10**9, 2**30, 2**20, 2**10, 8e-12
 
 def bare(value: object, path: str = "") -> Iterator[str]:
     """Dotted paths of all leaves of a chip file but names and texts, found without the models."""
-    words = {"name", "description", "source", "assumed", "reads", "streams"}
+    words = {"name", "description", "source", "assumed", "reads", "streams", "registers"}
     if isinstance(value, dict) and ("value" in value or "row" in value):
         yield path
     elif isinstance(value, dict):

@@ -93,7 +93,7 @@ def codesign(
     >>> text = "workloads: {g: {kind: gemm, m: 8, n: 8, k: 8}}\\nchip: edge\\naxes: {engines.matrix.rows: '4, 8, 16'}"
     >>> found = codesign(parse_study(text), {"macs": 1024.0}, workers=0)
     >>> found.best.design.setting["engines.matrix.rows"], found.sweep.gap
-    ('4', 0.0)
+    ('8', 0.0)
 
     Raises BadInput: the study or the store is wrong, it minimises several figures, a budget names no figure, or no design keeps
     the budgets. `SearchStopped`: as `DesignSweep`. KeyboardInterrupt: Ctrl-C before anything was known.
