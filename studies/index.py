@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from studies import comet, memory, networks, sequence, serving, serving_page, sn40l, ssm, systems80, systems80_page, training
+from studies import (
+    comet,
+    flatattention_page,
+    memory,
+    networks,
+    sequence,
+    serving,
+    serving_page,
+    sn40l,
+    ssm,
+    systems80,
+    systems80_page,
+    training,
+)
 from studies.store import load
 from studies.study import Study
 
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-KEPT = (memory, networks, sequence)
+KEPT = (memory, networks, sequence, flatattention_page)
 """Studies of whole systems whose rows are made in one go (`studies.kept`)."""
 
 NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, *(study.NAME for study in KEPT))

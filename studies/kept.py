@@ -14,13 +14,14 @@ from studies.store import DOCS, behind, load_tables, replace_text, save_tables
 
 @dataclass(frozen=True, slots=True)
 class KeptStudy:
-    """``file``: of the study, whose content counts as source. ``make``: its tables by name; ``files``: the text of each file of
-    docs/studies, from what is kept."""
+    """``file`` is that of the study; its content counts as source, as that of ``others`` does. ``make``: its tables by name;
+    ``files``: the text of each file of docs/studies, from what is kept."""
 
     name: str
     file: str
     make: Callable[[], Mapping[str, list[dict[str, Any]]]]
     files: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    others: tuple[Path, ...] = ()
 
     @property
     def schema(self) -> str:
@@ -28,7 +29,7 @@ class KeptStudy:
 
     def run(self, again: bool, say: Callable[[str], None]) -> None:
         """Make what is not known for the present source; then write figures and page."""
-        mark = behind(Path(self.file))
+        mark = behind(Path(self.file), *self.others)
         if again or self.load().get("source") != mark:
             made = self.make()
             save_tables(self.name, {"schema": self.schema, "source": mark, "machine": measured_on(), **made})

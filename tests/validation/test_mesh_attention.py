@@ -41,15 +41,16 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("dataflow", "group", "largest"),
+    ("dataflow", "group", "largest", "full"),
     [
-        *((name, 1, 4) for name in FLASH),
-        *((name, group, 8) for name in DATAFLOWS if name not in FLASH for group in (2, 4)),
-        *((name, 2, 2) for name in DATAFLOWS if name not in FLASH),
+        *((name, 1, 4, False) for name in FLASH),
+        *((name, 1, largest, True) for name in FLASH for largest in (4, 8)),
+        *((name, group, 8, False) for name in DATAFLOWS if name not in FLASH for group in (2, 4)),
+        *((name, 2, 2, False) for name in DATAFLOWS if name not in FLASH),
     ],
 )
-def test_a_dataflow_computes_attention_and_is_counted_as_executed(dataflow: str, group: int, largest: int) -> None:
-    run, chip = Run(dataflow, 2, 8, 16, 4, tiles=4, group=group, largest=largest), small(4)
+def test_a_dataflow_computes_attention_and_is_counted_as_executed(dataflow: str, group: int, largest: int, full: bool) -> None:
+    run, chip = Run(dataflow, 2, 8, 16, 4, tiles=4, group=group, largest=largest, full=full), small(4)
     work, tree = workload(run), mapping(run)
     check(tree, work, chip)
     arrays = random_inputs(work, 1)
@@ -75,6 +76,19 @@ def test_a_published_run_is_legal_fits_and_moves_the_published_bytes(figure: run
     estimate = evaluate(work, chip, tree)
     assert estimate.footprint["l1"] <= chip.memory("l1").capacity
     assert traffic(estimate) == figure.run.traffic
+
+
+@pytest.mark.parametrize("dataflow", FLASH)
+@pytest.mark.parametrize("sequence", [512, 1024, 2048, 4096])
+def test_full_blocks_fit_and_move_the_bytes_of_the_formula(dataflow: str, sequence: int) -> None:
+    """Each tile has one block, or the largest that fits."""
+    run, chip = Run(dataflow, 4, 32, sequence, 128, group=1, largest=largest_slice(small(32), 128), full=True), small(32)
+    work, tree = workload(run), mapping(run)
+    assert faults(tree, work, chip) == []
+    estimate = evaluate(work, chip, tree)
+    assert estimate.footprint["l1"] <= chip.memory("l1").capacity
+    assert traffic(estimate) == run.traffic
+    assert run.slice == 128 or run.slice * 32**2 * run.lanes == sequence * 128
 
 
 def test_the_largest_slices_are_those_that_fit() -> None:

@@ -32,7 +32,7 @@ WORD = 2
 class Run:
     """Attention of ``batch`` x ``heads`` heads, ``sequence`` queries and keys and ``head`` elements on ``tiles`` x ``tiles``
     tiles, in groups of ``group`` x ``group`` (1 for FlashAttention). ``largest``: rows, and keys, that a tile works on at a time,
-    at most."""
+    at most. ``full``: FlashAttention takes the largest blocks of which each tile has one, instead of the published ones."""
 
     dataflow: str
     batch: int
@@ -42,6 +42,7 @@ class Run:
     tiles: int = 32
     group: int = 32
     largest: int = 128
+    full: bool = False
 
     def __post_init__(self) -> None:
         if self.dataflow not in DATAFLOWS:
@@ -57,6 +58,8 @@ class Run:
     @property
     def slice(self) -> int:
         """Rows, and keys, of a tile. For FlashAttention a block is the sequence over the tiles of a side, as published."""
+        if self.full and self.dataflow in FLASH:
+            return min(self.largest, max(1, self.sequence * self.batch * self.heads // self.lanes // self.tiles**2))
         return min(self.largest, self.sequence // (self.tiles if self.dataflow in FLASH else self.group))
 
     @property
@@ -147,9 +150,12 @@ def _flash(run: Run, mark: str) -> list[str]:
     """Heads along x, blocks of rows along y. One lane reads ahead; of two lanes, one reads while the other computes."""
     heads, buffers = run.batch * run.heads // run.lanes, "" if run.lanes > 1 else " x2"
     rows = min(run.sequence // run.slice, run.tiles)
+    groups = run.tiles // rows if run.full else 1
+    share = -(-heads // groups)
     around = [
-        f"spread h by {-(-heads // run.tiles)} over tile.x",
-        f"spread m by {-(-run.sequence // rows)} over tile.y",
+        *([f"spread h by {share} over tile.y/{rows}"] if groups > 1 else []),
+        f"spread h by {-(-share // run.tiles)} over tile.x",
+        f"spread m by {-(-run.sequence // rows)} over tile.y" + (f"%{rows}" if groups > 1 else ""),
         "for h by 1",
         f"for m by {run.slice}",
         f"hold l1: U{mark}|O{mark} mx{mark} z{mark}",

@@ -1,0 +1,123 @@
+"""FlatAttention on a mesh of tiles: FlashAttention-2 and -3 and FlatAttention by group, sequence and channels of HBM.
+
+The dataflows and the constants are those of `validation.mesh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import process_time
+from typing import Any, TypeAlias
+
+from validation.mesh import attention as dataflows
+from validation.mesh import runs
+from validation.mesh.attention import FLASH, FLAT, FLAT_ASYNCHRONOUS, FLAT_HARDWARE, Run, largest_slice
+
+from halley.ir.text import to_text
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Problem
+from halley.simulate.simulation import simulate
+from halley.workloads.attention import attention
+
+NAME, TITLE = "flatattention", "FlatAttention: collectives inside a mesh of tiles"
+TILES, BATCH, HEADS = 32, 4, 32
+SEQUENCES, HEAD_DIMS, GROUPS = (512, 1024, 2048, 4096), (64, 128), (4, 8, 16, 32)
+CHANNELS = 32
+"""Of the chip; others are tried with one head dim."""
+FEW, MANY = (2, 4, 8, 16), (64, 128, 256, 512)
+OTHER_RUNS = {1024: GROUPS, 4096: (32,)}
+"""Sequences that are tried with other channels, and the groups: where memory is the limit, the largest groups read least."""
+PEAK = 2 * TILES**2 * 32 * 16 * runs.CLOCK
+"""Operations a second of all matrix engines."""
+HEAD, SHORT = 128, 1024
+"""Where no steps overlap, only runs of this head dim and at most this sequence are simulated: the formulas are as long."""
+SEARCHED = (512, 1024)
+LIMIT = 110.0
+"""Seconds of a search."""
+OTHERS = (Path(dataflows.__file__), Path(runs.__file__))
+
+Row: TypeAlias = dict[str, Any]
+
+
+def figure(dataflow: str, sequence: int, head: int, group: int = 1, channels: int = CHANNELS, full: bool = False) -> runs.Figure:
+    """A run of the study; nothing is published for most of them."""
+    largest = largest_slice(runs.shipped(TILES), head)
+    run = Run(dataflow, BATCH, HEADS, sequence, head, TILES, group, largest, full)
+    return runs.Figure(run, channels, 0.0)
+
+
+def work(sequence: int, head: int) -> float:
+    """Operations of both products."""
+    return 4.0 * BATCH * HEADS * head * sequence**2
+
+
+def row(asked: runs.Figure, simulated: bool) -> Row:
+    """Times of a run, by the formulas and, if asked, in the simulation."""
+    run, chip = asked.run, runs.machine(asked)
+    return {
+        "dataflow": run.dataflow,
+        "sequence": run.sequence,
+        "head": run.head,
+        "group": run.group,
+        "channels": asked.channels,
+        "full": run.full,
+        "slice": run.slice,
+        "traffic": run.traffic,
+        "formulas": runs.formula_time(asked, chip),
+        "simulation": runs.simulated_time(asked, chip) if simulated else None,
+    }
+
+
+def rows() -> Iterator[Row]:
+    """All dataflows with the chip's channels, then those that are compared with others."""
+    for head in HEAD_DIMS:
+        for sequence in SEQUENCES:
+            for dataflow in FLASH:
+                for full in (False, True):
+                    yield row(figure(dataflow, sequence, head, full=full), head == HEAD)
+            few = head == HEAD and sequence <= SHORT
+            for dataflow in (FLAT, FLAT_HARDWARE, FLAT_ASYNCHRONOUS):
+                for group in GROUPS:
+                    yield row(figure(dataflow, sequence, head, group), few or dataflow == FLAT_ASYNCHRONOUS)
+    for sequence, groups in OTHER_RUNS.items():
+        for channels in (*FEW, *MANY):
+            for dataflow in FLASH:
+                for full in (False, True) if sequence < SEQUENCES[-1] else (False,):
+                    yield row(figure(dataflow, sequence, HEAD, 1, channels, full), channels in MANY)
+            for group in groups if channels < MANY[1] else ():
+                yield row(figure(FLAT_ASYNCHRONOUS, sequence, HEAD, group, channels), simulated=True)
+
+
+def time(found: Mapping[str, Any]) -> float:
+    """In the simulation; by the formulas where it was not simulated."""
+    return float(found["simulation"] or found["formulas"])
+
+
+def utilisation(found: Mapping[str, Any]) -> float:
+    """Of the matrix engines."""
+    return work(found["sequence"], found["head"]) / time(found) / PEAK
+
+
+def searches() -> Iterator[Row]:
+    """The search's own mapping, with the bandwidth and the barriers of the asynchronous dataflow."""
+    for sequence in SEARCHED:
+        chip = runs.machine(figure(FLAT_ASYNCHRONOUS, sequence, HEAD, GROUPS[0]))
+        asked, started = attention(BATCH, HEADS, HEADS, sequence, sequence, HEAD, dtype="fp16"), process_time()
+        best = optimise(Problem(asked, chip, baselines=False, time_limit=LIMIT)).best
+        seconds = process_time() - started
+        own = attention(BATCH, HEADS, HEADS, sequence, sequence, HEAD, variant=best.variant, dtype="fp16")
+        simulated = simulate(own, chip, best.plan).time
+        yield {
+            "sequence": sequence,
+            "formulas": float(best.certificate.value),
+            "bound": float(best.certificate.bound),
+            "simulation": simulated,
+            "seconds": seconds,
+            "plan": to_text(best.plan),
+        }
+
+
+def made() -> dict[str, list[Row]]:
+    """All tables of the study."""
+    return {"rows": list(rows()), "searches": list(searches())}
