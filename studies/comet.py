@@ -118,6 +118,7 @@ COMET models compound operations with explicit collectives between clusters. Its
 (GEMM-Softmax), 3.46 x (GEMM-LayerNorm) and 1.82 x (self-attention) faster than unfused ones, on an edge and a cloud
 accelerator (Negi et al., arXiv 2509.00599, abstract). Its code is not public, and its shapes and chips are not known here. This
 page therefore reports a range over other configurations. It does not reproduce the three figures.
+[Another page](comet-baselines.md) asks which baseline they may be over.
 
 ## Method
 

@@ -33,8 +33,10 @@ from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.canonical import canonical
-from halley.workloads import attention, gated_mlp, gemm, gemm_rmsnorm, gemm_softmax, variants
+from halley.verify import verify
+from halley.workloads import attention, gated_mlp, gemm, gemm_layernorm, gemm_rmsnorm, gemm_softmax, variants
 
+BOTH_WAYS = ("unfused", "unfused-local", "op-by-op", "op-by-op-local")
 NAMES = {word: restriction.name for word, restriction in BASELINES.items()}
 
 
@@ -52,8 +54,13 @@ def belongs(baseline: str, workload: Workload, groups: Cut, trees: list[Node]) -
     inside = [{name for kernel in group for name in kernel} for group in groups]
     fused = [not any(ops <= part for part in parts) for ops in inside]
     match baseline:
+        case "op-by-op":
+            return len(workload.ops) > 1
         case "unfused":
             return len(parts) > 1 and not any(fused)
+        case "unfused-local" | "op-by-op-local":
+            wider = baseline.removesuffix("-local")
+            return belongs(wider, workload, groups, trees) and not any(map(collectives, trees))
         case "partially-fused":
             return len(groups) > 1 and any(fused)
         case "fused-local":
@@ -86,25 +93,32 @@ def mappings_of(workload: Workload, chip: Chip, group: list[tuple[str, ...]], li
     return found
 
 
+def applicable(workload: Workload) -> tuple[str, ...]:
+    """All baselines but those of single ops where a running maximum has no mapping: to walk the other ops takes long."""
+    running = any(op.running for op in workload.ops)
+    return tuple(word for word, restriction in BASELINES.items() if not (running and restriction.by_op))
+
+
 def walked(workload: Workload, chip: Chip, limit: int) -> dict[str, tuple[Front, int]]:
     """For each baseline the time-energy front of its mappings of one variant, and their number."""
     known: dict[tuple[tuple[str, ...], ...], list[tuple[Node, int]]] = {}
-    fronts: dict[str, tuple[Front, int]] = {name: ([], 0) for name in BASELINES}
+    fronts: dict[str, tuple[Front, int]] = {name: ([], 0) for name in applicable(workload)}
 
     @cache
     def costs(group: tuple[tuple[str, ...], ...], at: int) -> Front:
         """Of one mapping of a group, which may belong to several baselines, and the group to several partitions."""
         return pareto(fitting(workload, chip, *known[group][at]))
 
-    for groups in cuts(workload):
-        for group in map(tuple, groups):
-            if group not in known:
-                known[group] = mappings_of(workload, chip, list(group), limit)
-        for baseline in BASELINES:
+    whole, singly = cuts(workload), [[[(op.name,)] for op in workload.ops]]
+    for baseline in fronts:
+        for groups in singly if BASELINES[baseline].by_op else whole:
+            for group in map(tuple, groups):
+                if group not in known:
+                    known[group] = mappings_of(workload, chip, list(group), limit)
             before, size = fronts[baseline]
             sums, count = [(0.0, 0.0)], 1
             for group in map(tuple, groups):
-                # of a partition with several groups all mappings belong to a baseline or none
+                # of a partition with several groups all mappings belong to a baseline or none, but for collectives
                 chosen = [at for at, (tree, _) in enumerate(known[group]) if belongs(baseline, workload, groups, [tree])]
                 points = pareto([point for at in chosen for point in costs(group, at)])
                 sums = pareto([(a + c, b + d) for a, b in sums for c, d in points])
@@ -148,7 +162,8 @@ def compare(seed: int, limit: int, drawn: Callable[[random.Random], Workload] = 
     for objective, measure in measures.items():
         front = objective is Objective.TIME and draw.random() < 0.3  # groups are then searched for two objectives
         try:
-            result = optimise(Problem(workload, chip, objective, fixed_variant=True, front=front))
+            words = applicable(workload)
+            result = optimise(Problem(workload, chip, objective, fixed_variant=True, front=front, baselines=words))
         except Infeasible:
             return set()
         found = {solution.name: solution for solution in result.baselines}
@@ -177,9 +192,9 @@ def one_point(draw: random.Random) -> Workload:
     [
         (0, 6000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}),
         pytest.param(24, 3000, draw_workload, {"flash-attention-2", "flash-decoding", "fused-local"}, marks=pytest.mark.slow),
-        (12, 1500, draw_graph, {"unfused", "partially-fused", "fused-local"}),
-        pytest.param(2, 30_000, one_point, {"unfused", "partially-fused", "fused-local"}, marks=pytest.mark.slow),
-        (7, 4000, draw_workload, {"unfused", "fused-local"}),
+        (12, 1500, draw_graph, {*BOTH_WAYS, "partially-fused", "fused-local"}),
+        pytest.param(2, 30_000, one_point, {*BOTH_WAYS, "partially-fused", "fused-local"}, marks=pytest.mark.slow),
+        (7, 4000, draw_workload, {*BOTH_WAYS, "fused-local"}),
     ],
 )
 def test_each_baseline_equals_exhaustive_enumeration_of_its_space(
@@ -208,13 +223,13 @@ def test_baselines_equal_exhaustive_enumeration_on_many(block: int, drawn: Calla
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    """Attention with all of its baselines."""
+    """Attention with the usual baselines."""
     return optimise(Problem(attention(1, 2, 2, 4, 16, 8), load_chip("edge")))
 
 
-def test_attention_has_every_baseline_and_each_does_what_its_name_says(result: Result) -> None:
+def test_attention_has_every_usual_baseline_and_each_does_what_its_name_says(result: Result) -> None:
     found = {solution.name: solution for solution in result.baselines}
-    assert list(found) == list(NAMES.values())
+    assert list(found) == [restriction.name for restriction in BASELINES.values() if restriction.usual]
     assert all(solution.certificate.value >= result.best.certificate.value for solution in found.values())
     assert all(solution.certificate.size < result.best.certificate.size for solution in found.values())
     streamed, split = found[NAMES["flash-attention-2"]], found[NAMES["flash-decoding"]]
@@ -244,6 +259,55 @@ def test_the_best_is_the_same_with_and_without_baselines() -> None:
     assert [solution.name for solution in some.baselines] == [NAMES["fused-local"]]
 
 
+@pytest.mark.parametrize("workload", [gemm_softmax(2, 3, 2), gemm_layernorm(3, 4, 2)])
+@pytest.mark.parametrize("chip", ["edge", "cloud"])
+def test_a_restriction_more_is_never_better(workload: Workload, chip: str) -> None:
+    """Unfused or op by op, with and without split reductions: each against the space that it is a part of, and the best."""
+    result = optimise(Problem(workload, load_chip(chip), baselines=BOTH_WAYS))
+    found = {solution.name: solution for solution in result.baselines}
+    value = {word: found[NAMES[word]].certificate.value for word in BOTH_WAYS}
+    assert value["unfused-local"] >= value["unfused"]
+    assert value["op-by-op-local"] >= value["op-by-op"]
+    assert min(value.values()) >= result.best.certificate.value
+    assert all(solution.status is Status.OPTIMAL for solution in (result.best, *result.baselines))
+    for word in ("op-by-op", "op-by-op-local"):
+        assert all(len(group) == 1 for group in found[NAMES[word]].groups)
+    for word in ("unfused-local", "op-by-op-local"):
+        assert not collectives(found[NAMES[word]].plan)
+
+
+def small_buffers(seed: int) -> Chip:
+    """A chip that was drawn, whose buffers hold little."""
+    return draw_chip(random.Random(seed))
+
+
+def test_op_by_op_adds_to_the_space_that_the_best_is_the_best_of() -> None:
+    """Where a norm's tiles hardly fit all at once, its ops one by one are faster: the best of a space with them is no slower."""
+    problem = Problem(gemm_layernorm(2, 23, 1, variant="two-pass"), small_buffers(0), baselines=False, fixed_variant=True)
+    without, with_ops = optimise(problem), optimise(replace(problem, baselines=("op-by-op", "op-by-op-local")))
+    (single, _) = with_ops.baselines
+    assert single.certificate.value == with_ops.best.certificate.value < without.best.certificate.value
+    assert without.best.certificate.size is not None
+    assert with_ops.best.certificate.size == without.best.certificate.size + (single.certificate.size or 0)
+    assert {clause.what for clause in with_ops.best.certificate.declaration} >= {"op by op"}
+    assert all(finding.passed for finding in verify(with_ops))
+
+
+def test_op_by_op_fits_where_no_kernel_does() -> None:
+    problem = Problem(gemm_rmsnorm(2, 9, 1), small_buffers(5), fixed_variant=True)
+    with pytest.raises(Infeasible):
+        optimise(problem)
+    found = optimise(replace(problem, baselines=("op-by-op",)))
+    assert found.best.certificate.value == found.baselines[0].certificate.value
+
+
+def test_op_by_op_adds_nothing_where_kernels_may_be_cut() -> None:
+    problem = Problem(replace(gemm_rmsnorm(2, 3, 2), divisible=True), load_chip("edge"), baselines=False)
+    found = optimise(replace(problem, baselines=("op-by-op",)))
+    assert found.best.certificate.size == optimise(problem).best.certificate.size
+    assert found.best.certificate.value <= found.baselines[0].certificate.value
+
+
 def test_baselines_that_do_not_apply_are_left_out() -> None:
     chip = load_chip("edge")
     one = optimise(Problem(gemm(8, 8, 8), chip))
@@ -268,6 +332,8 @@ def test_baselines_that_fit_nowhere_are_named() -> None:
 def test_unknown_baselines_are_refused() -> None:
     with pytest.raises(BadInput, match="did you mean 'unfused'"):
         optimise(Problem(gemm(8, 8, 8), load_chip("edge"), baselines=("unfusd",)))
+    with pytest.raises(BadInput, match=r"some of unfused, unfused-local, op-by-op, op-by-op-local, .*did you mean 'op-by-op'"):
+        optimise(Problem(gemm(8, 8, 8), load_chip("edge"), baselines=("opbyop",)))
 
 
 def test_a_time_limit_leaves_true_bounds(result: Result) -> None:

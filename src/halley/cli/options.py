@@ -32,7 +32,11 @@ TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", help="Time 
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, all else to stderr.")]
 BaselineOption = Annotated[
     list[str] | None,
-    typer.Option("--baseline", help="Search only this baseline; repeatable; or 'all' or 'none'.", metavar="NAME"),
+    typer.Option(
+        "--baseline",
+        help=f"Search only this baseline; repeatable: {', '.join(BASELINES)}; or 'all' or 'none'.",
+        metavar="NAME",
+    ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 TraceOption = Annotated[str | None, typer.Option("--trace", help="Also write a trace for Perfetto or Chrome.", metavar="FILE")]
@@ -57,7 +61,7 @@ def baselines(words: Sequence[str] | None, default: bool = True) -> bool | tuple
     """What `Problem.baselines` takes. Raises BadInput: no baseline of that name, or several words where one says all."""
     if words is None:
         return default
-    known = {"all": True, "none": False}
+    known = {"all": tuple(BASELINES), "none": ()}
     if len(words) == 1 and words[0] in known:
         return known[words[0]]
     expected = "a baseline, or 'all' or 'none' alone"

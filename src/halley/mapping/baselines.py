@@ -3,10 +3,17 @@
 | baseline | kernels | shapes of a group |
 |---|---|---|
 | unfused | each alone, undivided, or divided if it is divisible | all |
+| unfused, no split reductions | the same | those that split no reduction over clusters |
+| op by op | divided: each op alone | all |
+| op by op, no split reductions | the same | those that split no reduction over clusters |
 | partially fused | at least two together, not all together | all |
 | FlashAttention-2 style | those of attention together, others alone | running softmax; clusters split heads and query rows |
 | FlashDecoding style | the same | running softmax; clusters split the keys, collectives combine their states |
 | fused, no split reductions | all together | those that split no reduction over clusters |
+
+Op by op is a part of the space of the best mapping if the workload lets its kernels be divided. Otherwise a problem that asks for
+it adds it to that space, so that no baseline beats the best. Unfused and op by op, with and without split reductions,
+are the four that COMET's speed-ups could be over (Negi et al., arXiv 2509.00599).
 
 Sources of the two attention kernels: Dao, arXiv 2307.08691; Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context
 inference", 2023. Taken from them are the dims that are split over the clusters, the collectives, and sequential stages; loop
@@ -90,8 +97,9 @@ def _restricted(space: GroupSpace, admits: Callable[[Skeleton], bool]) -> GroupS
 @dataclass(frozen=True, slots=True)
 class Restriction:
     """A restriction of the declared space: partitions of the kernels into admitted groups, if ``fused`` with at least one group
-    of several kernels; and the admitted shapes of a group. ``divides``: also with axes in groups. ``about`` completes "of these
-    mappings, those with ..."."""
+    of several kernels; and the admitted shapes of a group. ``divides``: also with axes in groups. ``by_op``: of the single ops
+    in the place of the kernels. ``usual``: searched unless a problem says otherwise. ``about`` completes "of these mappings,
+    those with ..."."""
 
     name: str
     about: str
@@ -99,6 +107,8 @@ class Restriction:
     shapes: Callable[[Sequence[Op]], AdmittedShapes]
     fused: bool = False
     divides: bool = True
+    by_op: bool = False
+    usual: bool = True
 
 
 def _any_group(workload: Workload, group: Kernels) -> bool:
@@ -107,6 +117,10 @@ def _any_group(workload: Workload, group: Kernels) -> bool:
 
 def _alone(workload: Workload, group: Kernels) -> bool:
     return len(workload.kernels or workload.ops) > 1 and not spans(workload, group)
+
+
+def _single_op(workload: Workload, group: Kernels) -> bool:
+    return len(workload.ops) > 1 and len(group_ops(workload, group)) == 1
 
 
 def _not_all(workload: Workload, group: Kernels) -> bool:
@@ -146,6 +160,25 @@ BEST = Restriction("best", "nothing left out", _any_group, _every)
 
 BASELINES: dict[str, Restriction] = {
     "unfused": Restriction("unfused", "each kernel on its own", _alone, _every),
+    "unfused-local": Restriction(
+        "unfused, no split reductions",
+        "each kernel on its own; no reduced dim is split over members, so that no collective is needed",
+        _alone,
+        _local_only,
+        usual=False,
+    ),
+    "op-by-op": Restriction(
+        "op by op", "each op on its own, its result in the outermost memory", _single_op, _every, by_op=True, usual=False
+    ),
+    "op-by-op-local": Restriction(
+        "op by op, no split reductions",
+        "each op on its own, its result in the outermost memory; no reduced dim is split over members, so that no collective is "
+        "needed",
+        _single_op,
+        _local_only,
+        by_op=True,
+        usual=False,
+    ),
     "partially-fused": Restriction(
         "partially fused", "some kernels fused, but not all of them together", _not_all, _every, fused=True
     ),
@@ -178,7 +211,7 @@ BASELINES: dict[str, Restriction] = {
 def wanted(problem: Problem) -> tuple[Restriction, ...]:
     """The baselines that a problem requests. Raises BadInput: an unknown name."""
     if isinstance(problem.baselines, bool):
-        return tuple(BASELINES.values()) if problem.baselines else ()
+        return tuple(restriction for restriction in BASELINES.values() if restriction.usual) if problem.baselines else ()
     expected = f"none, all, or some of {', '.join(BASELINES)}"
     faults = [
         Fault("baselines", expected, repr(word), did_you_mean(word, BASELINES))
@@ -188,3 +221,8 @@ def wanted(problem: Problem) -> tuple[Restriction, ...]:
     if faults:
         raise BadInput(faults)
     return tuple(restriction for word, restriction in BASELINES.items() if word in problem.baselines)
+
+
+def by_op(problem: Problem) -> tuple[str, ...]:
+    """The baselines of single ops that a problem requests: they may add to the space of its best mapping."""
+    return tuple(word for word, restriction in BASELINES.items() if restriction.by_op and restriction in wanted(problem))

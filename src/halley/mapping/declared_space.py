@@ -103,6 +103,13 @@ SPACE = (
 )
 """The choices of the search, with their options."""
 
+OP_BY_OP = Clause(
+    "op by op",
+    "for a baseline that was asked for: also every op on its own, its result in the outermost memory, of a workload that does "
+    "not let its kernels be cut",
+)
+"""A choice that a baseline of single ops adds."""
+
 LEFT_OUT = (
     Clause("groups in parallel", "on members of their own"),
     Clause(

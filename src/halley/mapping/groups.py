@@ -128,6 +128,14 @@ class FusedGroup:
         self.points, self.choices = self.search.found.points[own], [self.search.found.payloads[i] for i in own]
 
 
+Whose = tuple[int, str, bool]
+"""The division of the chip and the variant that kernels are of, and whether these are its single ops."""
+
+
+def _whose(workload: Workload, division: int) -> Whose:
+    return division, workload.variant, workload.divisible
+
+
 class FusedGroups:
     """The groups of a problem, created on demand. Groups that are equal except for names share one search.
 
@@ -139,19 +147,19 @@ class FusedGroups:
         self.problem, self.objectives, self.goals, self.gap, self.tally = problem, objectives, goals, gap, tally
         self.machines = tuple(map(hierarchy, divisions(problem.chip)))
         self.trees = Trees()
-        self._known: dict[tuple[int, str, Kernels], FusedGroup] = {}
+        self._known: dict[tuple[Whose, Kernels], FusedGroup] = {}
         self._alike: dict[Hashable, FusedGroup] = {}
         self._parts: dict[tuple[FusedGroup, AdmittedShapes], FusedGroup] = {}
-        self._laid: dict[tuple[int, str], Laid] = {}
-        self._spaces: dict[tuple[int, str, Kernels], GroupSpace] = {}
-        self._work: dict[tuple[int, str], dict[Hashable, tuple[float, float]]] = {}
+        self._laid: dict[Whose, Laid] = {}
+        self._spaces: dict[tuple[Whose, Kernels], GroupSpace] = {}
+        self._work: dict[Whose, dict[Hashable, tuple[float, float]]] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
         self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
     def of(self, workload: Workload, kernels: Kernels, division: int = 0) -> FusedGroup:
         """The group with all of its shapes, searched for the objectives of the best plan. ``division``: the number of the chip
         with its axes whole or in groups (`halley.mapping.space.hierarchy.divisions`)."""
-        key = (division, workload.variant, kernels)
+        key = (_whose(workload, division), kernels)
         if key not in self._known:
             ops = group_ops(workload, kernels)
             kept = _kept(workload, kernels)
@@ -164,7 +172,8 @@ class FusedGroups:
     def _made(self, workload: Workload, kernels: Kernels, kept: tuple[str, ...], division: int) -> FusedGroup:
         ops, machine = group_ops(workload, kernels), self.machines[division]
         outer, chip = machine.outer, machine.chip
-        floors = CompulsoryBounds(workload, chip, machine, ops, kept, self._work.setdefault((division, workload.variant), {}))
+        work = self._work.setdefault(_whose(workload, division), {})
+        floors = CompulsoryBounds(workload, chip, machine, ops, kept, work)
 
         def around(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
@@ -182,9 +191,10 @@ class FusedGroups:
 
     def _frames(self, workload: Workload, kernels: Kernels, division: int) -> GroupSpace:
         """The frames of a group, made once; stages are shared with other groups."""
-        key = (division, workload.variant, kernels)
+        whose = _whose(workload, division)
+        key = (whose, kernels)
         if key not in self._spaces:
-            laid, ops = self._laid.setdefault((division, workload.variant), Laid()), group_ops(workload, kernels)
+            laid, ops = self._laid.setdefault(whose, Laid()), group_ops(workload, kernels)
             self._spaces[key] = frames(workload, self.machines[division], ops, laid)
         return self._spaces[key]
 

@@ -20,7 +20,7 @@ from halley.ir.workload import Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
 from halley.mapping.bounds.incumbents import SAME, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
-from halley.mapping.declared_space import SPACE, left_out
+from halley.mapping.declared_space import OP_BY_OP, SPACE, left_out
 from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_promising, worst_mapping
 from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import check_operands, check_outer_memory, tightest
@@ -35,9 +35,11 @@ from halley.mapping.space.partitions import (
     Kernels,
     Partitions,
     before,
+    divided,
     every_partition,
     group_ops,
     in_order,
+    op_by_op,
     spans,
 )
 from halley.mapping.space.unit_dims import without_unit_dims
@@ -107,12 +109,13 @@ class _Optimiser:
     groups: FusedGroups = field(init=False)
     given: dict[str, Workload] = field(init=False)
     variants: tuple[Workload, ...] = field(init=False)
+    added: tuple[Workload, ...] = ()
     breadths: set[Breadth] = field(default_factory=set)
     searched: set[str] = field(default_factory=set)
     stopped: str = ""
     planned: int = 1
     finished: int = 0
-    _partitions: dict[str, Partitions] = field(default_factory=dict)
+    _partitions: dict[tuple[str, bool], Partitions] = field(default_factory=dict)
     _plans: dict[str, list[Plans]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,8 +129,12 @@ class _Optimiser:
         self.variants = tuple(map(without_unit_dims, given))
         check_operands(self.problem, self.variants)
         for workload in self.variants:
-            self._partitions[workload.variant], breadth = every_partition(workload)
+            self._partitions[workload.variant, workload.divisible], breadth = every_partition(workload)
             self.breadths.add(breadth)
+        if any(restriction.by_op for restriction in self.baselines):
+            self.added = tuple(cut for workload in self.variants if (cut := divided(workload)) is not workload)
+        for workload in self.added:
+            self._partitions[workload.variant, workload.divisible] = op_by_op(workload)
 
     def run(self) -> Result:
         self.tally.tick = self._tick
@@ -230,13 +237,17 @@ class _Optimiser:
         """The plans of each variant that are admitted, on the chip with its axes whole and in groups."""
         if restriction.name not in self._plans:
             numbers = range(len(self.groups.machines)) if restriction.divides else (0,)
+            workloads = [*self.variants, *self.added] if restriction is BEST else self.variants
+            if restriction.by_op:
+                cut = {workload.variant: workload for workload in self.added}
+                workloads = [cut.get(workload.variant, workload) for workload in self.variants]
             self._plans[restriction.name] = [
-                self._restricted(restriction, workload, division) for division in numbers for workload in self.variants
+                self._restricted(restriction, workload, division) for division in numbers for workload in workloads
             ]
         return self._plans[restriction.name]
 
     def _restricted(self, restriction: Restriction, workload: Workload, division: int) -> Plans:
-        every = self._partitions[workload.variant]
+        every = self._partitions[workload.variant, workload.divisible]
         if restriction is BEST:
             return Plans(workload, every, lambda kernels: self.groups.of(workload, kernels, division), division)
 
@@ -480,7 +491,7 @@ class _Optimiser:
         if faults:
             raise InternalError([Fault("search", "a legal plan", str(fault), "please report") for fault in faults])
         certificate = self._certificate(restriction, reached, size, bound)
-        names = tuple(tuple(op.name for op in group_ops(workload, kernels)) for kernels in choices)
+        names = tuple(tuple(op.name for op in group_ops(plans.workload, kernels)) for kernels in choices)
         shape = tuple("; ".join((c.frame.name, *(s.name for s in c.skeletons))) for c in choices.values())
         return Solution(restriction.name, plan, estimate, certificate, names, shape, workload.variant)
 
@@ -489,13 +500,14 @@ class _Optimiser:
         number = sum(plans.partitions.count for plans in self._of(restriction))
         least = min(bound, reached) if stopped else reached / (1 + self.gap)
         limited = stopped and relative_gap(reached, least) > self.problem.gap
+        space = (*SPACE, OP_BY_OP) if self.added else SPACE
         objective, subset = self.problem.objective.value, Clause("of these mappings", f"those with {restriction.about}")
         return MappingCertificate(
             reached,
             least,
             Status.LIMIT if limited else _proven(relative_gap(reached, least)),
             UNITS[objective],
-            declaration=SPACE if restriction is BEST else (*SPACE, subset),
+            declaration=space if restriction is BEST else (*space, subset),
             left_out=left_out(self.problem.chip, self.breadths),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "

@@ -40,8 +40,8 @@ class Problem:
 
     ``gap``: relative gap, for the objectives time and energy: the search ends when the answer is proven to be within it (0.01:
     one per cent). ``time_limit`` [s] stops the search with the best so far; it may be given as text such as "60 s".
-    ``baselines``: True for all that apply, False for none, or their names (`halley.mapping.baselines.BASELINES`). ``front``: also
-    compute the time-energy front. The objective may be given by its name.
+    ``baselines``: True for the usual ones that apply, False for none, or their names (`halley.mapping.baselines.BASELINES`).
+    ``front``: also compute the time-energy front. The objective may be given by its name.
 
     Raises BadInput with all faults.
 

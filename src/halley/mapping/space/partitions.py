@@ -8,7 +8,7 @@ them, bounds them and finds the best.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -39,6 +39,12 @@ def kernels(workload: Workload) -> tuple[tuple[str, ...], ...]:
 
 def _single(workload: Workload) -> tuple[tuple[str, ...], ...]:
     return tuple((op.name,) for op in workload.ops)
+
+
+def divided(workload: Workload) -> Workload:
+    """The workload whose kernels may be cut; the same one if they may, or if there is nothing to cut."""
+    cut = all(len(part) == 1 for part in kernels(workload))
+    return workload if cut else replace(workload, divisible=True)
 
 
 def spans(workload: Workload, group: Kernels) -> bool:
@@ -216,6 +222,12 @@ def every_partition(workload: Workload) -> tuple[Partitions, Breadth]:
         except TooMany:
             continue
     return partitions(needs, consecutive_groups(len(needs))), Breadth.CONSECUTIVE
+
+
+def op_by_op(workload: Workload) -> Partitions:
+    """The one partition of a divided workload into single ops."""
+    needs = before(workload)
+    return partitions(needs, [1 << place for place in range(len(needs))])
 
 
 def partitions(
