@@ -195,8 +195,9 @@ def differing(known: Mapping[str, Any]) -> Iterator[Finding]:
     long = {group: best(found, FLAT_ASYNCHRONOUS, sequence=LONG, head=HEAD, group=group) for group in GROUPS_OF_LONG}
     yield Finding(
         f"**Groups of 16 x 16 for {LONG:,} tokens**: {utilisation(long[16]):.0%} of the peak, {utilisation(long[32]):.0%} in "
-        f"groups of 32 x 32; published {GROUPS_OF_LONG[16]:.1%} and {GROUPS_OF_LONG[32]:.1%}. A head then takes two blocks of "
-        "keys, for which the mapping has two lanes of heads in place of rounds.",
+        f"groups of 32 x 32; published {GROUPS_OF_LONG[16]:.1%} and {GROUPS_OF_LONG[32]:.1%}, so that there "
+        "both are as good. In groups of 16 x 16 a head takes two blocks of keys, for which "
+        "the mapping has two lanes of heads in place of rounds.",
         utilisation(long[16]) < 0.85 < utilisation(long[32]) < 1.05 * GROUPS_OF_LONG[32],
     )
     yield _models(found)
@@ -305,7 +306,7 @@ def groups_table(found: Found) -> list[str]:
 
 def told(row: Mapping[str, Any]) -> str:
     """A time, with the mark of formulas."""
-    return format_time(time(row)) + ("" if row["simulation"] else " *")
+    return format_time(time(row)) + ("" if row["simulation"] else " (f)")
 
 
 def flash_table(found: Found) -> list[str]:

@@ -76,4 +76,4 @@ def test_a_found_mapping_is_legal_fits_and_takes_as_long(row: dict[str, Any]) ->
 
 
 def test_the_bandwidth_of_h100_is_that_of_its_chip_file() -> None:
-    assert load_chip("h100").memory("hbm").read_bandwidth == pages.H100
+    assert load_chip("h100").memory("dram").read_bandwidth == pages.H100
