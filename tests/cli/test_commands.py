@@ -200,7 +200,7 @@ def test_baselines_can_be_chosen(solved: Solved) -> None:
     usual = [solution.name for solution in load_result(solved[0]).baselines]
     names = [item["before"] for item in everything["reasons"]]
     assert [name for name in names if name in usual] == usual
-    assert set(names) - set(usual) == {"op by op"}  # a single row needs split reductions, so that those without have no mapping
+    assert set(names) - set(usual) == {"op by op"}  # those without split reductions have none for one row
     wrong = halley("compare", *norm, "--baseline", "unfusd")
     assert wrong.code == 1
     assert "--baseline: expected a baseline, or 'all' or 'none' alone; got 'unfusd'" in wrong.err
