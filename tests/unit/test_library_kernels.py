@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from halley.io.chips.kernel_fits import KIN, kernel_fits_document, load_kernel_f
 from halley.io.chips.load import load_chip
 from halley.kernels.bounds import rate_time
 from halley.kernels.library.calibrate import calibrate
+from halley.kernels.library.corrections import FEWEST_FOR_CORRECTION, Correction, fit_correction
 from halley.kernels.library.experts import LARGEST_EXPERTS
 from halley.kernels.library.families import FAMILIES
-from halley.kernels.library.family import Array, Formats
-from halley.kernels.library.fit import FEWEST_FOR_OPTIONS, fit_roofline, fit_stratum, interval, judge
+from halley.kernels.library.family import Array, Formats, Sizes
+from halley.kernels.library.fit import FEWEST_FOR_OPTIONS, evaluate, fit_roofline, fit_stratum, interval, judge, relative_error
 from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
 from halley.kernels.library.times import KernelFit, KernelFits, kernel_time
 from halley.kernels.machine import PEAK, machine
@@ -307,17 +309,89 @@ def test_files_keep_fits() -> None:
     assert again == fits
 
 
+def bumps(sizes: Sizes) -> Array:
+    """Deviations [logarithm] from a formula, alike for shapes near each other: a slow kernel for 16 to 300 rows."""
+    return np.where((sizes["m"] >= 16) & (sizes["m"] < 1000), 0.4, -0.1)
+
+
+def bumpy() -> tuple[MeasuredKernel, ...]:
+    """Rows of a library with such a kernel."""
+    rows = table("gemm")
+    return tuple(replace(row, time=row.time * float(np.exp(bumps(sizes)[0]))) for row in rows for sizes in [_sizes_of(row)])
+
+
+def _sizes_of(row: MeasuredKernel) -> dict[str, Array]:
+    return {name: np.array([value]) for name, value in row.sizes.items()}
+
+
+def test_shapes_nearby_correct_what_a_formula_does_not_know() -> None:
+    """Against the deviations that the rows were made with, at shapes between the measured ones."""
+    rows = bumpy()
+    known = FAMILIES["gemm"]
+    options = fit_of("gemm").fits[0].options
+    formula = known.time(known.start(), known.features(columns(rows, known), Formats("bf16"), CHIP, options))
+    plain = np.array([row.time for row in table("gemm")])
+    assert formula == pytest.approx(plain)
+    correction = fit_correction(columns(rows, known), formula, times(rows))
+    assert correction is not None
+    between = {"m": np.array([64.0, 8192.0]), "n": np.array([2048.0, 6000.0]), "k": np.array([1024.0, 4096.0])}
+    modelled = known.time(known.start(), known.features(between, Formats("bf16"), CHIP, options))
+    assert np.log(correction.factor(between, modelled)) == pytest.approx(bumps(between), abs=0.12)
+    far = {"m": np.array([1e12]), "n": np.array([1e12]), "k": np.array([1e12])}
+    assert correction.factor(far, np.array([1e12])) == pytest.approx([1], abs=1e-3), "the formula alone, far from all shapes"
+
+
+def test_few_rows_have_no_correction() -> None:
+    rows = table("gemm")[: FEWEST_FOR_CORRECTION - 1]
+    assert fit_correction(columns(rows, FAMILIES["gemm"]), times(rows), times(rows)) is None
+
+
+@pytest.mark.medium
+def test_rows_held_out_are_judged_with_corrections() -> None:
+    """Of 15 rows; without what the shapes nearby say, the errors are larger."""
+    (found,) = judge(bumpy(), CHIP)
+    kept, held = halves(bumpy())
+    ((stratum, _),) = strata(kept).items()
+    without = evaluate(stratum, held, CHIP, fit_stratum(stratum, kept, CHIP))
+    assert found.error < 0.85 * relative_error(without, times(held))
+
+
+def test_kin_of_another_architecture_take_no_corrections() -> None:
+    for name, taken in (("h100", True), ("h200", True), ("b300", True), ("rtx-pro-6000", False)):
+        assert any(item.correction is not None for item in load_kernel_fits(name).fits) == taken, name
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("sizes", [[1, 2]], r"kernels\.0\.correction\.sizes: expected shapes of 3 sizes: m, n, k"),
+        ("sizes", [[1, 2, -3]] * 2, r"kernels\.0\.correction\.sizes: expected numbers from 0"),
+        ("times", [1.0], r"kernels\.0\.correction\.times: expected one for each of 2 shapes; got 1"),
+        ("weights", [0.1, 1e9], r"kernels\.0\.correction\.weights: expected numbers from -100 to 100"),
+    ],
+)
+def test_faults_of_corrections_have_lines(key: str, value: object, message: str) -> None:
+    fits = fit_of("gemm")
+    shapes = Correction(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), np.array([1e-6, 1e-5]), np.array([0.1, -0.1]))
+    text = kernel_fits_document(replace(fits, fits=(replace(fits.fits[0], correction=shapes),)))
+    assert parse_kernel_fits(text).fits[0].correction == shapes
+    data = json.loads(text)
+    data["kernels"][0]["correction"][key] = value
+    with pytest.raises(BadInput, match=message):
+        parse_kernel_fits(json.dumps(data), "mine.yaml")
+
+
 def test_faults_of_a_file_have_lines() -> None:
     lines = kernel_fits_document(fit_of("gemm")).splitlines()
     broken = "\n".join(lines).replace('"matrix"', '"matricks"')
     with pytest.raises(BadInput, match=r"mine.yaml:7: kernels\.0\.parameters: expected .*matrix.*; got .*matricks"):
         parse_kernel_fits(broken, "mine.yaml")
     with pytest.raises(BadInput, match=r"mine.yaml:7: kernels\.0\.low: expected"):
-        parse_kernel_fits("\n".join(lines).replace('"low": 0.9', '"low": "x"'), "mine.yaml")
+        parse_kernel_fits("\n".join(lines).replace('"low":0.9', '"low":"x"'), "mine.yaml")
     with pytest.raises(BadInput, match="each kernel once"):
         parse_kernel_fits("\n".join([*lines[:6], lines[6] + ",", *lines[6:]]), "mine.yaml")
     with pytest.raises(BadInput, match=r"family: expected one of gemm"):
-        parse_kernel_fits("\n".join(lines).replace('"family": "gemm"', '"family": "gems"'), "mine.yaml")
+        parse_kernel_fits("\n".join(lines).replace('"family":"gemm"', '"family":"gems"'), "mine.yaml")
     with pytest.raises(BadInput):
         parse_kernel_fits("{" * 50, "mine.yaml")
 

@@ -6,20 +6,23 @@ JSON is read some twenty times as fast as YAML. Where it is not JSON, or is wron
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from halley.errors import BadInput, Fault
-from halley.io.chips.kin import KIN, SAME_DIE
+from halley.io.chips.kin import KIN, SAME_ARCHITECTURE, SAME_DIE
 from halley.io.chips.load import load_chip
 from halley.io.files.check import check
 from halley.io.files.entries import Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found, is_path
-from halley.io.files.text import Finding, read_yaml
+from halley.io.files.text import Finding, KeyPath, read_yaml
+from halley.kernels.library.corrections import Correction
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.formats import FORMATS
 from halley.kernels.library.rows import Stratum
@@ -30,15 +33,17 @@ from halley.library import KERNEL_FITS
 FORMAT = "halley.kernel-fits/1"
 DIGITS = 5
 """Significant digits of a stored number."""
+CORRECTION_DIGITS = 3
+"""Those of a correction, of which there are many."""
 
 SPREAD = {
-    "gemm": 0.23,
+    "gemm": 0.29,
     "attention_prefill": 0.49,
-    "attention_decode": 0.36,
+    "attention_decode": 0.37,
     "attention_encoder": 0.1,
-    "mla_prefill": 0.45,
-    "mla_decode": 1.04,
-    "moe": 0.39,
+    "mla_prefill": 0.46,
+    "mla_decode": 1.05,
+    "moe": 0.37,
     "mamba2": 1.16,
 }
 """By family: standard deviation [logarithm] of what the fit of one chip says of another: 80 % of the median errors of kernels,
@@ -49,6 +54,15 @@ SAME_DIE_SHARE = 0.4
 
 Share = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST_SHAPES, LARGEST_WEIGHT = 5000, 100.0
+
+
+class CorrectionFile(Model):
+    """What the formula of a kernel leaves over. Thousands of numbers, so that numpy checks them (`_wrong_correction`)."""
+
+    sizes: list[list[float]] = Field(max_length=MOST_SHAPES, description="sizes of measured shapes, in the order of the family")
+    times: list[float] = Field(max_length=MOST_SHAPES, description="time of each by the formula [s]")
+    weights: list[float] = Field(max_length=MOST_SHAPES, description="weight of each")
 
 
 class KernelFile(Model):
@@ -69,6 +83,7 @@ class KernelFile(Model):
     head_dims: dict[str, int] = Field({}, description="measured rows by dims of a head")
     options: dict[str, float] = Field(description="properties of the library")
     parameters: dict[str, Share] = Field(description="fitted parameters")
+    correction: CorrectionFile | None = Field(None, description="what the formula leaves over, at measured shapes")
 
 
 class KernelFitsFile(Model):
@@ -84,7 +99,8 @@ class KernelFitsFile(Model):
 def load_kernel_fits(path_or_name: str | Path, chip: str | Path | None = None) -> KernelFits:
     """The fits of a chip that ships with Halley, those of its kin (`KIN`) on its own data sheet, or those of a file.
 
-    ``chip``: the chip to apply them to, a shipped name or a file; by default the one that the fits are of.
+    ``chip``: the chip to apply them to, a shipped name or a file; by default the one that the fits are of. What the formulas
+    leave over is taken over by chips of the same architecture alone.
 
     >>> load_kernel_fits("h200").measured
     'h100'
@@ -96,6 +112,8 @@ def load_kernel_fits(path_or_name: str | Path, chip: str | Path | None = None) -
     text, where, _ = found(KERNEL_FITS, kin or path_or_name)
     sheet = chip if chip is not None else name if kin else None
     fits = parse_kernel_fits(text, where, machine(load_chip(sheet)) if sheet is not None else None)
+    if fits.of_kin and fits.machine.name not in SAME_ARCHITECTURE:
+        fits = replace(fits, fits=tuple(replace(item, correction=None) for item in fits.fits))
     if fits.machine.name in SAME_DIE and fits.of_kin:
         return replace(fits, spread={family: SAME_DIE_SHARE * value for family, value in SPREAD.items()})
     return fits
@@ -128,6 +146,7 @@ def parse_kernel_fits(text: str, name: str = "fits", chip: Machine | None = None
             item.high,
             tuple(item.on_bound),
             {float(dim): count for dim, count in item.head_dims.items()},
+            _correction(item.correction),
         )
         for item in model.kernels
     )
@@ -155,9 +174,33 @@ def _findings(index: int, item: KernelFile) -> list[Finding]:
             wrong.append(Finding((*at, key), f"one of {', '.join(FORMATS)}", repr(word[:40])))
     if not item.low <= 1 <= item.high:
         wrong.append(Finding((*at, "low"), "an interval around 1", f"{item.low:g} to {item.high:g}"))
+    if item.correction is not None:
+        wrong += _wrong_correction(item.correction, known.sizes, (*at, "correction"))
     if any(not _positive(dim) for dim in item.head_dims):
         wrong.append(Finding((*at, "head_dims"), "dims above 0", ", ".join(item.head_dims)[:60]))
     return wrong
+
+
+def _wrong_correction(item: CorrectionFile, names: Sequence[str], at: KeyPath) -> list[Finding]:
+    shapes, wrong = item.sizes, []
+    if not shapes or any(len(shape) != len(names) for shape in shapes):
+        return [Finding((*at, "sizes"), f"shapes of {len(names)} sizes: {', '.join(names)}", "others")]
+    for name, values in (("times", item.times), ("weights", item.weights)):
+        if len(values) != len(shapes):
+            wrong.append(Finding((*at, name), f"one for each of {len(shapes)} shapes", str(len(values))))
+    for name, given, low, high in (
+        ("sizes", shapes, 0.0, 1e12),
+        ("times", item.times, 1e-12, 1e6),
+        ("weights", item.weights, -LARGEST_WEIGHT, LARGEST_WEIGHT),
+    ):
+        found = np.array(given, dtype=np.float64)
+        if not ((found >= low) & (found <= high)).all():  # also false of what is no number
+            wrong.append(Finding((*at, name), f"numbers from {low:g} to {high:g}", "others"))
+    return wrong
+
+
+def _correction(item: CorrectionFile | None) -> Correction | None:
+    return Correction(np.array(item.sizes), np.array(item.times), np.array(item.weights)) if item else None
 
 
 def _positive(text: str) -> bool:
@@ -168,7 +211,7 @@ def kernel_fits_document(fits: KernelFits) -> str:
     """The fits as the text of a file, which `parse_kernel_fits` reads as equal fits, to five digits."""
     head = {"format": FORMAT, "chip": fits.measured, "source": fits.source, "dated": fits.dated}
     lines = ["{", *(f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()), ' "kernels": [']
-    rows = [json.dumps(_entry(item)) for item in fits.fits]
+    rows = [json.dumps(_entry(item), separators=(",", ":")) for item in fits.fits]
     return "\n".join([*lines, ",\n".join(f"  {row}" for row in rows), " ]", "}"]) + "\n"
 
 
@@ -183,7 +226,17 @@ def _entry(item: KernelFit) -> dict[str, object]:
         found["head_dims"] = {f"{dim:g}": count for dim, count in sorted(item.head_dims.items())}
     found["options"] = dict(item.options)
     found["parameters"] = {name: _rounded(value) for name, value in item.parameters.items()}
+    if item.correction:
+        found["correction"] = {
+            "sizes": [[_short(value) for value in shape] for shape in item.correction.sizes.tolist()],
+            "times": [float(f"{value:.{CORRECTION_DIGITS}g}") for value in item.correction.times.tolist()],
+            "weights": [float(f"{value:.{CORRECTION_DIGITS}g}") for value in item.correction.weights.tolist()],
+        }
     return found
+
+
+def _short(value: float) -> float | int:
+    return int(value) if value == int(value) else value
 
 
 def _rounded(value: float | None) -> float | None:

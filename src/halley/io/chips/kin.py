@@ -15,3 +15,5 @@ KIN = {
 """Chips without measured kernels, and the measured chip whose shares they take: the same architecture, or the nearest."""
 SAME_DIE = ("a100-40gb", "h200", "h800", "gh200", "gb200")
 """Kin that differ in memory, links or limits alone."""
+SAME_ARCHITECTURE = (*SAME_DIE, "b300", "gb300")
+"""Kin whose libraries run the same kernels."""

@@ -37,6 +37,7 @@ def calibrate(rows: Sequence[MeasuredKernel], chip: Machine, source: str, dated:
                 high,
                 made.on_bound,
                 Counter(row.sizes["head_dim"] for row in mine) if "head_dim" in mine[0].sizes else {},
+                made.correction,
             )
         )
     found.sort(key=lambda item: item.stratum)

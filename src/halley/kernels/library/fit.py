@@ -1,7 +1,7 @@
 """Fits of the families' parameters to measured rows, judged on rows held out.
 
-Parameters are fitted by least squares of the logarithm of the time, with a loss that is linear for large errors and a prior on
-each parameter: its start, with a spread in logarithm. A stratum with few rows starts from the fit of the most similar larger one.
+Parameters are fitted by least squares of relative errors, with a loss that is linear for large errors and a prior on each
+parameter: its start, with a spread in logarithm. Then what the formula leaves over is interpolated (`corrections`). A stratum with few rows starts from the fit of the most similar larger one.
 Options of the library are chosen one after the other: another value has to lower the loss by `OPTION_EVIDENCE`.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import numpy as np
 
 from halley.errors import BadInput, Fault
+from halley.kernels.library.corrections import Correction, fit_correction
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.family import Array, Features, KernelFamily
 from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
@@ -34,6 +35,8 @@ FEWEST = 2
 """Rows of a stratum that can be fitted."""
 AT_BOUND = 1e-3
 """Distance of a logarithm from its bound below which the parameter is on the bound."""
+LARGEST_RATIO = 3.0
+"""Logarithm of the ratio of times above which a longer time is no worse."""
 LEAST_STEP, MOST_EVALUATIONS = 1e-6, 60
 INTERVAL = 0.8
 """Share of rows that an interval is to cover."""
@@ -43,12 +46,14 @@ ENOUGH_FOR_INTERVAL = 20
 
 @dataclass(frozen=True, slots=True)
 class StratumFit:
-    """Parameters and options of one stratum; ``loss`` of its rows and prior; ``on_bound``: parameters on a bound."""
+    """Parameters and options of one stratum; ``loss`` of its rows and prior; ``on_bound``: parameters on a bound; what they
+    leave over, interpolated."""
 
     parameters: Mapping[str, float]
     options: Mapping[str, float]
     loss: float
     on_bound: tuple[str, ...]
+    correction: Correction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,9 @@ def relative_error(predicted: Array, measured: Array) -> float:
 def evaluate(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine, found: StratumFit) -> Array:
     """Times [s] of the rows by the fit."""
     known = FAMILIES[stratum.family]
-    return known.time(found.parameters, known.features(columns(rows, known), stratum.formats, chip, found.options))
+    sizes = columns(rows, known)
+    modelled = known.time(found.parameters, known.features(sizes, stratum.formats, chip, found.options))
+    return modelled * found.correction.factor(sizes, modelled) if found.correction else modelled
 
 
 def fit_strata(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine) -> dict[Stratum, StratumFit]:
@@ -111,7 +118,13 @@ def fit_strata(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine
             others = (other for other in found if other.family == stratum.family)
             similar = max(others, key=lambda other, at=stratum: _likeness(at, other), default=None)  # type: ignore[misc]
             found[stratum] = fit_stratum(stratum, groups[stratum], chip, found[similar] if similar else None)
-    return found
+    return {stratum: _corrected(stratum, groups[stratum], chip, made) for stratum, made in found.items()}
+
+
+def _corrected(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine, made: StratumFit) -> StratumFit:
+    """With what the formula leaves over."""
+    correction = fit_correction(columns(rows, FAMILIES[stratum.family]), evaluate(stratum, rows, chip, made), times(rows))
+    return replace(made, correction=correction)
 
 
 def _likeness(one: Stratum, other: Stratum) -> tuple[bool, ...]:
@@ -166,7 +179,7 @@ def _parameters(
 
     def residuals(point: Array) -> Array:
         modelled = known.time(dict(zip(names, np.exp(point), strict=True)), features)
-        errors = np.clip(np.log(modelled) - logs, -8, 8) / EXPECTED_ERROR
+        errors = _deviations(modelled, logs) / EXPECTED_ERROR
         size = np.abs(errors)
         robust = np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0)))
         return np.concatenate([robust, (point - centre) / narrowed])
@@ -199,6 +212,12 @@ _FREE = ("launch", "host")
 """Times that other strata say little about."""
 
 
+def _deviations(modelled: Array, logs: Array) -> Array:
+    """By what share a modelled time is too long; the logarithm where it is too short, so that 0 is as far as infinity."""
+    ratio = np.log(modelled) - logs
+    return np.where(ratio > 0, np.expm1(np.clip(ratio, 0, LARGEST_RATIO)), np.maximum(ratio, -8))
+
+
 def fit_roofline(sides: tuple[Array, Array], measured: Array) -> SimpleRoofline:
     """The roofline of three numbers with the same loss. ``sides``: see `KernelFamily.demand`."""
     least_squares = import_module("scipy.optimize").least_squares
@@ -206,7 +225,7 @@ def fit_roofline(sides: tuple[Array, Array], measured: Array) -> SimpleRoofline:
     logs = np.log(measured)
 
     def residuals(point: Array) -> Array:
-        errors = np.clip(np.log(SimpleRoofline(*np.exp(point)).time(sides)) - logs, -8, 8) / EXPECTED_ERROR
+        errors = _deviations(SimpleRoofline(*np.exp(point)).time(sides), logs) / EXPECTED_ERROR
         size = np.abs(errors)
         return np.asarray(np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0))))
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
+from halley.kernels.library.corrections import Correction
 from halley.kernels.library.families import FAMILIES, family
 from halley.kernels.library.family import Array, KernelFamily, Mask
 from halley.kernels.library.formats import OTHER_NAMES, number_format
@@ -37,7 +38,7 @@ class KernelFit:
     """The fit of one stratum. ``rows``: measured rows; ``error``: mean relative error of rows held out of a fit to the others,
     and ``baseline`` that of a roofline of three fitted numbers; None where there were too few rows. ``low``, ``high``: factors
     on a time between which 80 % of rows lie; ``on_bound``: parameters on a bound of the fit. ``head_dims``: measured rows by
-    the dims of a head, by which the library chooses its kernel."""
+    the dims of a head, by which the library chooses its kernel. ``correction``: what the formula leaves over."""
 
     stratum: Stratum
     parameters: Mapping[str, float]
@@ -49,6 +50,7 @@ class KernelFit:
     high: float
     on_bound: tuple[str, ...] = ()
     head_dims: Mapping[float, int] = field(default_factory=dict)
+    correction: Correction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ def kernel_time(
             parameters = dict(item.parameters)
             if cold and "resident" in parameters:
                 parameters["resident"] = NOT_RESIDENT
-            time[at] = known.time(parameters, known.features(some, item.stratum.formats, fits.machine, item.options))
+            modelled = known.time(parameters, known.features(some, item.stratum.formats, fits.machine, item.options))
+            time[at] = modelled * item.correction.factor(some, modelled) if item.correction else modelled
             below, above = _factors(fits, item)
             low[at], high[at] = below * time[at], above * time[at]
             used[item.stratum] = item
