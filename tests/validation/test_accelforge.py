@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from validation.accelforge import sweep
 from validation.accelforge.compare import HERE, TREES, Peer, actions, best, compare, costed, old_values, peers
 
+from halley.io.chips.load import load_chip
 from halley.ir.text import parse
+from halley.mapping.optimise import optimise
+from halley.mapping.problem import Objective, Problem
 from halley.rewrite.legality import check
+from halley.workloads import gemm
 
 PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 PEERS = peers()
@@ -53,3 +60,42 @@ def test_the_peers_file_says_what_the_chip_says() -> None:
     assert energies == pytest.approx([chip.memory(name).read_energy / 8 for name in order])
     fanouts = [int(size) for size in re.findall(r"fanout: (\d+)", text)]
     assert fanouts == [axis.size for _, axis in chip.axes]
+
+
+def test_the_swept_sizes_and_energies_are_those_of_the_tutorial() -> None:
+    """32 sizes, evenly by factor; the energy of an access grows with the square root."""
+    study = yaml.safe_load(sweep.STUDY.read_text())["axes"]["buffer"]["set"]
+    sizes = [int(word.split()[0]) for word in study["glb.capacity"].split(",")]
+    assert sizes == [round(32 * (4 * 2**20 / 32) ** (index / 31)) for index in range(32)]
+    assert [point.size for point in sweep.points()] == sizes
+    for way in ("read", "write"):
+        energies = [float(word.split()[0]) for word in study[f"glb.{way}_energy"].split(",")]
+        assert energies == pytest.approx([0.24 * (size / 108 / 1024) ** 0.5 for size in sizes], rel=1e-5)
+
+
+def test_the_page_has_the_sweep_and_halley_needs_no_more_energy() -> None:
+    assert sweep.table(sweep.points()) in PAGE.read_text()
+    assert all(point.energy < point.peer_energy for point in sweep.points())
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("index", [0, 19, 31])
+def test_the_sweep_is_reproduced(index: int) -> None:
+    point = sweep.points()[index]
+    chip = load_chip(HERE / "eyeriss.yaml")
+    per_bit = 0.24e-12 * (point.size / 108 / 1024) ** 0.5
+    levels = tuple(
+        replace(
+            level,
+            memories=tuple(
+                replace(memory, capacity=point.size, read_energy=8 * per_bit, write_energy=8 * per_bit)
+                if memory.name == "glb"
+                else memory
+                for memory in level.memories
+            ),
+        )
+        for level in chip.levels
+    )
+    work = gemm(4096, 4096, 4096, dtype="int8")
+    found = optimise(Problem(work, replace(chip, levels=levels), Objective.ENERGY, baselines=False)).best
+    assert float(found.estimate.energy) == pytest.approx(point.energy, rel=1e-5)

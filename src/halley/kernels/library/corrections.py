@@ -7,6 +7,7 @@ and the formula alone decides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from halley.kernels.library.family import Array, Sizes
 
 SPAN = 8.0
 """Octaves, summed over all sizes and the time, over which the likeness of two shapes falls to 1/e."""
+OWN_KERNELS = {"head_dim": 8.0}
+"""How much further apart shapes are that differ in this size: libraries compile a kernel for each."""
 NOISE = 0.1
 """Variance of repeated measurements, relative to that of what the formula leaves over."""
 LARGEST = 1.0
@@ -49,28 +52,38 @@ class Correction:
 
         .. math:: \\exp \\sum_i w_i \\exp\\left(-\\tfrac{1}{8} \\sum_j |x_j - x_{ij}|\\right),\\quad x = \\log_2(sizes, time)
 
+        Differences of `OWN_KERNELS` count more.
+
         >>> one = Correction(np.array([[64.0]]), np.array([1e-3]), np.array([0.1]))
         >>> found = one.factor({"m": np.array([64.0, 128.0, 2.0**60])}, np.array([1e-3, 1e-3, 1e-3]))
         >>> [round(float(value), 3) for value in found]
         [1.105, 1.092, 1.0]
         """
-        given = np.stack(list(sizes.values()), axis=1)
-        return np.asarray(np.exp(_likeness(_logarithms(given, times), _logarithms(self.sizes, self.times)) @ self.weights))
+        some, others = (
+            _logarithms(points, at, list(sizes)) for points, at in ((_points(sizes), times), (self.sizes, self.times))
+        )
+        return np.asarray(np.exp(_likeness(some, others) @ self.weights))
 
 
 def fit_correction(sizes: Sizes, modelled: Array, measured: Array) -> Correction | None:
     """The correction of rows of ``measured`` time [s]; None where there are too few of them."""
     if len(measured) < FEWEST_FOR_CORRECTION:
         return None
-    points = np.stack(list(sizes.values()), axis=1)
-    logs = _logarithms(points, modelled)
+    points = _points(sizes)
+    logs = _logarithms(points, modelled, list(sizes))
     left = np.clip(np.log(measured / modelled), -LARGEST, LARGEST)
     weights = np.linalg.solve(_likeness(logs, logs) + NOISE * np.eye(len(left)), left)
     return Correction(points, modelled, weights)
 
 
-def _logarithms(sizes: Array, times: Array) -> Array:
-    return np.log2(np.concatenate([np.maximum(sizes, LEAST_SIZE), times[:, None]], axis=1))
+def _points(sizes: Sizes) -> Array:
+    return np.stack(list(sizes.values()), axis=1)
+
+
+def _logarithms(points: Array, times: Array, names: Sequence[str]) -> Array:
+    """Of shape [points, sizes and time]."""
+    apart = np.array([OWN_KERNELS.get(name, 1.0) for name in names])
+    return np.concatenate([apart * np.log2(np.maximum(points, LEAST_SIZE)), np.log2(times)[:, None]], axis=1)
 
 
 def _likeness(some: Array, others: Array) -> Array:

@@ -1,8 +1,9 @@
 """Fits of the families' parameters to measured rows, judged on rows held out.
 
 Parameters are fitted by least squares of relative errors, with a loss that is linear for large errors and a prior on each
-parameter: its start, with a spread in logarithm. Then what the formula leaves over is interpolated (`corrections`). A stratum with few rows starts from the fit of the most similar larger one.
-Options of the library are chosen one after the other: another value has to lower the loss by `OPTION_EVIDENCE`.
+parameter: its start, with a spread in logarithm. Then what the formula leaves over is interpolated (`corrections`). A stratum
+with few rows starts from the fit of the most similar larger one. Options of the library are chosen one after the other: another
+value has to lower the loss by `OPTION_EVIDENCE`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import product
 
 import numpy as np
 
@@ -188,9 +190,14 @@ def _parameters(
     if near is not None:
         starts.append(np.log([near.parameters[name] for name in names]))
     else:  # the shortest times come from the launch or from the host, which issues a kernel too late: both starts
-        for launch, host in ((0.6 * shortest, 1e-7), (0.3 * shortest, 0.98 * shortest)):
+        times_at_start = ((0.6 * shortest, 1e-7), (0.3 * shortest, 0.98 * shortest))
+        # of caches that keep more or less than all operands the loss does not change with the share that they keep
+        shares = (None, 0.1, 1.0) if "resident" in names else (None,)
+        for (launch, host), resident in product(times_at_start, shares):
             start = centre.copy()
             start[names.index("launch")], start[names.index("host")] = math.log(launch), math.log(host)
+            if resident is not None:
+                start[names.index("resident")] = math.log(resident)
             starts.append(start)
     for start in starts:
         inside = np.clip(start, low + 1e-6, high - 1e-6)
