@@ -7,6 +7,7 @@ from studies import (
     comet_baselines,
     flatattention_page,
     memory,
+    neighbours,
     networks,
     sequence,
     serving,
@@ -23,7 +24,7 @@ from studies.study import Study
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-KEPT = (comet_baselines, memory, networks, sequence, flatattention_page)
+KEPT = (comet_baselines, memory, networks, sequence, flatattention_page, neighbours)
 """Studies of whole systems whose rows are made in one go (`studies.kept`)."""
 
 NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, *(study.NAME for study in KEPT))
