@@ -1,8 +1,8 @@
 """AccelForge's tutorial on design spaces: 32 sizes of a global buffer, side by side with ``halley sweep``.
 
 ``python -m validation.accelforge.sweep`` sweeps `sweep.yaml` in this folder, writes ``sweep.json`` and the figure of the page,
-and prints its table. The peer's figures were measured once (accelforge 1.0.467 on Python 3.12, one process, `eyeriss-peer.yaml` with
-the sizes and energies of the study).
+and prints its table. The peer's figures were measured once (accelforge 1.0.467 on Python 3.12, one process, `eyeriss-peer.yaml`
+with the sizes and energies of the study).
 """
 
 from __future__ import annotations
