@@ -217,6 +217,14 @@ def draw_hidden(draw: random.Random) -> Workload:
             return graph(["A[m,h] = S[m,h,n] * V[h,n]", "Y[m,c] = A[m,h] * W[h,c]"], {"m": m, "h": f, "n": 1, "c": k})
 
 
+def draw_projected(draw: random.Random) -> Workload:
+    """Queries of heads and their scores: heads are columns of the projection and a batch of the scores, named before or behind
+    the tokens."""
+    query, scores = draw.choice([("h,m,d", "h,m,n"), ("m,h,d", "m,h,n")])
+    lines = [f"Q[{query}] = X[m,c] * W[c,h,d]", f"S[{scores}] = Q[{query}] * K[h,n,d]"]
+    return graph(lines, {"m": draw.randint(1, 2), "h": 2, "c": 1, "d": draw.randint(1, 2), "n": draw.randint(1, 2)})
+
+
 def draw_affine(draw: random.Random) -> Workload:
     """A convolution in one dim with a stride, padding or a dilated kernel, on the array or depthwise, with or without a function
     of its result; or pooling."""

@@ -1,4 +1,4 @@
-"""Diagnosis of infeasible problems: the memory that even the smallest tiles overflow."""
+"""Diagnosis of infeasible problems: the memory that even the smallest tiles overflow, or ops that are never fused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from halley.ir.mapping import Hold
 from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.problem import Problem
 from halley.mapping.space.affine import taps
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames import frames, fusible, runs_on_parts
+from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, hierarchy
 from halley.mapping.space.partitions import kernels
 from halley.units import format_bytes
@@ -60,11 +61,24 @@ def _too_small(workload: Workload, op: Op, machine: Hierarchy, where: str) -> Fa
     return None
 
 
+def _not_fused(workload: Workload, machine: Hierarchy, kernel: Sequence[str]) -> str:
+    """Why the declared space has no mapping of the ops of a kernel together; empty if it may have one."""
+    group = FusedOps(workload, machine, tuple(workload.op(name) for name in kernel))
+    if workload.divisible or fusible(group):
+        return ""
+    if runs_on_parts(group):
+        return "a running softmax around other ops than attention"
+    return "an op that reads nothing that another makes" if group.walks_rows() else "ops without a dim that all can walk as rows"
+
+
 def tightest(problem: Problem, chosen: Sequence[Workload], where: str) -> Fault:
-    """The memory that the smallest tiles overflow, as a fault at ``where``."""
+    """The memory that the smallest tiles overflow, or ops that are not fused, as a fault at ``where``."""
     machine = hierarchy(problem.chip)
     for workload in chosen:
         for kernel in kernels(workload):
+            if why := _not_fused(workload, machine, kernel):
+                expected = f"kernels that the declared space can fuse; {', '.join(kernel)} is one kernel"
+                return Fault(where, expected, why, "divide the kernel, or write a mapping for 'halley estimate'")
             space = frames(workload, machine, [workload.op(name) for name in kernel])
             needs: dict[str, float] = {}
             # on parts of an axis stages keep no less; nor do members in larger parts

@@ -97,8 +97,12 @@ class FusedOps:
 
     @cached_property
     def row(self) -> str:
-        """The dim that all stages walk tile by tile, if there is one."""
-        return next((dim for dim in self.common if dim not in (*self.batch, *self.outer)), "")
+        """The dim that all stages walk tile by tile, if there is one; several contractions have it as rows. A batch dim of one that
+        is a column of another, as heads of a projection and of attention, is none."""
+        able = (dim for dim in self.common if dim not in (*self.batch, *self.outer))
+        if len(self.runs) > 1:
+            able = (dim for dim in able if all(dim in roles(self.workload, op).rows for op in self.contractions))
+        return next(able, "")
 
     def connected(self) -> bool:
         """Whether every stage but the first reads what another made."""
@@ -106,10 +110,8 @@ class FusedOps:
         return all(handed & {name for op in run for name in (*op.inputs, *op.outputs)} for run in self.runs)
 
     def walks_rows(self) -> bool:
-        """Whether there are rows that all ops can walk together: a dim in common, which several contractions have as rows."""
-        if len(self.runs) == 1 and self.contractions:
-            return True
-        return bool(self.row) and all(self.row in roles(self.workload, op).rows for op in self.contractions)
+        """Whether there are rows that all ops can walk together, or there is one contraction alone."""
+        return bool(self.row) or (len(self.runs) == 1 and bool(self.contractions))
 
     def splits(
         self, dims: Iterable[str], ops: Sequence[Op] = (), tiers: Collection[int] | None = None, summed: Collection[str] = ()
