@@ -52,8 +52,8 @@ def import_pt2(path: str, dtype: str | None = None) -> ImportedNetwork:
             return _read(file, path, dtype)
     except FileNotFoundError:
         raise BadInput(Fault(path, "a file", "no such file", "check the path")) from None
-    except OSError as error:
-        raise BadInput(Fault(path, "a file that can be read", error.strerror or str(error))) from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise BadInput(Fault(path, "a file that can be read", getattr(error, "strerror", None) or str(error))) from None
 
 
 def from_torch(
