@@ -158,7 +158,7 @@ class _Program:
             self._add(found, call)
         if not found.nodes:
             raise BadInput(Fault(self.where, "a program with layers", "constants alone"))
-        return found.network(0, list(self._remarks()))
+        return found.network(0, results, list(self._remarks()))
 
     def _remarks(self) -> Iterator[str]:
         for symbol, extent in sorted(self.symbols.items()):
