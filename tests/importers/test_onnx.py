@@ -756,7 +756,11 @@ def test_networks_of_the_package_with_joined_layers(name: str) -> None:
     assert made.macs == network.macs
     assert made.bytes < network.bytes
     assert sorted(word for each in operators(made) for word in each.split("+")) == sorted(operators(network))
-    assert not [node for node in made.nodes if node.operator in ("Relu", "BatchNormalization") and name not in ("densenet121", "shufflenet")]
+    assert not [
+        node
+        for node in made.nodes
+        if node.operator in ("Relu", "BatchNormalization") and name not in ("densenet121", "shufflenet")
+    ]
 
 
 @pytest.mark.medium
