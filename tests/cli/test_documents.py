@@ -13,6 +13,7 @@ from tests.cli.running import halley
 
 from halley import Problem, build, load_chip, optimise, to_text
 from halley import load as load_answer
+from halley.answers.load import KINDS
 from halley.cli.main import COMMANDS
 from halley.report.mapping.facts import result_tables
 
@@ -20,10 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
-    "reference/cli.md": 12,
+    "reference/cli.md": 14,
+    "how-to/your-own-accelerator.md": 11,
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
+    "gallery.md": 25,
     "how-to/write-your-own-graph.md": 3,
     "how-to/report.md": 7,
     "how-to/bring-your-own-model.md": 5,
@@ -102,6 +105,15 @@ def test_examples_of_every_page_run() -> None:
     with_examples = {name for name in pages if any(language in ("console", "python") for language, _ in blocks(name))}
     assert with_examples <= {*COMMANDS_OF, *ELSEWHERE}
     assert all((ROOT / test).exists() for test in ELSEWHERE.values())
+
+
+def test_the_gallery_has_a_report_of_each_kind_of_answer(empty_folder: Path) -> None:
+    """What the commands of its page save: one file of each kind, and a page and a picture of each."""
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    saved = re.findall(r"^\$ halley (\w+) .*-o (\w+)\.json$", text, re.MULTILINE)
+    pages, pictures = (re.findall(rf"-o (\w+)\.{suffix}$", text, re.MULTILINE) for suffix in ("html", "svg"))
+    assert [name for _, name in saved] == pages == pictures
+    assert len(saved) == len(KINDS)
 
 
 def test_every_command_is_documented() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,40 @@ def mapping(work: Workload) -> str:
 def executed(made: LoweredNode, values: dict[str, Array]) -> dict[str, Array]:
     """The values of a node's outputs, in the order of the elements."""
     work = graph(made.lines, made.dims, "fp64", tuple(made.outputs))
+    before = computed_ahead(made, values)
     arrays = {}
     for name in work.inputs:
         shape = [work.dims[dim] for dim in work.tensors[name].dims]
+        if name in before:
+            arrays[name] = before[name]
+            continue
         array = made.computed[name] if name in made.computed else values[made.inputs[name]]
         array = array[tuple(slice(None, None, step) for step in made.steps.get(name, ()))]
-        arrays[name] = array.reshape(shape)
+        order = made.orders.get(name)
+        if order is None:
+            arrays[name] = array.reshape(shape)
+        else:
+            plain = [shape[order.index(axis)] for axis in range(len(order))]
+            arrays[name] = array.reshape(plain).transpose(order)
     found = run(work, CHIP, parse(mapping(work)), arrays).outputs
-    return {value: found[name] for name, value in made.outputs.items()}
+    return {
+        value: found[name].transpose(np.argsort(made.orders.get(name, range(found[name].ndim))))
+        for name, value in made.outputs.items()
+    }
+
+
+def computed_ahead(made: LoweredNode, values: dict[str, Array]) -> dict[str, Array]:
+    """The tensors of the lines that follow from constants alone."""
+    if not made.ahead:
+        return {}
+    results = tuple(line.split("[")[0] for line in made.ahead)
+    used = {dim for line in made.ahead for dim in re.findall(r"\w+", " ".join(re.findall(r"\[(.*?)\]", line)))}
+    work = graph(made.ahead, {dim: made.dims[dim] for dim in made.dims if dim in used}, "fp64", results)
+    arrays = {}
+    for name in work.inputs:
+        array = made.computed[name] if name in made.computed else values[made.inputs[name]]
+        arrays[name] = np.asarray(array).reshape([work.dims[dim] for dim in work.tensors[name].dims])
+    return run(work, CHIP, parse(mapping(work)), arrays).outputs
 
 
 def run_network(onnx: Any, model: Any, network: ImportedNetwork, feeds: dict[str, Array]) -> dict[str, Array]:

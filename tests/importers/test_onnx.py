@@ -22,8 +22,12 @@ from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from tests.importers.executing import run_network  # noqa: E402
 
+from halley.importers.fusing import fused  # noqa: E402
 from halley.importers.lowering import LOWERINGS, VIEWS  # noqa: E402
 from halley.importers.onnx import import_onnx  # noqa: E402
+from halley.io.chips.load import load_chip  # noqa: E402
+from halley.mapping.optimise import optimise  # noqa: E402
+from halley.mapping.problem import Problem  # noqa: E402
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NETWORKS = sorted(path.stem.removeprefix("light_") for path in LIGHT.glob("*.onnx"))
@@ -122,11 +126,12 @@ def agree(folder: Path, model: Any, feeds: dict[str, Any], layers: int | None = 
         if name not in [item.name for item in model.graph.output]:
             model.graph.output.append(helper.make_empty_tensor_value_info(name))
     expected = dict(zip([item.name for item in model.graph.output], ReferenceEvaluator(model).run(None, feeds), strict=True))
-    found = run_network(onnx, model, network, feeds)
-    for name in names:
-        assert found[name].shape == expected[name].shape
-        scale = max(1.0, float(np.abs(expected[name]).max()))  # the reference computes in fp32
-        np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=2e-6 * scale, err_msg=name)
+    for each in (network, fused(network)):
+        found = run_network(onnx, model, each, feeds)
+        for name in names:
+            assert found[name].shape == expected[name].shape
+            scale = max(1.0, float(np.abs(expected[name]).max()))  # the reference computes in fp32
+            np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=2e-6 * scale, err_msg=name)
     return network
 
 
@@ -611,12 +616,173 @@ def test_a_whole_network_on_one_chip(small: str) -> None:
     words = ("--dtype", "bf16", "--chip", "edge", "--time-limit", "4s")
     found = halley("optimise", "net.onnx", *words, "-o", "net.json", width=200)
     assert found.code in (0, 3), found.err
-    for said in ("conv-1", "relu-1", "of the layers", "not searched: Erf"):
+    for said in (
+        "conv-relu-relu-1",
+        "of the layers",
+        "2 elementwise operators are part of the layer before",
+        "not searched: Erf",
+    ):
         assert said in found.out
+    separate = halley("optimise", "net.onnx", *words, "--separate", "-o", "separate.json", width=200)
+    assert separate.code in (0, 3), separate.err
+    assert "conv-1" in separate.out
+    assert "relu-1" in separate.out
+    assert "elementwise operators" not in separate.out
     document = json.loads(Path("net.json").read_text())
     times = [layer["count"] * layer["time_s"] for layer in document["layers"]]
     assert document["time_s"] == pytest.approx(sum(times))
     assert 0 < document["bound_s"] <= document["time_s"] * (1 + 1e-9)
+
+
+# --- elementwise operators as part of the layer before them -------------------------------------------------------------------
+
+
+def joined(folder: Path, nodes: list[Any], inputs: dict[str, tuple[int, ...]], constants: dict[str, Any], *outputs: str) -> Any:
+    """The network with elementwise operators in the layers before them; executed, it gives what the file gives."""
+    feeds = {name: random(*shape) for name, shape in inputs.items()}
+    return fused(agree(folder, network_of(nodes, inputs, constants, list(outputs), 17), feeds))
+
+
+def operators(network: Any) -> list[str]:
+    return [node.operator for node in network.nodes if node.lowered]
+
+
+def channels(*names: str) -> dict[str, Any]:
+    return {name: positive(4) for name in names}
+
+
+def test_a_norm_in_inference_goes_into_the_weights(tmp_path: Path) -> None:
+    """Convolution, norm, the scale and the shift of older exports, the sum with the shortcut, ReLU: what remains is the product
+    with one vector added, the sum and the ReLU."""
+    node = helper.make_node
+    constants = channels(*"gbmv") | {"w": random(4, 4, 3, 3), "c": random(4, 1, 1), "d": random(4, 1, 1)}
+    for bias in ([], ["e"]):
+        nodes = [
+            node("Conv", ["x", "w", *bias], ["a"], pads=[1, 1, 1, 1]),
+            node("BatchNormalization", ["a", *"gbmv"], ["n"]),
+            node("Mul", ["n", "c"], ["s"]),
+            node("Add", ["d", "s"], ["t"]),
+            node("Sum", ["x", "t"], ["u"]),
+            node("Relu", ["u"], ["y"]),
+        ]
+        made = joined(tmp_path, nodes, {"x": (1, 4, 5, 6)}, constants | {"e": random(4)}, "y")
+        assert operators(made) == ["Conv+BatchNormalization+Mul+Add+Sum+Relu"]
+        lowered = made.nodes[-1].lowered
+        made_of = [re.sub(r".* = (?:(\w+)\(.*|.*( \*) .*)", r"\1\2", line).strip() for line in lowered.lines if "=" in line]
+        assert made_of == ["*", "add", "add", "relu"]
+        assert lowered.lines[1].startswith("Y1[p0,p1,f]" if bias else "Y[p0,p1,f]")
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "weights", "attributes"),
+    [
+        ("Conv", (2, 4, 5, 6), (4, 4, 1, 1), {}),
+        ("Conv", (1, 4, 5, 6), (4, 1, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
+        ("Conv", (2, 4, 5, 6), (4, 2, 2, 3), {"group": 2, "strides": [1, 2]}),
+        ("Conv", (1, 4, 7), (4, 4, 3), {}),
+    ],
+)
+@pytest.mark.parametrize("behind", ["norm", "scale", "shift", "relu"])
+def test_what_may_stand_behind_a_convolution(
+    tmp_path: Path, operator: str, shape: tuple[int, ...], weights: tuple[int, ...], attributes: dict[str, Any], behind: str
+) -> None:
+    node, column = helper.make_node, (4, *(1,) * (len(shape) - 2))
+    follows = {
+        "norm": node("BatchNormalization", ["a", *"gbmv"], ["n"]),
+        "scale": node("Mul", ["a", "c"], ["n"]),
+        "shift": node("Add", ["c", "a"], ["n"]),
+        "relu": node("Relu", ["a"], ["n"]),
+    }
+    nodes = [node(operator, ["x", "w"], ["a"], **attributes), follows[behind], node("Sigmoid", ["n"], ["y"])]
+    constants = channels(*"gbmv") | {"w": random(*weights), "c": random(*column)}
+    made = joined(tmp_path, nodes, {"x": shape}, constants, "y")
+    assert len(operators(made)) == 1
+
+
+def test_what_others_read_stays_a_result(tmp_path: Path) -> None:
+    """A value that two layers read, or that the network returns, is written to the outermost memory: nothing follows it there."""
+    node = helper.make_node
+    constants = {"w": random(4, 4, 1, 1)}
+    nodes = [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["b"]), node("Conv", ["b", "w"], ["c"])]
+    twice = [*nodes, node("MaxPool", ["a"], ["d"], kernel_shape=[2, 2])]
+    assert operators(joined(tmp_path, twice, {"x": (1, 4, 5, 6)}, constants, "c", "d")) == ["Conv", "Relu", "Conv", "MaxPool"]
+    path = saved(tmp_path, network_of(nodes, {"x": (1, 4, 5, 6)}, constants, ["a", "c"], 17))
+    assert operators(fused(import_onnx(path))) == ["Conv", "Relu", "Conv"]
+    path = saved(tmp_path, network_of(nodes, {"x": (1, 4, 5, 6)}, constants, ["c"], 17))
+    assert operators(fused(import_onnx(path))) == ["Conv+Relu", "Conv"]
+
+
+def test_a_function_of_several_steps_is_one_layer(tmp_path: Path) -> None:
+    """x sigmoid(x): the product reads the result of the convolution and what follows from it."""
+    node = helper.make_node
+    constants = channels(*"gbmv") | {"w": random(4, 4, 1, 1)}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("BatchNormalization", ["a", *"gbmv"], ["n"]),
+        node("Sigmoid", ["n"], ["s"]),
+        node("Mul", ["n", "s"], ["y"]),
+    ]
+    made = joined(tmp_path, nodes, {"x": (1, 4, 5, 6)}, constants, "y")
+    assert operators(made) == ["Conv+BatchNormalization+Sigmoid+Mul"]
+
+
+def test_weights_that_are_inputs_are_not_scaled_ahead(tmp_path: Path) -> None:
+    node = helper.make_node
+    nodes = [node("Conv", ["x", "w"], ["a"]), node("BatchNormalization", ["a", *"gbmv"], ["y"])]
+    made = joined(tmp_path, nodes, {"x": (1, 4, 5, 6), "w": (4, 4, 1, 1)}, channels(*"gbmv"), "y")
+    lowered = made.nodes[-1].lowered
+    assert [line.split("[")[0] for line in lowered.ahead] == ["r_1"]
+    assert "normalise_affine" in lowered.lines[-1]
+
+
+def test_broadcasts_and_other_shapes_stay_apart(tmp_path: Path) -> None:
+    """A sum that repeats the result along a new dim, and a function behind a transposition, are layers of their own."""
+    node = helper.make_node
+    constants = {"w": random(6, 4), "e": random(3, 1, 1)}
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Add", ["a", "e"], ["b"]),
+        node("Transpose", ["b"], ["c"], perm=[0, 2, 1]),
+        node("Relu", ["c"], ["y"]),
+    ]
+    assert operators(joined(tmp_path, nodes, {"x": (5, 6)}, constants, "y")) == ["MatMul", "Add", "Relu"]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_the_package_with_joined_layers(name: str) -> None:
+    """The same multiply-accumulates with fewer layers, and no more bytes; each layer's nodes are those of the file."""
+    network = import_onnx(str(LIGHT / f"light_{name}.onnx"), dtype="bf16")
+    made = fused(network)
+    assert made.macs == network.macs
+    assert made.bytes < network.bytes
+    assert sorted(word for each in operators(made) for word in each.split("+")) == sorted(operators(network))
+    assert not [
+        node
+        for node in made.nodes
+        if node.operator in ("Relu", "BatchNormalization") and name not in ("densenet121", "shufflenet")
+    ]
+
+
+@pytest.mark.medium
+def test_joined_layers_take_less_time(tmp_path: Path) -> None:
+    """The best mapping of the joined layer takes no longer than those of its parts, one after the other."""
+    node = helper.make_node
+    constants = channels(*"gbmv") | {"w": random(4, 4, 1, 1)}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("BatchNormalization", ["a", *"gbmv"], ["n"]),
+        node("Relu", ["n"], ["y"]),
+    ]
+    network = import_onnx(saved(tmp_path, network_of(nodes, {"x": (1, 4, 16, 16)}, constants, ["y"], 17)), dtype="bf16")
+
+    def times(layers: Any) -> list[float]:
+        chip = load_chip("edge")
+        found = [optimise(Problem(layer.workload, chip, time_limit=60.0, baselines=False)) for layer in layers]
+        assert all(result.best.certificate.gap == 0 for result in found)
+        return [result.best.estimate.time for result in found]
+
+    (one,), parts = times(fused(network).layers), times(network.layers)
+    assert one < 0.6 * sum(parts)
 
 
 def test_one_layer_of_a_network(small: str) -> None:
@@ -625,5 +791,7 @@ def test_one_layer_of_a_network(small: str) -> None:
     assert found.code == 0, found.err
     fp32 = halley("optimise", "net.onnx", "--chip", "edge")
     assert "expected an engine for products in fp32; got " in fp32.err
+    both = halley("optimise", "net.onnx", "--layer", "conv-relu-relu-1", "--dtype", "bf16", *words)
+    assert both.json["question"]["workload"]["kind"] == "graph", both.err
     wrong = halley("optimise", "net.onnx", "--layer", "relu-2", *words)
     assert "did you mean 'relu-1'?" in wrong.err

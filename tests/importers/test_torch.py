@@ -19,6 +19,7 @@ from tests.importers.executing import CHIP, executed, mapping
 from halley.errors import BadInput
 from halley.execute.interpreter import run
 from halley.importers.aten import GROUPED, LOWERINGS, VIEWS
+from halley.importers.fusing import fused
 from halley.importers.network import ImportedNetwork, LoweredNode
 from halley.importers.torch_export import from_torch, import_pt2
 from halley.ir.text import parse
@@ -34,6 +35,8 @@ Values = Mapping[str, Any]
 def compared(network: ImportedNetwork, values: Values, tolerance: float, inputs: Mapping[str, Values] | None = None) -> int:
     """Execute every layer, but for products of groups of rows; the number of them. ``inputs``: by node, the values that it read,
     where something in place changed them later."""
+    if any("+" in node.operator for node in fused(network).nodes) and not any("+" in node.operator for node in network.nodes):
+        compared(fused(network), values, tolerance, inputs)
     count = 0
     for node in network.nodes:
         made = node.lowered

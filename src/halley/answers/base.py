@@ -245,7 +245,7 @@ def verified(cls: type[Answer[Any]], saved: Saved, limit: float, search: bool, p
     Raises BadInput: a file of another form.
     """
     saved.checked(cls.file)
-    yield Finding("file", "form", True, f"{saved.name} is the file of a {saved.kind}")
+    yield Finding("file", "form", True, f"{saved.name} holds an answer of the kind {saved.kind}")
     try:
         answer = cls.read(saved)
     except HalleyError as error:

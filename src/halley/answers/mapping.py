@@ -172,7 +172,7 @@ def written(text: str, name: str, beside: Answer[Any]) -> EstimateAnswer:
         case Result(problem=Problem(workload=workload, chip=chip)) | OwnMapping(workload=workload, chip=chip):
             plan = parse(text, name)
             return EstimateAnswer(own_mapping(mapped_variant(workload, plan), chip, plan, name))
-    raise BadInput(Fault(name, f"the file of a {beside.kind}", "another file", "write it with '-o FILE.json'"))
+    raise BadInput(Fault(name, f"a file with an answer of the kind {beside.kind}", "another file", "write one with -o"))
 
 
 def solution_of(own: OwnMapping) -> Solution:
@@ -223,7 +223,7 @@ def mapping_file_findings(saved: Saved, limit: float, search: bool, progress: Pr
     Raises BadInput: a file of another form.
     """
     record = record_of(saved)
-    yield Finding("file", "form", True, f"{saved.name} is the file of a {saved.kind}")
+    yield Finding("file", "form", True, f"{saved.name} holds an answer of the kind {saved.kind}")
     content, problem, passed = record.content.answer, record.problem, True
     for model in (content.best, *content.baselines):
         for finding in mapping_findings(_claim(record, model), problem.objective.value):

@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "answers.simulate",
     "time": "kernels.time",
     "chips": "mappings.chips",
+    "energies": "mappings.energies",
     "workloads": "mappings.workloads",
     "system": "networks.system",
     "topology": "networks.topology",

@@ -10,7 +10,7 @@ from pathlib import Path
 from halley.errors import BadInput
 from halley.importers.lowering import NotLowered, Shape
 from halley.importers.network import ImportedNetwork, LeftOut, LoweredNode, NetworkLayer, NetworkNode
-from halley.ir.workload import DTYPE_BYTES, Workload
+from halley.ir.workload import DTYPE_BYTES
 from halley.workloads.user import graph
 
 VIEW = "view"
@@ -59,38 +59,29 @@ class Assembly:
         self._valid.add(key)
         return made
 
-    def network(self, opset: int, remarks: Sequence[str]) -> ImportedNetwork:
-        """The network of the nodes so far. ``opset``: version of the operators."""
-        layers, weights = self._layers()
-        views = Counter(node.operator for node in self.nodes if node.reason == VIEW)
-        left, nodes = self._left_out(), tuple(self.nodes)
-        name = Path(self.source).stem
-        return ImportedNetwork(name, self.source, opset, self.dtype, weights, layers, views, left, nodes, tuple(remarks))
+    def network(self, opset: int, results: Sequence[str], remarks: Sequence[str]) -> ImportedNetwork:
+        """The network of the nodes so far. ``opset``: version of the operators; ``results``: values that it returns."""
+        nodes = tuple(self.nodes)
+        layers, views = distinct_layers(nodes, self.dtype), Counter(node.operator for node in nodes if node.reason == VIEW)
+        return ImportedNetwork(
+            Path(self.source).stem,
+            self.source,
+            opset,
+            self.dtype,
+            self._weights(),
+            layers,
+            views,
+            self._left_out(),
+            nodes,
+            tuple(remarks),
+            tuple(results),
+            frozenset(self.constant),
+        )
 
-    def _layers(self) -> tuple[tuple[NetworkLayer, ...], int]:
-        """The distinct layers, in the order of their first nodes, and the elements of the constants that they read."""
-        found: dict[tuple[object, ...], list[NetworkNode]] = {}
-        weights: dict[str, int] = {}
-        for node in self.nodes:
-            made = node.lowered
-            if made is None:
-                continue
-            found.setdefault((node.operator, made.lines, tuple(made.dims.items())), []).append(node)
-            for name in made.inputs.values():
-                if name in self.constant:
-                    weights[name] = math.prod(self.shapes[name])
-        numbers: Counter[str] = Counter()
-        layers = []
-        for same in found.values():
-            first = same[0]
-            numbers[first.operator] += 1
-            name = f"{first.operator.lower()}-{numbers[first.operator]}"
-            layers.append(NetworkLayer(name, first.operator, self._workload(first.lowered), tuple(node.name for node in same)))
-        return tuple(layers), sum(weights.values())
-
-    def _workload(self, made: LoweredNode | None) -> Workload:
-        assert made is not None
-        return graph(made.lines, made.dims, self.dtype, tuple(made.outputs))
+    def _weights(self) -> int:
+        """The elements of the constants that layers read."""
+        read = {name for node in self.nodes if node.lowered for name in node.lowered.inputs.values()}
+        return sum(math.prod(self.shapes[name]) for name in read if name in self.constant)
 
     def _left_out(self) -> tuple[LeftOut, ...]:
         """Nodes without a layer, by operator and reason, with their bytes."""
@@ -101,3 +92,22 @@ class Assembly:
                 size = word * sum(math.prod(self.shapes.get(name, (0,))) for name in node.values)
                 found.setdefault((node.operator, node.reason), []).append(size)
         return tuple(LeftOut(operator, reason, len(sizes), sum(sizes)) for (operator, reason), sizes in found.items())
+
+
+def distinct_layers(nodes: Sequence[NetworkNode], dtype: str) -> tuple[NetworkLayer, ...]:
+    """The distinct layers, in the order of their first nodes."""
+    found: dict[tuple[object, ...], list[NetworkNode]] = {}
+    for node in nodes:
+        made = node.lowered
+        if made is not None:
+            found.setdefault((node.operator, made.lines, tuple(made.dims.items())), []).append(node)
+    numbers: Counter[str] = Counter()
+    layers = []
+    for same in found.values():
+        first = same[0]
+        assert first.lowered is not None
+        numbers[first.operator] += 1
+        name = f"{first.operator.lower().replace('+', '-')}-{numbers[first.operator]}"
+        workload = graph(first.lowered.lines, first.lowered.dims, dtype, tuple(first.lowered.outputs))
+        layers.append(NetworkLayer(name, first.operator, workload, tuple(node.name for node in same)))
+    return tuple(layers)

@@ -14,7 +14,8 @@ class LoweredNode:
     """A node as a graph in Halley's notation: ``lines`` over ``dims``. ``inputs``, ``outputs``: by tensor of the lines, the value
     of the file, whose elements are those of the tensor in the same order. ``steps``: by tensor and axis of its value, the
     distance of the elements that it has, where it lacks the others. ``computed``: tensors that follow from the node's
-    attributes."""
+    attributes. ``orders``: by tensor whose axes are in another order than those of its value, the axis of the value behind each.
+    ``ahead``: lines that follow from constants alone, and are computed once before the network runs."""
 
     lines: tuple[str, ...]
     dims: Mapping[str, int]
@@ -22,6 +23,8 @@ class LoweredNode:
     outputs: Mapping[str, str]
     computed: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ahead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class LeftOut:
 class ImportedNetwork:
     """A network. ``opset``: version of ONNX's operators, 0 for those of PyTorch; ``constants``: elements of weights and other
     constant inputs of layers; ``views``: by operator, how many nodes select or reorder elements, at no cost here; ``left_out``:
-    nodes without a layer; ``nodes``: all of them in order, but those that compute constants."""
+    nodes without a layer; ``nodes``: all of them in order, but those that compute constants; ``results``: values that the network
+    returns; ``constant``: values that its inputs do not change."""
 
     name: str
     source: str
@@ -86,6 +90,8 @@ class ImportedNetwork:
     left_out: tuple[LeftOut, ...]
     nodes: tuple[NetworkNode, ...]
     remarks: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    constant: frozenset[str] = frozenset()
 
     @property
     def macs(self) -> int:

@@ -212,7 +212,7 @@ class _Network:
         remarks = []
         if self.opset < 13:
             remarks.append(f"operators of version {self.opset}, older than 13: checked on the networks of the package onnx only")
-        return found.network(self.opset, remarks)
+        return found.network(self.opset, results, remarks)
 
     def _constant(self, proto: Any) -> bool:
         """Whether the node computes a constant, or only selects or reorders elements of constants."""

@@ -52,8 +52,8 @@ def import_pt2(path: str, dtype: str | None = None) -> ImportedNetwork:
             return _read(file, path, dtype)
     except FileNotFoundError:
         raise BadInput(Fault(path, "a file", "no such file", "check the path")) from None
-    except OSError as error:
-        raise BadInput(Fault(path, "a file that can be read", error.strerror or str(error))) from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise BadInput(Fault(path, "a file that can be read", getattr(error, "strerror", None) or str(error))) from None
 
 
 def from_torch(
@@ -158,7 +158,7 @@ class _Program:
             self._add(found, call)
         if not found.nodes:
             raise BadInput(Fault(self.where, "a program with layers", "constants alone"))
-        return found.network(0, list(self._remarks()))
+        return found.network(0, results, list(self._remarks()))
 
     def _remarks(self) -> Iterator[str]:
         for symbol, extent in sorted(self.symbols.items()):

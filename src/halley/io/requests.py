@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault
 from halley.serving.simulate import BLOCK, Requests
 
 COLUMNS = ("arrival", "input", "output")
@@ -18,6 +20,8 @@ LONGEST = 10_000_000
 """Most tokens of a prompt or an answer."""
 FAULTS = 10
 """Faults of a file that are named at most."""
+LINE = 10_000
+"""Most characters of a line: a file without line breaks is never read whole."""
 
 
 def read_requests(path: str | Path) -> Iterator[Requests]:
@@ -28,8 +32,10 @@ def read_requests(path: str | Path) -> Iterator[Requests]:
     """
     name, last = str(path), 0.0
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise BadInput(Fault(name, "a file", "a folder, a device or a pipe"))
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(_lines(file, name))
             places = _places(next(reader, []), name)
             number = 2
             while rows := list(itertools.islice(reader, BLOCK)):
@@ -38,8 +44,18 @@ def read_requests(path: str | Path) -> Iterator[Requests]:
                 yield block
     except OSError as error:
         raise BadInput(Fault(name, "a trace of requests", error.strerror or type(error).__name__, "check the path")) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(Fault(name, "a CSV file", str(error))) from None
+    except (ValueError, csv.Error) as error:  # also text that is not UTF-8, and a path with a null byte
+        raise BadInput(Fault(name, "a CSV file", str(error)[:200])) from None
+
+
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    """The lines of the file. Raises BadInput: a line that is too long."""
+    number = 0
+    while line := file.readline(LINE):
+        number += 1
+        if len(line) == LINE:
+            raise BadInput(Fault(f"{name}:{number}", f"a line of less than {LINE:,} characters", "a longer one"))
+        yield line
 
 
 def _places(head: list[str], name: str) -> tuple[int, ...]:
@@ -47,7 +63,8 @@ def _places(head: list[str], name: str) -> tuple[int, ...]:
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         hints = [
-            Fault(f"{name}:1", f"a column {column}", ", ".join(names)[:80], did_you_mean(column, names)) for column in missing
+            Fault(f"{name}:1", f"a column {column}", repr(", ".join(names)[:80]), f"the head is {','.join(COLUMNS)}")
+            for column in missing
         ]
         raise BadInput(hints)
     return tuple(names.index(column) for column in COLUMNS)
@@ -66,11 +83,11 @@ def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int
             whole = what == "arrival" or value == math.floor(value) if math.isfinite(value) else False
             if not (least <= value <= most and whole and math.isfinite(value)):
                 expected = "a time from 0 s" if what == "arrival" else f"a whole number of tokens from 1 to {LONGEST:,}"
-                faults.append(Fault(f"{where}, {what}", expected, repr(text)))
+                faults.append(Fault(f"{where}, {what}", expected, repr(text[:40])))
             elif what == "arrival":
                 if value < last:
                     faults.append(
-                        Fault(f"{where}, arrival", f"at least {last:g} s, that of the row before", text, "sort the trace")
+                        Fault(f"{where}, arrival", f"at least {last:g} s, that of the row before", text[:40], "sort the trace")
                     )
                 last = max(last, value)
             table[offset, column] = value

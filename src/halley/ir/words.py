@@ -23,12 +23,18 @@ class Word:
         return repr(self.text)
 
 
+_LONGEST = 80
+"""Most characters of a word in a message."""
+
+
 class SyntaxFault(Exception):
     """The first syntax fault of a line."""
 
     def __init__(self, expected: str, got: object, remedy: str = "") -> None:
         super().__init__(expected)
-        self.expected, self.got, self.remedy = expected, str(got), remedy
+        found = str(got)
+        self.expected, self.remedy = expected, remedy
+        self.got = found if len(found) <= _LONGEST else f"{found[: _LONGEST - 3]}..."
 
 
 def words_of(line: str) -> Iterator[Word]:

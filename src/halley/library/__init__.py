@@ -83,6 +83,11 @@ def energy_text() -> str:
     return _text("energy")
 
 
+def gpu_text() -> str:
+    """The template of a GPU's chip file, with ``$name`` and other places to be filled."""
+    return _text("templates", "gpu")
+
+
 def links_text() -> str:
     """The table of link technologies."""
     return _text("networks", "links")

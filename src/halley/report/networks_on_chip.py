@@ -120,7 +120,7 @@ def _layer(layer: NetworkLayer) -> dict[str, Any]:
 
 
 def on_chip_lines(network: ImportedNetwork, chip: str, objective: Objective, found: Sequence[LayerResult]) -> tuple[str, ...]:
-    """Totals over all nodes, each a kernel of its own."""
+    """Totals over all layers, one after the other."""
     time, energy = totals(found)
     done = [item for item in found if item.result]
     value, bound = (time if objective is Objective.TIME else energy), sum(item.layer.count * item.bound for item in done)
@@ -131,7 +131,12 @@ def on_chip_lines(network: ImportedNetwork, chip: str, objective: Objective, fou
     without = [f"{item.layer.name} ({item.reason})" for item in found if not item.result]
     without += [f"{item.operator} ({item.reason})" for item in network.left_out]
     more = [f"not searched: {', '.join(without)}"] if without else []
-    return head, "each node is a kernel of its own; its inputs and results are in the outermost memory", *more
+    joined = sum(layer.count * layer.operator.count("+") for layer in network.layers)
+    kept = "each layer is searched by itself; its inputs and results are in the outermost memory"
+    with_more = (
+        [f"{joined:,} elementwise operators are part of the layer before them; --separate keeps each by itself"] if joined else []
+    )
+    return head, kept, *with_more, *more
 
 
 def totals(found: Sequence[LayerResult]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from halley.cli.errors import LIMIT, Cancelled, LimitReached
 from halley.cli.output import give
 from halley.cli.solve import solve_noted
 from halley.errors import BadInput, Fault, Infeasible, did_you_mean
+from halley.importers.fusing import fused
 from halley.importers.network import ImportedNetwork, NetworkLayer
 from halley.importers.onnx import import_onnx
 from halley.importers.torch_export import import_pt2
@@ -27,6 +28,9 @@ TIME = 300.0
 LEAST = 1.0
 """Least time of the search of a layer, so that each has a mapping [s]."""
 
+SEPARATE = "--separate"
+"""The option that keeps every node a layer of its own."""
+
 
 def network_of(reference: str, words: Sequence[str]) -> ImportedNetwork:
     """The network in a file, with the options ``--dim NAME=NUMBER`` (of ONNX alone) and ``--dtype WORD``. Raises BadInput: other
@@ -38,7 +42,7 @@ def network_of(reference: str, words: Sequence[str]) -> ImportedNetwork:
     while rest:
         word = rest.pop(0)
         if word not in ("--dim", "--dtype") or not rest:
-            remedy = "a network takes --layer NAME, --dim NAME=NUMBER and --dtype WORD"
+            remedy = f"a network takes --layer NAME or {SEPARATE}, --dim NAME=NUMBER and --dtype WORD"
             faults.append(Fault(f"network {reference}", "known options with a value", repr(word), remedy))
             continue
         value = rest.pop(0)
@@ -58,12 +62,20 @@ def network_of(reference: str, words: Sequence[str]) -> ImportedNetwork:
     return import_pt2(reference, dtype)
 
 
+def network_to_map(reference: str, words: Sequence[str]) -> ImportedNetwork:
+    """The network whose layers are searched: with elementwise operators as part of the layer before them, unless the words say
+    otherwise. Raises BadInput: other words."""
+    network = network_of(reference, [word for word in words if word != SEPARATE])
+    return network if SEPARATE in words else fused(network)
+
+
 def layer_of_network(reference: str, name: str, words: Sequence[str]) -> NetworkLayer:
-    """A distinct layer of a network. Raises BadInput: there is none of that name."""
+    """A distinct layer of a network, alone or with elementwise operators. Raises BadInput: there is none of that name."""
     network = network_of(reference, words)
-    found = next((layer for layer in network.layers if layer.name == name), None)
+    layers = {layer.name: layer for layer in (*fused(network).layers, *network.layers)}
+    found = layers.get(name)
     if found is None:
-        known = [layer.name for layer in network.layers]
+        known = list(layers)
         raise BadInput(
             Fault(f"network {network.name}, option --layer", "the name of a layer", repr(name), did_you_mean(name, known))
         )

@@ -63,9 +63,9 @@ def optimise(
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
     if is_network(workload) and not has_layer(context.args):
-        from halley.cli.mappings.network import network_of, optimise_network  # here: only networks need them
+        from halley.cli.mappings.network import network_to_map, optimise_network  # here: only networks need them
 
-        network, machine = network_of(workload, context.args), load_chip(options.needed_chip(chip))
+        network, machine = network_to_map(workload, context.args), load_chip(options.needed_chip(chip))
         _refuse_for_networks({"--front": front, "--baseline": baseline, "--trace": trace})
         if out:
             refuse_existing(out, force)
