@@ -37,7 +37,8 @@ def test_the_order_of_heads_and_tokens_changes_nothing(objective: Objective) -> 
 @pytest.mark.medium
 def test_one_kernel_is_faster_than_two() -> None:
     chip, one = load_chip("edge"), scores("h,m,d")
-    together, apart = (optimise(Problem(work, chip, baselines=False)).best for work in (one, replace(one, kernels=(("Q",), ("S",)))))
+    two = replace(one, kernels=(("Q",), ("S",)))
+    together, apart = (optimise(Problem(work, chip, baselines=False)).best for work in (one, two))
     assert apart.certificate.value <= together.certificate.value, "plans of two kernels may fuse them"
     alone = sum(optimise(Problem(part, chip, baselines=False)).best.certificate.value for part in parts())
     assert together.certificate.value < alone
