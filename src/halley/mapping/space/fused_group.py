@@ -97,8 +97,8 @@ class FusedOps:
 
     @cached_property
     def row(self) -> str:
-        """The dim that all stages walk tile by tile, if there is one. With several stages, contractions have it as rows: a batch dim
-        of one that is a column of another, as heads of a projection and of attention, is none."""
+        """The dim that all stages walk tile by tile, if there is one. With several stages, contractions have it as rows: a batch
+        dim of one that is a column of another, as heads of a projection and of attention, is none."""
         able = (dim for dim in self.common if dim not in (*self.batch, *self.outer))
         if len(self.runs) > 1:
             able = (dim for dim in able if all(dim in roles(self.workload, op).rows for op in self.contractions))
