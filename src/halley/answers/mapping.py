@@ -172,7 +172,7 @@ def written(text: str, name: str, beside: Answer[Any]) -> EstimateAnswer:
         case Result(problem=Problem(workload=workload, chip=chip)) | OwnMapping(workload=workload, chip=chip):
             plan = parse(text, name)
             return EstimateAnswer(own_mapping(mapped_variant(workload, plan), chip, plan, name))
-    raise BadInput(Fault(name, f"a file with an answer of the kind {beside.kind}", "another file", "write it with '-o FILE.json'"))
+    raise BadInput(Fault(name, f"an answer of the kind {beside.kind}", "another file", "write it with '-o FILE.json'"))
 
 
 def solution_of(own: OwnMapping) -> Solution:
