@@ -65,6 +65,11 @@ class Correction:
         return np.asarray(np.exp(_likeness(some, others) @ self.weights))
 
 
+def corrected(modelled: Array, sizes: Sizes, correction: Correction | None) -> Array:
+    """Times [s] of a formula as they are expected to be measured; as they are without a correction."""
+    return modelled * correction.factor(sizes, modelled) if correction else modelled
+
+
 def fit_correction(sizes: Sizes, modelled: Array, measured: Array) -> Correction | None:
     """The correction of rows of ``measured`` time [s]; None where there are too few of them."""
     if len(measured) < FEWEST_FOR_CORRECTION:

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 
 from halley.errors import BadInput, Fault
-from halley.kernels.library.corrections import Correction, fit_correction
+from halley.kernels.library.corrections import Correction, corrected, fit_correction
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.family import Array, Features, KernelFamily
 from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
@@ -109,7 +109,7 @@ def evaluate(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine, fo
     known = FAMILIES[stratum.family]
     sizes = columns(rows, known)
     modelled = known.time(found.parameters, known.features(sizes, stratum.formats, chip, found.options))
-    return modelled * found.correction.factor(sizes, modelled) if found.correction else modelled
+    return corrected(modelled, sizes, found.correction)
 
 
 def fit_strata(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine) -> dict[Stratum, StratumFit]:
@@ -181,10 +181,7 @@ def _parameters(
 
     def residuals(point: Array) -> Array:
         modelled = known.time(dict(zip(names, np.exp(point), strict=True)), features)
-        errors = _deviations(modelled, logs) / EXPECTED_ERROR
-        size = np.abs(errors)
-        robust = np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0)))
-        return np.concatenate([robust, (point - centre) / narrowed])
+        return np.concatenate([_robust(modelled, logs), (point - centre) / narrowed])
 
     best, starts = None, []
     if near is not None:
@@ -219,10 +216,14 @@ _FREE = ("launch", "host")
 """Times that other strata say little about."""
 
 
-def _deviations(modelled: Array, logs: Array) -> Array:
-    """By what share a modelled time is too long; the logarithm where it is too short, so that 0 is as far as infinity."""
+def _robust(modelled: Array, logs: Array) -> Array:
+    """Residuals in units of `EXPECTED_ERROR`, of which half the sum of squares turns from squared to linear at one: by what share
+    a modelled time is too long; the logarithm where it is too short, so that 0 is as far as infinity. ``logs``: of measured
+    times."""
     ratio = np.log(modelled) - logs
-    return np.where(ratio > 0, np.expm1(np.clip(ratio, 0, LARGEST_RATIO)), np.maximum(ratio, -8))
+    errors = np.where(ratio > 0, np.expm1(np.clip(ratio, 0, LARGEST_RATIO)), np.maximum(ratio, -8)) / EXPECTED_ERROR
+    size = np.abs(errors)
+    return np.asarray(np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0))))
 
 
 def fit_roofline(sides: tuple[Array, Array], measured: Array) -> SimpleRoofline:
@@ -232,9 +233,7 @@ def fit_roofline(sides: tuple[Array, Array], measured: Array) -> SimpleRoofline:
     logs = np.log(measured)
 
     def residuals(point: Array) -> Array:
-        errors = _deviations(SimpleRoofline(*np.exp(point)).time(sides), logs) / EXPECTED_ERROR
-        size = np.abs(errors)
-        return np.asarray(np.sign(errors) * np.where(size < 1, size, np.sqrt(np.maximum(2 * size - 1, 0))))
+        return _robust(SimpleRoofline(*np.exp(point)).time(sides), logs)
 
     low, high = np.log([1e-8, 1e-3, 1e-3]), np.log([1e-2, 4.0, 4.0])
     tries = []

@@ -17,7 +17,7 @@ import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
-from halley.kernels.library.corrections import Correction
+from halley.kernels.library.corrections import Correction, corrected
 from halley.kernels.library.families import FAMILIES, family
 from halley.kernels.library.family import Array, KernelFamily, Mask
 from halley.kernels.library.formats import OTHER_NAMES, number_format
@@ -119,7 +119,7 @@ def kernel_time(
             if cold and "resident" in parameters:
                 parameters["resident"] = NOT_RESIDENT
             modelled = known.time(parameters, known.features(some, item.stratum.formats, fits.machine, item.options))
-            time[at] = modelled * item.correction.factor(some, modelled) if item.correction else modelled
+            time[at] = corrected(modelled, some, item.correction)
             below, above = _factors(fits, item)
             low[at], high[at] = below * time[at], above * time[at]
             used[item.stratum] = item
