@@ -32,7 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("graphs", "training", "serving"),
     ("verify",),
     ("io",),
-    ("importers", "launch"),
+    ("importers", "launch", "measure"),
     ("sweeps",),
     ("report",),
     ("answers",),

@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "workloads": "mappings.workloads",
     "system": "networks.system",
     "topology": "networks.topology",
+    "measure": "kernels.measure",
     "calibrate": "networks.calibrate",
     "cache": "plans.cache",
     "mcp": "mcp",

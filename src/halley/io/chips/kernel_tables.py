@@ -22,7 +22,7 @@ ROW_LIMIT = 200_000
 FAULTS_SHOWN = 20
 """Faults after which the rest of a table is not read."""
 SIZE_LIMIT = 2.0**40
-NOTES = ("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "model_name", "origin", "power", "source")
+NOTES = ("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "model_name", "origin", "power", "source", "spread")
 """Columns that describe a row and are no size."""
 TIMES = {"latency_us": 1e-6, "latency": 1e-3}
 """Columns of the time, and their units [s]."""
@@ -122,6 +122,10 @@ KINDS: dict[str, KernelTable] = {
         (),
         ("phase", "num_tokens", "d_model", "d_conv", "chunk_size"),
     ),
+    **{
+        name: KernelTable(name, {"rows": "rows", "columns": "columns"}, "dtype")
+        for name in ("softmax", "layernorm", "rmsnorm", "gelu", "silu", "add", "copy")
+    },
 }
 """Kinds of tables by the word in their column ``op``."""
 MAY_BE_0 = ("cached", "window")

@@ -9,7 +9,7 @@ from halley.kernels.library.experts import EXPERTS
 from halley.kernels.library.family import KernelFamily
 from halley.kernels.library.gemm import GEMM
 from halley.kernels.library.scan import CONVOLUTION
-from halley.kernels.library.streams import GELU, LAYER_NORM, SOFTMAX
+from halley.kernels.library.streams import ADD, COPY, GELU, LAYER_NORM, RMS_NORM, SILU, SOFTMAX
 
 FAMILIES: dict[str, KernelFamily] = {
     item.name: item
@@ -24,7 +24,11 @@ FAMILIES: dict[str, KernelFamily] = {
         CONVOLUTION,
         SOFTMAX,
         LAYER_NORM,
+        RMS_NORM,
         GELU,
+        SILU,
+        ADD,
+        COPY,
     )
 }
 

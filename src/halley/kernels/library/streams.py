@@ -31,17 +31,6 @@ PARAMETERS = (
 """Shares of the memory bandwidth, and of the cache's bandwidth per core for the rows of one core; row [s] of a row on a core."""
 
 
-def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
-    """Arrays of shape [rows]."""
-    rows, size = sizes["rows"], 2 * sizes["columns"] * number_format(formats.dtype).activation
-    on_core = np.ceil(rows / chip.cores)
-    return {
-        "traffic": rows * size / chip.memory,
-        "core": on_core * size / (chip.cache / chip.cores),
-        "rows": on_core,
-    }
-
-
 def time(parameters: Mapping[str, float], known: Features) -> Array:
     """Time [s] of shape [rows]."""
     p = parameters
@@ -49,15 +38,29 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     return as_measured(np.maximum(known["traffic"] / p["memory"], cores), p)
 
 
-def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
-    """Times [s] of products (none) and traffic: each value in and out."""
-    moved = 2 * sizes["rows"] * sizes["columns"] * number_format(formats.dtype).activation
-    return 0 * moved, moved / chip.memory
+def _stream(name: str, tensors: int = 2) -> KernelFamily:
+    """A function that moves so many tensors."""
 
+    def size(sizes: Sizes, formats: Formats) -> Array:
+        """Bytes [B] of a row."""
+        return np.asarray(tensors * sizes["columns"] * number_format(formats.dtype).activation)
 
-def _stream(name: str) -> KernelFamily:
+    def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
+        on_core, row = np.ceil(sizes["rows"] / chip.cores), size(sizes, formats)
+        return {
+            "traffic": sizes["rows"] * row / chip.memory,
+            "core": on_core * row / (chip.cache / chip.cores),
+            "rows": on_core,
+        }
+
+    def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
+        """Times [s] of products (none) and traffic: each value in and out."""
+        moved = sizes["rows"] * size(sizes, formats)
+        return 0 * moved, moved / chip.memory
+
     return KernelFamily(name, ("rows", "columns"), {}, PARAMETERS, {}, features, time, demand)
 
 
-SOFTMAX, LAYER_NORM, GELU = _stream("softmax"), _stream("layernorm"), _stream("gelu")
-"""Functions of ``rows`` rows of ``columns`` values."""
+SOFTMAX, LAYER_NORM, RMS_NORM = _stream("softmax"), _stream("layernorm"), _stream("rmsnorm")
+GELU, SILU, COPY, ADD = _stream("gelu"), _stream("silu"), _stream("copy"), _stream("add", 3)
+"""Functions of ``rows`` rows of ``columns`` values; add: of two such arrays."""
