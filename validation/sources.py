@@ -11,6 +11,7 @@ from validation.attention.compare import compare as attention
 from validation.collectives.compare import compare as collectives
 from validation.dfmodel.compare import compare as dfmodel
 from validation.kernels.compare import compare as kernels
+from validation.machines.compare import compare as machines
 from validation.megatron.compare import compare as megatron
 from validation.mesh.compare import compare as mesh
 from validation.operators.compare import compare as operators
@@ -77,6 +78,7 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "collectives": collectives,
     "operators": operators,
     "kernels": kernels,
+    "machines": lambda data: machines(),
     "megatron": lambda data: megatron(),
     "training": training,
     "serving": serving,

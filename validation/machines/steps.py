@@ -205,6 +205,7 @@ def serve(shape: Shape, decoded: Any, prefilled: Any, device: str, timer: Timer)
         replay: Callable[[], object] = step
         if device != "cpu":
             side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 step()
             torch.cuda.synchronize()

@@ -28,7 +28,7 @@ DATA = "HALLEY_DATA"
 
 NAMES = (
     "timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "kernels",
-    "megatron", "training", "serving", "area",
+    "machines", "megatron", "training", "serving", "area",
 )  # fmt: skip
 """The comparisons of `validation.sources`."""
 

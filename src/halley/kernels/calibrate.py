@@ -35,6 +35,7 @@ PARAMETER_BOUNDS = {
     "cache": (0.2, 1.0),
     "overlap": (0.05, 1.0),
     "smaller": (0.8, 1.0),
+    "gradient": (0.3, 1.0),
     "latency": (3e-7, 1e-5),
 }
 """Plausible values: no share above the data sheet, none so low that it would hide an error of the model; latency at least that

@@ -93,8 +93,8 @@ class Efficiency:
     ``matrix``: of the matrix rate, in the main loop of a tile; ``vector``: of the lanes' cycles; ``memory`` and ``cache``: of
     the bandwidths on long streams; ``overlap``: share of matrix and vector work of one tile that overlaps. ``latency``: until a
     tile or a pass over rows has its first operands, and to store its results; ``launch``: of a kernel that follows another.
-    ``smaller``: share of ``matrix`` reached by tiles smaller than the largest, which load more operands per product. ``hosts``:
-    by operator, where the host timed single calls; not part of a kernel's own time.
+    ``smaller``: share of ``matrix`` reached by tiles smaller than the largest, which load more operands per product;
+    ``gradient``: share of the forward pass's rates that attention reaches in its backward pass. ``hosts``: by operator, where the host timed single calls; not part of a kernel's own time.
     """
 
     matrix: float
@@ -105,6 +105,7 @@ class Efficiency:
     latency: float
     launch: float
     smaller: float = 1.0
+    gradient: float = 1.0
     hosts: Mapping[str, HostTime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,7 +115,7 @@ class Efficiency:
             raise ValueError(f"efficiency: not a share from 0 to 1, or not a time: {', '.join(wrong)}")
 
 
-SHARE_PARAMETERS = ("matrix", "vector", "memory", "cache", "overlap", "smaller")
+SHARE_PARAMETERS = ("matrix", "vector", "memory", "cache", "overlap", "smaller", "gradient")
 """The parameters that are shares of a figure of the data sheet."""
 
 PEAK = Efficiency(matrix=1.0, vector=1.0, memory=1.0, cache=1.0, overlap=1.0, latency=0.0, launch=0.0)

@@ -353,10 +353,10 @@ def _heads_time(extents: Array, kernel: Attention, chip: Machine, share: Efficie
     masked = np.minimum(keys, causal_keys(queries, keys, tile_rows / group) + KEYS_PER_BLOCK / 2)
     seen = (masked if kernel.causal else keys) / parts
     # the gradients recompute the scores, and need one product each for dP, dV, dQ and dK
-    widths = 3 * dim + 2 * value if kernel.backward else dim + value
-    products = busy_time(tile_rows * seen * widths * chip.cores, share.matrix * chip.mac_rate(kernel.dtype))
+    widths, reached = (3 * dim + 2 * value, share.gradient) if kernel.backward else (dim + value, 1.0)
+    products = busy_time(tile_rows * seen * widths * chip.cores, reached * share.matrix * chip.mac_rate(kernel.dtype))
     work = chip.lane_cycles(_GRADIENT_WORK if kernel.backward else _SCORE_WORK)
-    vector = busy_time(tile_rows * seen * work * chip.cores, share.vector * chip.lanes)
+    vector = busy_time(tile_rows * seen * work * chip.cores, reached * share.vector * chip.lanes)
     stored = (dim if kernel.latent else dim + value) * DTYPE_BYTES[kernel.cached]
     active = np.minimum(tiles, chip.cores)
     feed = busy_time(active * seen * stored, gathered_bandwidth(active, chip.port, share.cache * chip.cache))

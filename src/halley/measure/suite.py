@@ -12,6 +12,9 @@ from halley.kernels.library.formats import FORMATS
 FLASH, CUDNN, DEFAULT = "flash", "cudnn", "default"
 """Attention kernels of PyTorch: FlashAttention-2, that of cuDNN, and what PyTorch chooses."""
 ATTENTION = ("attention_prefill", "attention_decode", "attention_encoder", "attention_backward")
+UNDER_LOAD = "gemm_under_load"
+"""A product that is repeated for seconds, at the clock that the power limit leaves."""
+PRODUCTS = ("gemm", "grouped_gemm", UNDER_LOAD)
 ROWS = ("softmax", "layernorm", "rmsnorm")
 STREAMS = ("gelu", "silu", "add", "copy")
 STRIDE = 37
@@ -41,7 +44,7 @@ def operations(case: Case) -> float:
     48.0
     """
     s = case.sizes
-    if case.op in ("gemm", "grouped_gemm"):
+    if case.op in PRODUCTS:
         return 2.0 * s.get("batch", 1) * s["m"] * s["n"] * s["k"]
     if case.op == "attention_decode":
         return 4.0 * s["batch"] * s["heads"] * s["head_dim"] * (s["cached"] + 1)
@@ -54,7 +57,7 @@ def operations(case: Case) -> float:
 def operand_bytes(case: Case) -> float:
     """Bytes [B] of all tensors of a call, results included."""
     s, element = case.sizes, FORMATS[case.dtype].activation
-    if case.op in ("gemm", "grouped_gemm"):
+    if case.op in PRODUCTS:
         return s.get("batch", 1) * (element * (s["m"] * s["k"] + s["k"] * s["n"]) + max(element, 2) * s["m"] * s["n"])
     if case.op in ATTENTION:
         keys = s["cached"] + 1 if case.op == "attention_decode" else s["queries"]
@@ -131,12 +134,17 @@ def _rows() -> Iterator[Case]:
             yield Case(op, {"rows": rows, "columns": 4096})
 
 
-GROUPS = {"gemm": _gemms, "grouped": _grouped, "attention": _attention, "rows": _rows}
-"""Parts of the suite by the name that ``--only`` takes. rows: softmax, norms, elementwise functions, copies."""
+def _load() -> Iterator[Case]:
+    yield Case(UNDER_LOAD, {"m": 8192, "n": 8192, "k": 8192})
+
+
+GROUPS = {"gemm": _gemms, "grouped": _grouped, "attention": _attention, "rows": _rows, "load": _load}
+"""Parts of the suite by the name that ``--only`` takes. rows: softmax, norms, elementwise functions, copies; load: a product
+that is repeated for seconds, which comes last since it makes the device hot."""
 
 
 def suite(only: Iterable[str] = (), most_operations: float = float("inf"), most_bytes: float = float("inf")) -> tuple[Case, ...]:
-    """The cases, every part of them spread over the whole: a run that ends early has some of each.
+    """The cases, each part spread over the whole: a run that ends early has some of each.
 
     ``only``: names of `GROUPS`, all by default. Larger cases than ``most_operations`` and ``most_bytes`` [B] are left out.
     Raises BadInput: no such group; nothing small enough.
@@ -154,4 +162,4 @@ def suite(only: Iterable[str] = (), most_operations: float = float("inf"), most_
     if not kept:
         raise BadInput(Fault("measure", "kernels below the limit of operations", f"a limit of {most_operations:g}", "raise it"))
     stride = next(step for step in range(STRIDE, STRIDE + len(kept) + 1) if math.gcd(step, len(kept)) == 1)
-    return tuple(kept[index * stride % len(kept)] for index in range(len(kept)))
+    return tuple(sorted((kept[index * stride % len(kept)] for index in range(len(kept))), key=lambda case: case.op == UNDER_LOAD))

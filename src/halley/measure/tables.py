@@ -5,20 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import json
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from halley.errors import BadInput, Fault
 from halley.io.chips.kernel_tables import KINDS
 from halley.io.files.text import read_text_bounded
-from halley.measure.suite import CUDNN, Case, operations
+from halley.measure.suite import FLASH, UNDER_LOAD, Case, operations
 from halley.measure.timing import Measured, Timing
 
 FORMAT = "halley.measured/1"
 ROWS_LIMIT = 64 * 2**20
 FRAMEWORK = "pytorch"
-CACHE = {"attention_prefill": "cached", "attention_decode": "cached"}
+LAST = ("spread", "latency_us", "time")
+"""Columns behind all others."""
+TRAINED = ("attention_prefill", "attention_backward")
+LONG = 1e-4
+"""Time [s] from which a kernel's rate, and not its start, is what was measured."""
 
 
 def rows_document(device: str, software: str, measured: Sequence[Measured], skipped: Mapping[str, str]) -> str:
@@ -98,6 +104,7 @@ def _heads(case: Case) -> dict[str, object]:
 
 _OPERATORS: dict[str, tuple[str, Callable[[Case], Mapping[str, object]]]] = {
     "gemm": ("gemm", lambda case: case.sizes),
+    UNDER_LOAD: ("gemm-under-load", lambda case: case.sizes),
     "grouped_gemm": ("grouped-gemm", lambda case: case.sizes),
     "softmax": ("softmax", lambda case: case.sizes),
     "layernorm": ("layernorm", lambda case: case.sizes),
@@ -115,11 +122,11 @@ _DTYPES = {"fp8_static": "fp8"}
 
 
 def operator_table(measured: Iterable[Measured], remark: str) -> str:
-    """Operators as a model calls them; of the kernels of attention that which PyTorch takes first."""
+    """Operators for the fit of a chip; of the kernels of attention the fastest, since the fit is of what the chip can do."""
     rows: list[dict[str, object]] = []
-    for item in measured:
+    for item in fastest(measured):
         case = item.case
-        if case.op not in _OPERATORS or case.kernel == CUDNN:
+        if case.op not in _OPERATORS:
             continue
         name, columns = _OPERATORS[case.op]
         said = {"operator": name, "dtype": _DTYPES.get(case.dtype, case.dtype)}
@@ -127,10 +134,31 @@ def operator_table(measured: Iterable[Measured], remark: str) -> str:
     return _csv(rows, remark)
 
 
+def fastest(measured: Iterable[Measured]) -> list[Measured]:
+    """Of cases that differ in the kernel alone, the fastest."""
+    best: dict[str, Measured] = {}
+    for item in measured:
+        name = str(replace(item.case, kernel=""))
+        if name not in best or item.timing.time < best[name].timing.time:
+            best[name] = item
+    return list(best.values())
+
+
+def attention_share(measured: Sequence[Measured]) -> tuple[float, int]:
+    """Rate of the kernel of attention that PyTorch takes (`FLASH`) as a share of the fastest one's, over the passes of training
+    that take at least `LONG`: the median, and how many; (1, 0) where none was timed."""
+    best = {str(replace(item.case, kernel="")): item.timing.time for item in fastest(measured)}
+    shares = [
+        best[str(replace(item.case, kernel=""))] / item.timing.time
+        for item in measured
+        if item.case.kernel == FLASH and item.case.op in TRAINED and item.timing.time >= LONG
+    ]
+    return (statistics.median(shares), len(shares)) if shares else (1.0, 0)
+
+
 def _csv(rows: Sequence[Mapping[str, object]], remark: str) -> str:
     columns = dict.fromkeys(name for row in rows for name in row)
-    last = [name for name in ("spread", "latency_us", "time") if name in columns]
-    head = [name for name in columns if name not in last] + last
+    head = [name for name in columns if name not in LAST] + [name for name in LAST if name in columns]
     text = io.StringIO()
     text.writelines(f"# {line}\n" for line in remark.splitlines())
     writer = csv.DictWriter(text, head, restval="", lineterminator="\n")
@@ -150,6 +178,8 @@ def reached(measured: Iterable[Measured]) -> dict[str, float]:
         case = item.case
         if case.op == "gemm":
             name, rate = f"products in {case.dtype}", operations(case) / item.timing.time
+        elif case.op == UNDER_LOAD:
+            name, rate = "products under load", operations(case) / item.timing.time
         elif case.op == "copy":
             name, rate = "copy", 4.0 * case.sizes["rows"] * case.sizes["columns"] / item.timing.time
         else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from halley.measure.suite import CUDNN, FLASH, Case
+from halley.measure.suite import CUDNN, FLASH, UNDER_LOAD, Case
 from halley.measure.timing import Call, NotSupported
 
 BACKENDS = {FLASH: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION"}
@@ -79,11 +80,9 @@ def _attention(causal: bool, backward: bool = False) -> Callable[[Any, Case, Any
     return make
 
 
-def _backend(torch: Any, kernel: str) -> Any:
-    import contextlib
-
+def _backend(torch: Any, kernel: str) -> AbstractContextManager[object]:
     if kernel not in BACKENDS:
-        return contextlib.nullcontext()
+        return nullcontext()
     return torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, BACKENDS[kernel]))
 
 
@@ -115,7 +114,7 @@ def _streams(torch: Any, case: Case, device: Any) -> Call:
 
 
 _MAKERS: dict[str, Callable[[Any, Case, Any], Call]] = {
-    "gemm": _gemm,
+    **dict.fromkeys(("gemm", UNDER_LOAD), _gemm),
     "grouped_gemm": _grouped,
     "attention_prefill": _attention(True),
     "attention_decode": _attention(True),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from halley.errors import BadInput, Fault
-from halley.measure.suite import Case, operand_bytes
+from halley.measure.suite import UNDER_LOAD, Case, operand_bytes
 from halley.measure.timing import Call, NotSupported, Timing, summary
 from halley.measure.torch_calls import make_call
 
@@ -22,6 +22,8 @@ CACHES = 3.0
 """Operands of all copies together, in sizes of the device's cache: more than enough that none is still there."""
 CAPACITY_SHARE = 0.4
 """Part of the free memory that the copies of one case may take."""
+LOAD_TIME, LOAD_CALLS = 5.0, 50
+"""Length [s] of the loop under load, and calls of one of its samples."""
 CPU_CACHE = 32e6
 CPU_CAPACITY = 1e9
 CPU_OPERATIONS = 2e9
@@ -66,6 +68,8 @@ class CudaDevice:
         torch = self.torch
         try:
             with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+                if case.op == UNDER_LOAD:
+                    return self._loaded(case)
                 calls = copies(self, case)
                 for call in calls:
                     call()
@@ -104,16 +108,14 @@ class CudaDevice:
         """Time of the host to launch an operator of one small kernel."""
         return _launch(self, lambda: self.torch.cuda.synchronize(self.device))
 
-    def loaded(self, side: int, seconds: float) -> float:
-        """Time [s] of a product of random matrices of that side in bf16, at the end of a loop of so many seconds: with the clock
-        that the power limit leaves."""
-        with self.torch.cuda.device(self.device), self.torch.cuda.stream(self.stream):
-            call = make_call(self.torch, Case("gemm", {"m": side, "n": side, "k": side}), self.device)
-            call()
-            ended, last = time.monotonic() + seconds, 0.0
-            while time.monotonic() < ended:
-                last = self._elapsed(lambda: [call() for _ in range(100)]) / 100
-            return last
+    def _loaded(self, case: Case) -> Timing:
+        """The last samples of a long loop."""
+        call = make_call(self.torch, case, self.device)
+        call()
+        ended, samples = time.monotonic() + LOAD_TIME, list[float]()
+        while time.monotonic() < ended or len(samples) < SAMPLES:
+            samples.append(self._elapsed(lambda: [call() for _ in range(LOAD_CALLS)]) / LOAD_CALLS)
+        return summary(samples[-SAMPLES:])
 
 
 class CpuDevice:

@@ -19,14 +19,13 @@ from halley.errors import BadInput, Fault
 from halley.io.files.save import write_atomic
 from halley.measure.run import Run, measure as time_all
 from halley.measure.suite import GROUPS, suite
-from halley.measure.tables import kernel_table, operator_table, reached, read_rows, rows_document
-from halley.measure.timing import Device, Timing
+from halley.measure.tables import attention_share, kernel_table, operator_table, reached, read_rows, rows_document
+from halley.measure.timing import Device, Measured, Timing
 from halley.report.table import Table
 from halley.report.terminal import show
 from halley.units import format_time
 
 ROWS, KERNELS, OPERATORS, COLLECTIVES, SOFTWARE = "rows.json", "kernels.csv", "operators.csv", "collectives.csv", "software.yaml"
-LOADED_SIDE, LOADED_SECONDS = 8192, 5.0
 
 
 def measure(
@@ -37,7 +36,7 @@ def measure(
     ] = None,
     limit: Annotated[
         str, typer.Option("--time-limit", help="No kernel is begun after this time; the next run goes on.", metavar="TIME")
-    ] = "5m",
+    ] = "300s",
     ranks: Annotated[
         str | None, typer.Option("--ranks", help="Also time collectives between so many GPUs or processes.", metavar="NUMBER")
     ] = None,
@@ -71,7 +70,6 @@ def measure(
         write_atomic(folder / OPERATORS, operator_table(known, remark), force=True)
 
     bar = Bar(options.remarks(), "measuring")
-    run = Run()
     try:
         with noted() as signals:
             try:
@@ -83,12 +81,12 @@ def measure(
     finally:
         bar.stop()
     launch = on.launch()
-    write_atomic(folder / SOFTWARE, _software(on, launch, date), force=True)
-    loaded = on.loaded(LOADED_SIDE, LOADED_SECONDS) if hasattr(on, "loaded") and not only else None
+    known = tuple({**before, **{str(item.case): item for item in run.measured}}.values())
+    write_atomic(folder / SOFTWARE, _software(on, launch, known, date), force=True)
     if json:
         options.print_json({"device": on.name, "software": software, "measured": run.measured, "skipped": run.skipped})
     else:
-        _tell(run, launch, loaded, on)
+        _tell(run, launch, on)
     for file in (KERNELS, OPERATORS, SOFTWARE):
         options.remarks().print(Text(f"written to {folder / file}"))
     if number is not None:
@@ -108,21 +106,22 @@ def _names(only: str | None) -> Sequence[str]:
     return tuple(name.strip() for name in only.split(",")) if only else ()
 
 
-def _software(on: Device, launch: Timing, date: str) -> str:
+def _software(on: Device, launch: Timing, known: Sequence[Measured], date: str) -> str:
+    share, count = attention_share(known)
+    attention = f'attention: {{value: {share:.3g}, source: "FlashAttention-2 of PyTorch against the fastest kernel, median of {count}"}}\n'
     return (
         f"# Measured by 'halley measure' on {date}.\n"
         "format: halley.software/1\n"
         "name: pytorch-here\n"
         f'source: "{on.software} on {on.name}"\n'
         f'launch: {{value: {launch.time * 1e6:.3g} us, source: "host time of an operator with one small kernel"}}\n'
+        f"{attention if count else ''}"
     )
 
 
-def _tell(run: Run, launch: Timing, loaded: float | None, on: Device) -> None:
+def _tell(run: Run, launch: Timing, on: Device) -> None:
     rows = [(name, f"{rate / 1e12:.4g} T{'B' if name == 'copy' else 'op'}/s") for name, rate in reached(run.measured).items()]
     rows.append(("launch of an operator by the host", format_time(launch.time)))
-    if loaded:
-        rows.append((f"product of {LOADED_SIDE}^3 in bf16 after {LOADED_SECONDS:g} s of load", format_time(loaded)))
     show(options.output(), [Table(f"{on.name}, {on.software}: {len(run.measured)} kernels", ("highest rate, or time", ""), tuple(rows))])
     wide = [item for item in run.measured if item.timing.spread > 0.1]
     if wide:

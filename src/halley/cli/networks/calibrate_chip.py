@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -20,13 +21,14 @@ from halley.io.chips.kernel_fits import kernel_fits_document
 from halley.io.chips.kernel_tables import TEXT_LIMIT as TABLE_LIMIT
 from halley.io.chips.kernel_tables import is_kernel_table, read_kernel_table
 from halley.io.chips.load import load_chip
-from halley.io.chips.operators import TEXT_LIMIT, read_operators
+from halley.io.chips.operators import LOADED, TEXT_LIMIT, read_operators
 from halley.io.chips.shape_tables import is_shape_table, read_shape_table
 from halley.io.files.save import write_atomic
 from halley.io.files.text import read_text_bounded
-from halley.kernels.calibrate import TYPICAL_EFFICIENCY, chip_fit, judge
+from halley.kernels.calibrate import TYPICAL_EFFICIENCY, KernelMeasurement, LoadedMeasurement, chip_fit, judge
 from halley.kernels.library.rows import MeasuredKernel
 from halley.kernels.machine import Machine, machine
+from halley.kernels.times import Gemm
 from halley.report.browser import png_file
 from halley.report.markup import svg_file
 from halley.report.networks.kernels import kernel_remarks, kernels_tables
@@ -81,11 +83,13 @@ def chip(
     if len(files) > 1:
         raise BadInput(Fault("calibrate chip", "one file of operators", str(len(files)), "join them, or give tables of kernels"))
     file = files[0]
-    rows = read_operators(read_text_bounded(file, TEXT_LIMIT), file)
+    every = read_operators(read_text_bounded(file, TEXT_LIMIT), file)
+    rows = tuple(row for row in every if row.operator != LOADED)
     if len(rows) < FEWEST:
         raise BadInput(Fault(file, f"at least {FEWEST} rows", str(len(rows)), "measure more shapes"))
     judged = judge(rows, measured, replace(TYPICAL_EFFICIENCY, launch=behind))
     fit = chip_fit(judged, measured, source or Path(file).name, datetime.date.today().isoformat())
+    fit = replace(fit, loaded=_loaded(every, file))
     write_atomic(out, chip_fit_document(fit), force)
     if plot is not None:
         drawn = operators_plot(f"{fit.chip}, {fit.source}", judged.fitted, judged.held)
@@ -96,6 +100,15 @@ def chip(
         show(options.output(), operators_tables(fit, judged))
     for target in (out, *([plot] if plot else [])):
         options.remarks().print(Text(f"written to {target}"))
+
+
+def _loaded(rows: Sequence[KernelMeasurement], file: str) -> LoadedMeasurement | None:
+    """The product under load, if there is one. Raises BadInput: several."""
+    found = [row for row in rows if row.operator == LOADED]
+    if len(found) > 1:
+        raise BadInput(Fault(f"{file}: {LOADED}", "one row", str(len(found)), "keep the largest product"))
+    product = found[0].kernel if found else None
+    return LoadedMeasurement(product, found[0].time, Path(file).name) if isinstance(product, Gemm) else None
 
 
 def _kernels(

@@ -26,7 +26,7 @@ DEFAULT_FIT = "a100"
 Share = Annotated[float, Field(gt=0, le=1)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Error = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Name = Literal["matrix", "vector", "memory", "cache", "overlap", "smaller", "latency", "launch"]
+Name = Literal["matrix", "vector", "memory", "cache", "overlap", "smaller", "gradient", "latency", "launch"]
 
 
 class EfficiencyFile(Model):
@@ -38,6 +38,7 @@ class EfficiencyFile(Model):
     cache: Share = Field(description="share of the shared cache's bandwidth")
     overlap: Part = Field(description="how far matrix and vector work of a tile overlap")
     smaller: Share = Field(1.0, description="share of the matrix rate left to tiles below the largest")
+    gradient: Share = Field(1.0, description="share of the forward pass's rates that attention's backward pass reaches")
     latency: Latency = Field(description="start and end of a tile, or of a pass over rows")
     launch: Latency = Field(description="launch of a kernel behind another")
 

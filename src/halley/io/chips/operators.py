@@ -65,8 +65,11 @@ def _elementwise(function: str) -> Callable[[Extents, str], Kernel]:
     return lambda given, dtype: elementwise(given["elements"], function, dtype)
 
 
+LOADED = "gemm-under-load"
+"""A product that is repeated for seconds, at the clock that the power limit leaves: it is no part of the fit."""
 OPERATORS: dict[str, Operator] = {
     "gemm": Operator(("m", "n", "k"), ("batch",), _gemm),
+    LOADED: Operator(("m", "n", "k"), (), _gemm),
     "grouped-gemm": Operator(("batch", "m", "n", "k"), ("spread",), _gemm),
     "softmax": Operator(_ROWS, (), lambda given, dtype: softmax(given["rows"], given["columns"], dtype)),
     "layernorm": Operator(_ROWS, (), lambda given, dtype: layer_norm(given["rows"], given["columns"], dtype)),
