@@ -33,7 +33,7 @@ from halley.kernels.machine import machine
 from halley.kernels.software import Software
 from halley.kernels.sustained import under_load
 from halley.measure.tables import kernel_table, operator_table, read_rows
-from halley.measure.timing import Measured
+from halley.measure.timing import TimedCase
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.iteration import iteration_time
 from halley.pipeline.schedule import PipelineSchedule
@@ -67,7 +67,7 @@ FREE = 10.0
 
 
 @cache
-def measured() -> tuple[Measured, ...]:
+def measured() -> tuple[TimedCase, ...]:
     """The kernels that were timed on the H100."""
     path = HERE / f"kernels-{FITTED}.json"
     said = json.loads(path.read_text(encoding="utf-8"))
@@ -178,7 +178,8 @@ def held_out_operators() -> Iterable[Line]:
     rows = [row for row in read_operators(operator_table(measured(), ""), "operators") if row.operator != LOADED]
     judged = judge_operators(rows, machine(load_chip(FITTED)), replace(TYPICAL_EFFICIENCY, launch=LAUNCH))
     for operator, allowed in OPERATORS.items():
-        cases = [Case(str(item.row.kernel), item.predicted, item.row.time) for item in judged.held if item.row.operator == operator]
+        held = [item for item in judged.held if item.row.operator == operator]
+        cases = [Case(str(item.row.kernel), item.predicted, item.row.time) for item in held]
         yield Line(f"operators, {operator}, held out", tuple(cases), allowed, KERNEL_WORST)
 
 

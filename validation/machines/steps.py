@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder-only model. ``gated``: RMSNorm, SwiGLU, no biases, rotated positions (Llama); else LayerNorm, GELU, biases (GPT)."""
+    """A decoder. ``gated``: RMSNorm, SwiGLU, no biases, rotated positions (Llama); else LayerNorm, GELU, biases (GPT)."""
 
     name: str
     layers: int
@@ -47,7 +48,8 @@ TINY_GPT = Shape("tiny gpt", 2, 64, 4, 4, 128, 256, False)
 
 TRAINED = ((GPT_1B, 2048, (1, 2, 4, 8)), (GPT_7B_8, 2048, (1, 2, 4)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1, 2)))
 """Model, tokens of a sequence, sequences of a microbatch."""
-DECODED = ((LLAMA_8B, ((1, 1024), (1, 16384), (8, 1024), (8, 8192), (32, 1024), (32, 4096), (64, 1024), (128, 1024), (128, 2048))),)
+CONTEXTS = ((1, 1024), (1, 16384), (8, 1024), (8, 8192), (32, 1024), (32, 4096), (64, 1024), (128, 1024), (128, 2048))
+DECODED = ((LLAMA_8B, CONTEXTS),)
 """Model; sequences and tokens in the cache."""
 PREFILLED = ((LLAMA_8B, ((1, 512), (1, 2048), (1, 8192), (4, 2048))),)
 
@@ -61,7 +63,9 @@ class Norm(nn.Module):
 
     def forward(self, x: Any) -> Any:
         size = (x.shape[-1],)
-        return functional.rms_norm(x, size, self.weight, 1e-5) if self.gated else functional.layer_norm(x, size, self.weight, self.bias)
+        if self.gated:
+            return functional.rms_norm(x, size, self.weight, 1e-5)
+        return functional.layer_norm(x, size, self.weight, self.bias)
 
 
 def rotated(x: Any, cosine: Any, sine: Any) -> Any:
@@ -138,7 +142,7 @@ class Timer:
             for step in steps:
                 step()
                 marks.append(time.perf_counter())
-            return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+            return [after - before for before, after in pairwise(marks)]
         events = [torch.cuda.Event(enable_timing=True) for _ in range(len(steps) + 1)]
         torch.cuda.synchronize()
         events[0].record()
@@ -146,7 +150,7 @@ class Timer:
             step()
             event.record()
         torch.cuda.synchronize()
-        return [before.elapsed_time(after) / 1e3 for before, after in zip(events, events[1:], strict=False)]
+        return [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
 
     def median(self, *steps: Callable[[], object], warm_up: int = 2) -> list[float]:
         for _ in range(warm_up):
@@ -193,10 +197,8 @@ def train(shape: Shape, tokens: int, microbatches: tuple[int, ...], device: str,
 def serve(shape: Shape, decoded: Any, prefilled: Any, device: str, timer: Timer) -> list[dict[str, Any]]:
     model, rows, dim = made(shape, device), [], shape.hidden // shape.heads
     for batch, context in decoded:
-        caches = [
-            tuple(torch.randn(batch, context, shape.kv_heads, dim, device=device, dtype=torch.bfloat16).transpose(1, 2) for _ in range(2))
-            for _ in range(shape.layers)
-        ]
+        size = (batch, context, shape.kv_heads, dim)
+        caches = [tuple(torch.randn(size, device=device).transpose(1, 2) for _ in range(2)) for _ in range(shape.layers)]
         given, positions = torch.randint(shape.vocabulary, (batch, 1), device=device), table(shape, 1, device)
 
         def step(given: Any = given, positions: Any = positions, caches: Any = caches) -> Any:

@@ -94,7 +94,8 @@ class Efficiency:
     the bandwidths on long streams; ``overlap``: share of matrix and vector work of one tile that overlaps. ``latency``: until a
     tile or a pass over rows has its first operands, and to store its results; ``launch``: of a kernel that follows another.
     ``smaller``: share of ``matrix`` reached by tiles smaller than the largest, which load more operands per product;
-    ``gradient``: share of the forward pass's rates that attention reaches in its backward pass. ``hosts``: by operator, where the host timed single calls; not part of a kernel's own time.
+    ``gradient``: share of the forward pass's rates that attention reaches in its backward pass. ``hosts``: by operator, where
+    the host timed single calls; not part of a kernel's own time.
     """
 
     matrix: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import os
 import socket
@@ -42,8 +43,8 @@ def measure_collectives(device: str, ranks: int, sizes: Sequence[int] = ()) -> l
     Raises BadInput: no PyTorch; fewer GPUs than ranks; processes that fail.
     """
     try:
-        import torch
-        import torch.multiprocessing as processes
+        torch: Any = importlib.import_module("torch")
+        processes: Any = importlib.import_module("torch.multiprocessing")
     except ImportError:
         raise BadInput(Fault("measure", "PyTorch, which runs the collectives", "none", "pip install 'halley[torch]'")) from None
     if device == "cuda" and torch.cuda.device_count() < ranks:
@@ -76,9 +77,8 @@ def collective_table(measured: Sequence[MeasuredCollective]) -> str:
 
 def _rank(rank: int, ranks: int, device: str, port: int, sizes: Sequence[int], out: str) -> None:
     """What one process does; the first writes the times."""
-    import torch
-    import torch.distributed as distributed
-
+    torch: Any = importlib.import_module("torch")
+    distributed: Any = importlib.import_module("torch.distributed")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     on_gpu = device == "cuda"
     if on_gpu:
@@ -107,10 +107,13 @@ def _call(torch: Any, distributed: Any, kind: str, size: int, ranks: int, device
         return None
     whole = torch.ones(part * ranks, dtype=torch.bfloat16, device=device)
     piece = torch.ones(part, dtype=torch.bfloat16, device=device)
+    # newer versions of PyTorch have other names for the same
+    gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+    scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
     calls: dict[str, Callable[[], object]] = {
         "all_reduce": lambda: distributed.all_reduce(whole),
-        "all_gather": lambda: distributed.all_gather_into_tensor(whole, piece),
-        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(piece, whole),
+        "all_gather": lambda: gather(whole, piece),
+        "reduce_scatter": lambda: scatter(piece, whole),
         "all_to_all": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
     }
     try:

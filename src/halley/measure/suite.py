@@ -88,6 +88,13 @@ _WEIGHTS = (
 _TOKENS = (1, 8, 32, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _HEADS = ((32, 8, 128), (64, 8, 128), (32, 32, 128), (8, 1, 128), (16, 16, 64))
 """Heads, heads of keys, and the dimension of a head."""
+_PROMPTS = ((1, 256), (1, 1024), (1, 4096), (1, 16384), (4, 512), (4, 2048), (4, 8192), (16, 1024), (32, 128))
+_TRAINED = ((1, 1024), (1, 4096), (2, 8192), (8, 2048), (16, 512))
+_DECODED = (
+    *((1, 1024), (1, 16384), (1, 131072), (8, 2048), (8, 32768)),
+    *((32, 1024), (32, 8192), (128, 512), (128, 4096)),
+)
+"""Sequences, and tokens of each (in the cache, with the new one), of prompts, of training and of decoding."""
 
 
 def _gemms() -> Iterator[Case]:
@@ -111,11 +118,12 @@ def _attention() -> Iterator[Case]:
     for heads, kv_heads, dim in _HEADS:
         shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": dim}
         for kernel in (FLASH, CUDNN):
-            for batch, queries in ((1, 256), (1, 1024), (1, 4096), (1, 16384), (4, 512), (4, 2048), (4, 8192), (16, 1024), (32, 128)):
+            for batch, queries in _PROMPTS:
                 yield Case("attention_prefill", {"batch": batch, "queries": queries, **shape}, kernel=kernel)
-            for batch, queries in ((1, 1024), (1, 4096), (2, 8192), (8, 2048), (16, 512)):
+            for batch, queries in _TRAINED:
                 yield Case("attention_backward", {"batch": batch, "queries": queries, **shape}, kernel=kernel)
-        for batch, cached in ((1, 1023), (1, 16383), (1, 131071), (8, 2047), (8, 32767), (32, 1023), (32, 8191), (128, 511), (128, 4095)):
+        for batch, context in _DECODED:
+            cached = context - 1
             yield Case("attention_decode", {"batch": batch, "cached": cached, **shape}, kernel=FLASH)
     for heads, dim in ((12, 64), (16, 64), (16, 128)):
         for kernel in (FLASH, CUDNN):
@@ -157,7 +165,7 @@ def suite(only: Iterable[str] = (), most_operations: float = float("inf"), most_
     ]
     if faults:
         raise BadInput(faults)
-    every = [case for name in GROUPS if name in names for case in GROUPS[name]()]
+    every = {str(case): case for name in GROUPS if name in names for case in GROUPS[name]()}.values()
     kept = [case for case in every if operations(case) <= most_operations and operand_bytes(case) <= most_bytes]
     if not kept:
         raise BadInput(Fault("measure", "kernels below the limit of operations", f"a limit of {most_operations:g}", "raise it"))

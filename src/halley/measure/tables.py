@@ -15,7 +15,7 @@ from halley.errors import BadInput, Fault
 from halley.io.chips.kernel_tables import KINDS
 from halley.io.files.text import read_text_bounded
 from halley.measure.suite import FLASH, UNDER_LOAD, Case, operations
-from halley.measure.timing import Measured, Timing
+from halley.measure.timing import TimedCase, Timing
 
 FORMAT = "halley.measured/1"
 ROWS_LIMIT = 64 * 2**20
@@ -27,7 +27,7 @@ LONG = 1e-4
 """Time [s] from which a kernel's rate, and not its start, is what was measured."""
 
 
-def rows_document(device: str, software: str, measured: Sequence[Measured], skipped: Mapping[str, str]) -> str:
+def rows_document(device: str, software: str, measured: Sequence[TimedCase], skipped: Mapping[str, str]) -> str:
     """All that was measured as JSON, from which `read_rows` goes on."""
     rows = [
         {
@@ -46,7 +46,7 @@ def rows_document(device: str, software: str, measured: Sequence[Measured], skip
     return json.dumps(said, indent=1)[:-2] + f',\n "rows": [\n{body}\n]}}\n'
 
 
-def read_rows(path: Path, device: str, software: str) -> dict[str, Measured]:
+def read_rows(path: Path, device: str, software: str) -> dict[str, TimedCase]:
     """What an earlier run measured, by case; nothing if there is no file.
 
     Raises BadInput: another format, another device or software, rows that this version does not know.
@@ -61,20 +61,22 @@ def read_rows(path: Path, device: str, software: str) -> dict[str, Measured]:
         for name, mine in (("device", device), ("software", software)):
             if document[name] != mine:
                 got = f"rows of {str(document[name])[:80]!r}"
-                raise BadInput(Fault(where, f"measurements with the {name} {mine!r}", got, "choose another folder, or give --force"))
+                remedy = "choose another folder, or give --force"
+                raise BadInput(Fault(where, f"measurements with the {name} {mine!r}", got, remedy))
         found = [
-            Measured(
+            TimedCase(
                 Case(str(row["op"]), {str(k): int(v) for k, v in row["sizes"].items()}, str(row["dtype"]), str(row["kernel"])),
                 Timing(float(row["time"]), float(row["spread"]), int(row["count"])),
             )
             for row in document["rows"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(Fault(where, "the rows of an earlier run", f"{type(error).__name__}: {str(error)[:80]}", "give --force")) from None
+        got = f"{type(error).__name__}: {str(error)[:80]}"
+        raise BadInput(Fault(where, "the rows of an earlier run", got, "give --force")) from None
     return {str(item.case): item for item in found}
 
 
-def kernel_table(device: str, software: str, measured: Iterable[Measured], remark: str) -> str:
+def kernel_table(device: str, software: str, measured: Iterable[TimedCase], remark: str) -> str:
     """Kernels of the families of `halley time`, one row each; of one device, with the time in microseconds."""
     rows: list[dict[str, object]] = []
     for item in measured:
@@ -99,7 +101,7 @@ def _elements(case: Case) -> dict[str, object]:
 def _heads(case: Case) -> dict[str, object]:
     s = case.sizes
     causal = {"causal": int(case.op != "attention_encoder")}
-    return {**{"kv_heads": s["heads"], "keys": s["queries"]}, **s, **causal}
+    return {"kv_heads": s["heads"], "keys": s["queries"], **s, **causal}
 
 
 _OPERATORS: dict[str, tuple[str, Callable[[Case], Mapping[str, object]]]] = {
@@ -121,7 +123,7 @@ _OPERATORS: dict[str, tuple[str, Callable[[Case], Mapping[str, object]]]] = {
 _DTYPES = {"fp8_static": "fp8"}
 
 
-def operator_table(measured: Iterable[Measured], remark: str) -> str:
+def operator_table(measured: Iterable[TimedCase], remark: str) -> str:
     """Operators for the fit of a chip; of the kernels of attention the fastest, since the fit is of what the chip can do."""
     rows: list[dict[str, object]] = []
     for item in fastest(measured):
@@ -134,9 +136,9 @@ def operator_table(measured: Iterable[Measured], remark: str) -> str:
     return _csv(rows, remark)
 
 
-def fastest(measured: Iterable[Measured]) -> list[Measured]:
+def fastest(measured: Iterable[TimedCase]) -> list[TimedCase]:
     """Of cases that differ in the kernel alone, the fastest."""
-    best: dict[str, Measured] = {}
+    best: dict[str, TimedCase] = {}
     for item in measured:
         name = str(replace(item.case, kernel=""))
         if name not in best or item.timing.time < best[name].timing.time:
@@ -144,7 +146,7 @@ def fastest(measured: Iterable[Measured]) -> list[Measured]:
     return list(best.values())
 
 
-def attention_share(measured: Sequence[Measured]) -> tuple[float, int]:
+def attention_share(measured: Sequence[TimedCase]) -> tuple[float, int]:
     """Rate of the kernel of attention that PyTorch takes (`FLASH`) as a share of the fastest one's, over the passes of training
     that take at least `LONG`: the median, and how many; (1, 0) where none was timed."""
     best = {str(replace(item.case, kernel="")): item.timing.time for item in fastest(measured)}
@@ -171,7 +173,7 @@ def _order(value: object) -> tuple[int, float, str]:
     return (1, float(value), "") if isinstance(value, int) else (0, 0.0, str(value or ""))
 
 
-def reached(measured: Iterable[Measured]) -> dict[str, float]:
+def reached(measured: Iterable[TimedCase]) -> dict[str, float]:
     """The highest rates of the run: products [op/s] by number format, and of a copy the bytes [B/s] read and written."""
     best: dict[str, float] = {}
     for item in measured:

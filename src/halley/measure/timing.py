@@ -16,7 +16,8 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """``time`` [s] of one call: the median of ``count`` samples; ``spread``: half of the distance of their quartiles, relative."""
+    """``time`` [s] of one call: the median of ``count`` samples; ``spread``: half of the distance of their
+    quartiles, relative."""
 
     time: float
     spread: float
@@ -24,7 +25,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TimedCase:
     """A case and its time."""
 
     case: Case

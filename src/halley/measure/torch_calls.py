@@ -83,7 +83,10 @@ def _attention(causal: bool, backward: bool = False) -> Callable[[Any, Case, Any
 def _backend(torch: Any, kernel: str) -> AbstractContextManager[object]:
     if kernel not in BACKENDS:
         return nullcontext()
-    return torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, BACKENDS[kernel]))
+    chosen: AbstractContextManager[object] = torch.nn.attention.sdpa_kernel(
+        getattr(torch.nn.attention.SDPBackend, BACKENDS[kernel])
+    )
+    return chosen
 
 
 def _rows(torch: Any, case: Case, device: Any) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -25,9 +26,9 @@ CAPACITY_SHARE = 0.4
 LOAD_TIME, LOAD_CALLS = 5.0, 50
 """Length [s] of the loop under load, and calls of one of its samples."""
 CPU_CACHE = 32e6
-CPU_CAPACITY = 1e9
-CPU_OPERATIONS = 2e9
-"""Most operations of a case on a CPU: a tenth of a second of a few cores."""
+CPU_CAPACITY = 1e8
+CPU_OPERATIONS = 5e8
+"""Most operations of a case on a CPU: some hundredths of a second of a few cores."""
 CPU_COPIES = 8
 HOST_CALLS = 200
 """Launches timed at once: fewer than the queue of a GPU holds."""
@@ -36,7 +37,7 @@ HOST_CALLS = 200
 def torch_device(name: str, warm: bool = False) -> CudaDevice | CpuDevice:
     """``cuda``, ``cuda:1`` or ``cpu``. ``warm``: calls repeat the same operands. Raises BadInput: no PyTorch, no such device."""
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError:
         raise BadInput(Fault("measure", "PyTorch, which runs the kernels", "none", "pip install 'halley[torch]'")) from None
     kind, _, number = name.partition(":")

@@ -17,10 +17,11 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.solve import Bar
 from halley.errors import BadInput, Fault
 from halley.io.files.save import write_atomic
-from halley.measure.run import Run, measure as time_all
+from halley.measure.run import SuiteRun
+from halley.measure.run import measure as time_all
 from halley.measure.suite import GROUPS, suite
 from halley.measure.tables import attention_share, kernel_table, operator_table, reached, read_rows, rows_document
-from halley.measure.timing import Device, Measured, Timing
+from halley.measure.timing import Device, TimedCase, Timing
 from halley.report.table import Table
 from halley.report.terminal import show
 from halley.units import format_time
@@ -55,15 +56,15 @@ def measure(
 
     seconds = options.seconds(limit)
     number = None if ranks is None else options.whole_number("--ranks", ranks, least=2, most=64)
-    folder = _folder(out)
     on = torch_device(device, warm)
     cases = suite(_names(only), on.operations, on.capacity)
+    folder = _folder(out)
     software = f"{on.software}{', warm operands' if warm else ''}"
     before = {} if force else read_rows(folder / ROWS, on.name, software)
     date = datetime.date.today().isoformat()
     remark = f"Measured by 'halley measure' on {date}: {on.name}, {software}."
 
-    def save(run: Run) -> None:
+    def save(run: SuiteRun) -> None:
         known = {**before, **{str(item.case): item for item in run.measured}}.values()
         write_atomic(folder / ROWS, rows_document(on.name, software, tuple(known), run.skipped), force=True)
         write_atomic(folder / KERNELS, kernel_table(on.name, software, known, remark), force=True)
@@ -75,9 +76,8 @@ def measure(
             try:
                 run = time_all(cases, on, before, seconds or 1e9, save, bar)
             except KeyboardInterrupt:
-                raise Cancelled(
-                    Fault("measure", "all kernels", f"{name_of(signals[-1])}; what was timed is in {folder}", "run it again to go on")
-                ) from None
+                got = f"{name_of(signals[-1])}; what was timed is in {folder}"
+                raise Cancelled(Fault("measure", "all kernels", got, "run it again to go on")) from None
     finally:
         bar.stop()
     launch = on.launch()
@@ -106,9 +106,10 @@ def _names(only: str | None) -> Sequence[str]:
     return tuple(name.strip() for name in only.split(",")) if only else ()
 
 
-def _software(on: Device, launch: Timing, known: Sequence[Measured], date: str) -> str:
+def _software(on: Device, launch: Timing, known: Sequence[TimedCase], date: str) -> str:
     share, count = attention_share(known)
-    attention = f'attention: {{value: {share:.3g}, source: "FlashAttention-2 of PyTorch against the fastest kernel, median of {count}"}}\n'
+    said = f"FlashAttention-2 of PyTorch against the fastest kernel, median of {count}"
+    attention = f'attention: {{value: {share:.3g}, source: "{said}"}}\n'
     return (
         f"# Measured by 'halley measure' on {date}.\n"
         "format: halley.software/1\n"
@@ -119,10 +120,11 @@ def _software(on: Device, launch: Timing, known: Sequence[Measured], date: str) 
     )
 
 
-def _tell(run: Run, launch: Timing, on: Device) -> None:
+def _tell(run: SuiteRun, launch: Timing, on: Device) -> None:
     rows = [(name, f"{rate / 1e12:.4g} T{'B' if name == 'copy' else 'op'}/s") for name, rate in reached(run.measured).items()]
     rows.append(("launch of an operator by the host", format_time(launch.time)))
-    show(options.output(), [Table(f"{on.name}, {on.software}: {len(run.measured)} kernels", ("highest rate, or time", ""), tuple(rows))])
+    title = f"{on.name}, {on.software}: {len(run.measured)} kernels"
+    show(options.output(), [Table(title, ("highest rate, or time", ""), tuple(rows))])
     wide = [item for item in run.measured if item.timing.spread > 0.1]
     if wide:
         options.remarks().print(Text(f"{len(wide)} kernels vary by more than 10 %: was the device busy with other work?"))

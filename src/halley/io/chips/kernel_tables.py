@@ -22,7 +22,10 @@ ROW_LIMIT = 200_000
 FAULTS_SHOWN = 20
 """Faults after which the rest of a table is not read."""
 SIZE_LIMIT = 2.0**40
-NOTES = ("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "model_name", "origin", "power", "source", "spread")
+NOTES = (
+    *("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "model_name", "origin", "power", "source"),
+    "spread",
+)
 """Columns that describe a row and are no size."""
 TIMES = {"latency_us": 1e-6, "latency": 1e-3}
 """Columns of the time, and their units [s]."""
