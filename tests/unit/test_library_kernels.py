@@ -44,7 +44,8 @@ SIZES: dict[str, dict[str, tuple[float, ...]]] = {
     "mamba2": {"batch": (1, 16), "queries": (1, 1024), "heads": (64,), "head_dim": (64,), "groups": (8,), "state": (128,)},
     "softmax": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
     "layernorm": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
-    "gelu": {"rows": (128, 4096, 65536), "columns": (1024,)},
+    **dict.fromkeys(("gelu", "silu", "add", "copy"), {"rows": (128, 4096, 65536), "columns": (1024,)}),
+    "rmsnorm": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
 }  # fmt: skip
 GROWING = {
     "gemm": ("m", "n", "k"),
@@ -57,7 +58,7 @@ GROWING = {
     "mamba2": ("batch", "heads"),
     "softmax": ("rows", "columns"),
     "layernorm": ("rows", "columns"),
-    "gelu": ("rows",),
+    **dict.fromkeys(("rmsnorm", "gelu", "silu", "add", "copy"), ("rows",)),
 }
 """Sizes of which more never take less time. Of experts not the tokens: other tokens may meet in fewer tiles."""
 
