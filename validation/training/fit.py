@@ -30,4 +30,4 @@ def error_of(found: Sequence[Run], software: Software) -> float:
 def fitted(start: Software, names: Sequence[str], found: Sequence[Run]) -> tuple[Software, float]:
     """The software whose numbers of these ``names`` give the least mean error on the runs, and that error; the search starts at
     the numbers of ``start``."""
-    return least_loss(lambda software: error_of(found, software), start, names, {})
+    return least_loss(lambda software: error_of(found, software), start, names)

@@ -11,12 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from halley.errors import BadInput, Fault
 from halley.kernels.software import Software
 from halley.optim.descent import descend
+from halley.optim.least_squares import least_squares
 from halley.sharding.axes import Role
 from halley.training.cost import HOST_WAITS
 from halley.training.fixed_plan import LEAST_SHARE, FixedPlan
@@ -148,21 +150,34 @@ def _mean(found: Iterable[float]) -> float:
     return float(np.mean(list(found)))
 
 
-def least_loss(
-    loss: Callable[[Software], float], start: Software, names: Sequence[str], grid: Mapping[str, Sequence[float]] = STARTS
-) -> tuple[Software, float]:
-    """The software with the numbers of these ``names`` that minimise the loss within `BOUNDS`, and the loss. The search starts
-    at the best combination of ``start`` with the numbers of the ``grid``."""
-
-    def made(values: Sequence[float]) -> Software:
-        return replace(start, **{name: _value(name, value) for name, value in zip(names, values, strict=True)})
-
-    own = [getattr(start, name) or 0.0 for name in names]
-    tried = [tuple(own), *product(*(grid.get(name, (value,)) for name, value in zip(names, own, strict=True)))]
-    first = min(tried, key=lambda values: loss(made(values)))
+def least_loss(loss: Callable[[Software], float], start: Software, names: Sequence[str]) -> tuple[Software, float]:
+    """The software with the numbers of these ``names`` that minimise any loss within `BOUNDS`, from those of ``start``; and the
+    loss."""
     bounds = [BOUNDS[name] for name in names]
-    found, least = descend(lambda values: loss(made(values)), first, bounds)
-    return made(found), least
+    found, least = descend(lambda values: loss(_made(start, names, values)), [getattr(start, name) for name in names], bounds)
+    return _made(start, names, found), least
+
+
+def least_error(rows: Sequence[MeasuredIteration], start: Software, names: Sequence[str]) -> tuple[Software, float]:
+    """The software with the numbers of these ``names`` that minimise the root mean square of log(predicted / measured) within
+    `BOUNDS`; and that. The search starts at the best combination of `STARTS`."""
+
+    def residuals(values: Sequence[float]) -> list[float]:
+        software = _made(start, names, values)
+        return [math.log(row.plan.time(software) / row.seconds) for row in rows]
+
+    own = tuple(getattr(start, name) or 0.0 for name in names)
+    tried = [own, *product(*(STARTS.get(name, (value,)) for name, value in zip(names, own, strict=True)))]
+    first = min(tried, key=lambda values: math.fsum(each**2 for each in residuals(values)))
+    bounds = [BOUNDS[name] for name in names]
+    begin = [min(max(value, low), high) for value, (low, high) in zip(first, bounds, strict=True)]
+    found, least = least_squares(residuals, begin, bounds)
+    return _made(start, names, found), least
+
+
+def _made(start: Software, names: Sequence[str], values: Sequence[float]) -> Software:
+    numbers: dict[str, Any] = {name: _value(name, value) for name, value in zip(names, values, strict=True)}
+    return replace(start, **numbers)
 
 
 def _value(name: str, value: float) -> float:
@@ -201,7 +216,14 @@ def calibrate_software(
     origin = dict(start.origin) | dict.fromkeys(names, said)
     described = replace(fitted, name=name, source=source, origin=origin, rows=len(rows), error=None)
     made = TrainingCalibration(described, start, numbers, found, alternatives, tuple(remarks))
+    if made.held_out is not None and made.held_out >= made.before:
+        said = f"rows that are held out are predicted no better than before the fit ({_percent(made.held_out)} error)"
+        made = replace(made, remarks=(*made.remarks, f"{said}: the rows have causes that these numbers do not describe"))
     return replace(made, software=replace(described, error=made.held_out))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,15 +245,8 @@ class _Fit:
         chosen = tuple(range(len(self.rows)) if places is None else places)
         key = chosen, tuple(names)
         if key not in self.done:
-            rows = [self.rows[place] for place in chosen]
-            self.done[key] = least_loss(lambda software: rms(rows, software), self.start, names)
+            self.done[key] = least_error([self.rows[place] for place in chosen], self.start, names)
         return self.done[key]
-
-
-def rms(rows: Sequence[MeasuredIteration], software: Software) -> float:
-    """Root mean square of log(predicted / measured)."""
-    logarithms = [math.log(row.plan.time(software) / row.seconds) for row in rows]
-    return math.sqrt(math.fsum(each**2 for each in logarithms) / len(rows))
 
 
 # --- which numbers the rows determine ------------------------------------------------------------------------------------
@@ -248,11 +263,13 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
     if len(rows) == 1:
         single, cause = _likelier(fit, alone)
         return (single,), alone, [f"one row determines one number: {single} was fitted, because {cause}; nothing is held out"]
-    fit.tell("fits several numbers", 0.4)
     best = min(alone, key=lambda name: alone[name][1])
     least = alone[best][1]
     names: tuple[str, ...] = (best,)
     for more in ((host, KERNELS), *_with_collective(fit)):
+        if least < LEAST_GAIN:
+            break
+        fit.tell(f"fits {', '.join(more)}", 0.4)
         software, error = fit.least(more)
         if (
             _gains(least, error)
@@ -264,7 +281,7 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
         return names, alone, []
     other = KERNELS if best == host else host
     if _gains(alone[other][1], alone[best][1]):
-        return names, alone, [f"the rows do not determine {other}: it keeps the value of {fit.start.name}"]
+        return names, alone, [f"{other} keeps the value of {fit.start.name}: a fit of it too lowers the error too little"]
     single, cause = _likelier(fit, alone)
     said = "the rows do not distinguish a time of the host from a derating of the kernels"
     remedy = "add rows with smaller and larger microbatches or models, so that the host bounds some and the chip others"
@@ -326,7 +343,8 @@ def _parallel(rows: Sequence[MeasuredIteration], software: Software, names: Sequ
 
 def _moved(software: Software, name: str, value: float) -> Software:
     low, high = BOUNDS[name]
-    return replace(software, **{name: min(max(value, low), high)})
+    number: dict[str, Any] = {name: min(max(value, low), high)}
+    return replace(software, **number)
 
 
 def _waiting(row: MeasuredIteration, software: Software) -> float:

@@ -52,12 +52,15 @@ class FixedPlan:
     plan: Plan
     communication: Communication
     known: Known = field(default_factory=dict)
+    _times: dict[Software, float] = field(default_factory=dict)
 
     def time(self, software: Software) -> float:
         """Time of an iteration [s]; kernels between the costed shares are interpolated."""
-        costs = _with_host(self._device(software), software)
-        training = training_of(under(self.problem, software), self._batch, [PlanInputs(self.communication, costs)])
-        return float(iteration_time(training, attribute_transfers=False).time[0])
+        if software not in self._times:
+            costs = _with_host(self._device(software), software)
+            training = training_of(under(self.problem, software), self._batch, [PlanInputs(self.communication, costs)])
+            self._times[software] = float(iteration_time(training, attribute_transfers=False).time[0])
+        return self._times[software]
 
     def cost(self, software: Software) -> PlanCost:
         """The costs of an iteration as a search for plans finds them, without interpolation."""

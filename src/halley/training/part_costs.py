@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -365,9 +366,8 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
 def with_host(part: PartCosts, software: Software) -> PartCosts:
     """The costs of a part whose chip does not wait for a host, with the host of this software."""
     device = {name: getattr(part, name) for name in part.launches}
-    passes = {
-        name: float(queued_time(time, software.host_time(part.launches[name], part.calls[name]))) for name, time in device.items()
-    }
+    hosts = {name: software.host_time(kernels, part.calls[name]) for name, kernels in part.launches.items()}
+    passes: dict[str, Any] = {name: float(queued_time(time, hosts[name])) for name, time in device.items()}
     waits = {name: time - device[name] for name, time in passes.items() if time > device[name]}
     return replace(part, **passes, waits=waits)
 
