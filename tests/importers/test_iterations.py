@@ -10,8 +10,8 @@ from halley.errors import BadInput
 from halley.importers.iterations import read_iterations
 from halley.importers.training import training_problem
 from halley.io.chips.software import load_software
-from halley.training.calibrate import MeasuredIteration
 from halley.training.cost import model_macs
+from halley.training.fit.calibrate import MeasuredIteration
 
 EAGER = load_software("eager")
 NODE = '"4 x a100, nvlink 4"'
@@ -32,7 +32,7 @@ def faults(text: str) -> list[str]:
 def test_a_row_is_a_plan_with_its_time() -> None:
     row = read("time_s", 0.25)
     plan = row.plan.plan
-    assert (row.name, row.where, row.seconds) == ("llama-68m, tp 2, batch 16, microbatch 2", "runs.csv:2", 0.25)
+    assert (row.name, row.where, row.seconds) == ("llama-68m, 4 chips, tp 2, batch 16, microbatch 2", "runs.csv:2", 0.25)
     assert (plan.data, plan.model, plan.pipeline.stages, plan.microbatch, plan.fused) == (2, 2, 1, 2, True)
 
 

@@ -12,8 +12,8 @@ import pytest
 from halley.importers.training import training_problem
 from halley.io.chips.software import load_software, parse_software, software_document
 from halley.kernels.software import Software
-from halley.training.calibrate import PARTS, MeasuredIteration, TrainingCalibration, calibrate_software
-from halley.training.fixed_plan import FixedPlan, Known, fixed_plan
+from halley.training.fit.calibrate import PARTS, MeasuredIteration, TrainingCalibration, calibrate_software
+from halley.training.fit.fixed_plan import FixedPlan, Known, fixed_plan
 from halley.training.search.search import best_training_plan
 
 EAGER = load_software("eager")

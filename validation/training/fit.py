@@ -8,7 +8,7 @@ from validation.training.compare import batched, iteration
 from validation.training.runs import Run
 
 from halley.kernels.software import Software
-from halley.training.calibrate import least_loss
+from halley.training.fit.calibrate import least_loss
 from halley.training.part_costs import with_host
 
 SHARES = ("kernels", "attention")

@@ -22,10 +22,10 @@ from halley.io.files.text import read_text_bounded
 from halley.io.systems.system import load_system
 from halley.ir.system import System
 from halley.kernels.software import Software
-from halley.training.calibrate import MeasuredIteration
 from halley.training.cost import model_macs
+from halley.training.fit.calibrate import MeasuredIteration
+from halley.training.fit.fixed_plan import Known, fixed_plan
 from halley.training.fixed import ASIDE, KNOWN, NAMES, READERS, parse_fixed
-from halley.training.fixed_plan import Known, fixed_plan
 from halley.training.plan import TrainingProblem
 from halley.workloads.transformer import Transformer
 
@@ -196,7 +196,7 @@ class _Reader:
             if system.chip.streams:
                 raise BadInput(Fault("system", "a chip that runs one kernel at a time", system.chip.name))
             plan = fixed_plan(replace(problem, usable=math.inf), self.software, SPLITS[splits], self.known)
-            title = cells.get("name") or _title(cells, words)
+            title = cells.get("name") or _title(cells, words, system.chips)
             return MeasuredIteration(title, plan, MEASURES[measure](value, problem), where)
 
         found = read("", measured, cells.get("optimizer") or RECIPE)
@@ -219,10 +219,11 @@ def _placed(faults: Iterable[Fault], where: str) -> list[Fault]:
     return [replace(fault, where=where if fault.where in (last, "--fix") else f"{where}: {fault.where}") for fault in faults]
 
 
-def _title(cells: Mapping[str, str], words: Mapping[str, str]) -> str:
+def _title(cells: Mapping[str, str], words: Mapping[str, str], chips: int) -> str:
     """A name of a row."""
     shown = [f"{word} {words[word]}" for word in ("dp", "pp", "tp") if words.get(word, "1") != "1"]
-    return ", ".join((cells["model"], *shown, f"batch {cells['batch']}", f"microbatch {cells['microbatch']}"))
+    sizes = f"batch {cells['batch']}", f"microbatch {cells['microbatch']}"
+    return ", ".join((cells["model"], f"{chips} chip{'s' if chips > 1 else ''}", *shown, *sizes))
 
 
 def _one_of(known: Collection[str]) -> Callable[[str], str]:

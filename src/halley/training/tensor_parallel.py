@@ -20,7 +20,7 @@ def tensor_parallel(shape: Transformer, sequence: int, scattered: bool) -> dict[
 
     >>> from halley.io.transformers import load_model
     >>> found = tensor_parallel(load_model("megatron-22b"), 2048, True)
-    >>> found["up"], found["norm1"]
+    >>> found["up"], found["normalise1"]
     ('f', 'm')
 
     Source: Shoeybi et al., arXiv 1909.08053; Korthikanti et al., arXiv 2205.05198.

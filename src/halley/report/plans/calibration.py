@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from halley.report.table import Table
-from halley.training.calibrate import PARTS, FittedNumber, RowFit, TrainingCalibration
+from halley.training.fit.calibrate import PARTS, FittedNumber, RowFit, TrainingCalibration
 from halley.units import format_time
 
 LARGEST_FACTOR = 10.0
 """Above it, a factor of a part explains nothing."""
-MET = 0.005
+MET = 0.01
 """Relative error below which nothing is left to explain."""
 
 
 def training_calibration_tables(found: TrainingCalibration) -> list[Table]:
     """Numbers; rows; and by which factor each part of a row's time alone would have to change for the row to be met."""
-    return [_numbers(found), _rows(found), _unexplained(found.rows)]
+    return [_numbers(found), *_alternatives(found), _rows(found), _unexplained(found.rows)]
 
 
 def _numbers(found: TrainingCalibration) -> Table:
     rows = [
-        (number.name, _shown(number, number.start), _shown(number, number.value), _spread(number), number.bound or "-")
-        for number in found.numbers
+        (each.name, _shown(each.name, each.start), _shown(each.name, each.value), _spread(each), each.bound or "-")
+        for each in found.numbers
     ]
     head = ("number", found.start.name, "fitted", "without single rows", "on bound")
     return Table(f"{found.software.name}: fitted numbers", head, tuple(rows), frozenset({1, 2, 3}))
@@ -32,15 +32,23 @@ def _numbers(found: TrainingCalibration) -> Table:
 def _spread(number: FittedNumber) -> str:
     if number.least == number.most:
         return "-"
-    return f"{_shown(number, number.least)} to {_shown(number, number.most)}"
+    return f"{_shown(number.name, number.least)} to {_shown(number.name, number.most)}"
 
 
-def _shown(number: FittedNumber, value: float) -> str:
-    return f"{100 * value:.1f} %" if number.name == "kernels" else format_time(value)
+def _shown(name: str, value: float) -> str:
+    return f"{100 * value:.1f} %" if name == "kernels" else format_time(value)
+
+
+def _alternatives(found: TrainingCalibration) -> list[Table]:
+    """What either number alone would be, where one was fitted."""
+    if len(found.numbers) > 1:
+        return []
+    rows = [(name, _shown(name, value), f"{100 * error:.1f} %") for name, (value, error) in found.alternatives.items()]
+    return [Table("either number alone", ("number", "fitted", "root mean square error"), tuple(rows), frozenset({1, 2}))]
 
 
 def _rows(found: TrainingCalibration) -> Table:
-    head = ("row", "run", "measured", "before", "error", "after", "error", "error, held out")
+    head = ("row", "run", "measured", "before", "error before", "after", "error after", "held out")
     rows = [
         (
             str(place),
@@ -74,7 +82,7 @@ def _unexplained(rows: Sequence[RowFit]) -> Table:
 
 
 def _part(row: RowFit, part: str) -> str:
-    share = f"{100 * row.parts[part] / row.after:.0f} %"
+    share = f"{100 * max(row.parts[part], 0.0) / row.after:.0f} %"  # a bubble may be negative by rounding
     factor = row.needed(part)
     explains = factor is not None and factor <= LARGEST_FACTOR and abs(row.error) > MET
     return f"{share} x {factor:.2f}" if explains else share

@@ -21,7 +21,7 @@ from halley.optim.descent import descend
 from halley.optim.least_squares import least_squares
 from halley.sharding.axes import Role
 from halley.training.cost import HOST_WAITS
-from halley.training.fixed_plan import LEAST_SHARE, FixedPlan
+from halley.training.fit.fixed_plan import LEAST_SHARE, FixedPlan
 from halley.training.plan import PlanCost
 
 KERNELS = "kernels"
@@ -183,7 +183,7 @@ def _made(start: Software, names: Sequence[str], values: Sequence[float]) -> Sof
 def _value(name: str, value: float) -> float:
     """A number of the search; times at the lower bound are 0."""
     low = BOUNDS[name][0]
-    return 0.0 if name not in (KERNELS, "attention") and value <= low else value
+    return 0.0 if name not in (KERNELS, "attention") and value <= low * AT_BOUND else value
 
 
 def calibrate_software(
