@@ -266,21 +266,22 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
     best = min(alone, key=lambda name: alone[name][1])
     least = alone[best][1]
     names: tuple[str, ...] = (best,)
+    alike = False
     for more in ((host, KERNELS), *_with_collective(fit)):
         if least < LEAST_GAIN:
             break
         fit.tell(f"fits {', '.join(more)}", 0.4)
         software, error = fit.least(more)
-        if (
-            _gains(least, error)
-            and not _parallel(rows, software, more)
-            and ("collective" not in more or _holds(fit, names, more))
-        ):
+        if not _gains(least, error):
+            continue
+        if _parallel(rows, software, more):
+            alike = True
+        elif "collective" not in more or _holds(fit, names, more):
             names, least = more, error
     if len(names) > 1:
         return names, alone, []
     other = KERNELS if best == host else host
-    if _gains(alone[other][1], alone[best][1]):
+    if _gains(alone[other][1], alone[best][1]) and not alike:
         return names, alone, [f"{other} keeps the value of {fit.start.name}: a fit of it too lowers the error too little"]
     single, cause = _likelier(fit, alone)
     said = "the rows do not distinguish a time of the host from a derating of the kernels"
