@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from halley.mapping.optimise import optimise
     from halley.mapping.problem import Objective, Problem
     from halley.mapping.result import MappingCertificate, Point, Result, Solution
+    from halley.products.calibration import calibrate_training
     from halley.products.collective import collective
     from halley.products.deployment import plan_serving
     from halley.products.estimate import estimate
@@ -65,6 +66,7 @@ _HOME = {
     "halley.mapping.optimise": ("optimise",),
     "halley.mapping.problem": ("Objective", "Problem"),
     "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
+    "halley.products.calibration": ("calibrate_training",),
     "halley.products.collective": ("collective",),
     "halley.products.deployment": ("plan_serving",),
     "halley.products.estimate": ("estimate",),
@@ -108,6 +110,7 @@ __all__ = [
     "Workload",
     "as_answer",
     "build",
+    "calibrate_training",
     "check",
     "chip_names",
     "codesign",

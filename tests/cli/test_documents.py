@@ -35,6 +35,7 @@ COMMANDS_OF = {
     "how-to/make-it-faster.md": 0,
     "how-to/calibrate-a-network.md": 1,
     "how-to/calibrate-a-chip.md": 1,
+    "how-to/calibrate-training.md": 2,
     "how-to/time-a-kernel.md": 3,
     "how-to/compare-collectives.md": 11,
     "how-to/plan-training.md": 2,

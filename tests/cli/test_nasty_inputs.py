@@ -25,6 +25,7 @@ from tests.importers.published import CONFIGS
 import halley as package
 from halley import library
 from halley.errors import Fault, HalleyError
+from halley.importers.iterations import read_iterations
 from halley.importers.onnx import import_onnx
 from halley.importers.source import find_model
 from halley.importers.torch_export import import_pt2
@@ -68,6 +69,10 @@ def mapping_of(path: str) -> Any:
     )
 
 
+def iterations(path: str) -> Any:
+    return read_iterations(read_text_bounded(path), path, load_software("eager"))
+
+
 def log(path: str) -> Any:
     return read_measurements(read_text_bounded(path), path, ranks=8)
 
@@ -76,6 +81,7 @@ GEMM_TABLE = (
     "gpu,op,framework,version,kernel_source,gemm_dtype,m,n,k,latency_us\nH100 SXM,gemm,sglang,0.5.10,x,bfloat16,64,128,256,9.5\n"
 )
 SHAPES = "hardware,op,shape,dtype,measured_latency_s\nx,gemm,M=64;N=128;K=256,bf16,9.5e-6\n"
+RUNS = "model,system,microbatch,batch,time_s\nllama-68m,1 x a100,8,32,0.15\n"
 OPERATORS = "operator,dtype,m,n,k,time\ngemm,bf16,64,128,256,12.5 us\n"
 LOG = """# Collective test starting: all_reduce_perf
 # nThread 1 nGpus 8 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20
@@ -108,6 +114,7 @@ READERS: dict[str, tuple[str, Callable[[str], Any], Callable[[], str | bytes]]] 
     "log of nccl-tests": ("log.txt", log, lambda: LOG),
     "table of kernels": ("table.csv", of_text(read_kernel_table), lambda: GEMM_TABLE),
     "table of shapes": ("table.csv", of_text(read_shape_table), lambda: SHAPES),
+    "measured iterations": ("runs.csv", iterations, lambda: RUNS),
     "table of operators": ("table.csv", of_text(read_operators), lambda: OPERATORS),
     "requests": ("trace.csv", lambda path: list(read_requests(path)), lambda: "arrival,input,output\n0.0,128,16\n0.5,64,8\n"),
     "launch flags": (

@@ -12,7 +12,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from validation.megatron.compare import tensor_parallel
 
 from halley.errors import BadInput, Infeasible
 from halley.io.chips.fits import load_chip_fit
@@ -29,6 +28,7 @@ from halley.sharding.text import parallelisms
 from halley.training.part_bounds import ModelBound, PartBound, model_bound
 from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts, model_costs
 from halley.training.part_solvers import CostTerms
+from halley.training.tensor_parallel import tensor_parallel
 from halley.workloads.transformer import Experts, Transformer
 
 SYSTEM = load_system("dgx-a100-pod")

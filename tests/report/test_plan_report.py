@@ -8,7 +8,6 @@ from functools import cache
 from math import prod
 
 import pytest
-from validation.megatron.compare import tensor_parallel
 
 from halley.cli.plans.systems import efficiency_of, system_of
 from halley.io.networks.fits import load_libraries
@@ -26,6 +25,7 @@ from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
+from halley.training.tensor_parallel import tensor_parallel
 from halley.verify.iteration import simulated_iteration
 from halley.workloads.transformer import Transformer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,18 @@ from typing import Any
 import pytest
 from validation.outcome import Case
 from validation.training.__main__ import main
-from validation.training.compare import cases, compare, constant, fits, iteration, kendall, problem
-from validation.training.fit import error_of, fitted
-from validation.training.runs import FOUNDRY, TABLE, VTRAIN, runs
+from validation.training.compare import MEANS, cases, compare, constant, fits, iteration, kendall, problem
+from validation.training.fit import error_of, fitted, mean_error
+from validation.training.runs import FOUNDRY, TABLE, VTRAIN, Run, runs
 
 from halley.cli.validate import DATA
 from halley.errors import BadInput
+from halley.importers.iterations import read_iterations
 from halley.io.chips.software import load_software
 from halley.kernels.software import Software
 from halley.pipeline.data_parallel import Sharded
 from halley.rewrite.recompute import Recompute
+from halley.training.fit.calibrate import calibrate_software
 from halley.training.search.search import best_training_plan
 
 FOLDER = Path(os.environ[DATA]) if os.environ.get(DATA) else None
@@ -112,3 +115,39 @@ def test_rows_held_out_are_met() -> None:
     errors = {line.quantity: line.mean_error for line in outcome.lines}
     for source, better in ((VTRAIN, 3), (FOUNDRY, 2)):
         assert errors[f"{source}, no software"] > better * errors[f"{source}, held out"]
+
+
+def log_of(found: Sequence[Run], path: Path) -> str:
+    """Runs as a table for ``halley calibrate training``, with their models in files beside it."""
+    lines = ["model,system,dp,pp,tp,microbatch,batch,recompute,zero,attention,splits,time_s"]
+    for run in found:
+        model = path / f"{run.shape.name}-{run.shape.vocabulary}.yaml"
+        sizes = ("layers", "model", "heads", "kv_heads", "head_dim", "hidden", "vocabulary", "sequence", "dropout")
+        kinds = "gated: false\nrms: false\npositions: true\ntied: true\npublished: 1\n"
+        head = f"format: halley.model/1\nname: {run.shape.name}\nsource: runs\n"
+        model.write_text(head + "".join(f"{name}: {getattr(run.shape, name)}\n" for name in sizes) + kinds)
+        system = f'"{run.chips} x a100, nvlink {run.chips}"' if run.chips > 1 else "1 x a100"
+        degrees = run.data, run.stages, run.tensor, run.microbatch, run.batch
+        choices = run.recompute, int(run.sharded), "fused" if run.fused else "unfused", "megatron" if run.tensor > 1 else ""
+        lines.append(",".join(map(str, (model, system, *degrees, *choices, run.seconds))))
+    return "\n".join(lines) + "\n"
+
+
+@needs_data
+@pytest.mark.medium
+def test_a_log_of_measured_runs_has_the_held_out_error_of_the_shipped_fit(tmp_path: Path) -> None:
+    """Every 45th row that the shipped fit did not see; a fit to one half of them, from other software, predicts the other."""
+    assert FOLDER is not None
+    judged = [run for run in runs(FOLDER, VTRAIN) if not run.fitted][::45]
+    shipped = load_software("megatron-deepspeed")
+    rows = read_iterations(log_of(judged, tmp_path), "runs.csv", shipped)
+    predicted = [row.plan.cost(shipped).time for row in rows]
+    assert predicted == pytest.approx([iteration(run, shipped) for run in judged], rel=1e-9)
+    assert [row.seconds for row in rows] == [run.seconds for run in judged]
+    assert mean_error(judged, lambda run: predicted[judged.index(run)]) < MEANS[VTRAIN]
+    found = calibrate_software(rows, load_software("eager"))
+    assert found.before > 0.15
+    assert found.held_out is not None
+    assert found.held_out < 0.13
+    assert [number.name for number in found.numbers] == ["block"]
+    assert found.software.block == pytest.approx(shipped.block, rel=0.2)

@@ -20,25 +20,20 @@ from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.placement import Replicate, Shard
 from halley.ir.system import System, resized
-from halley.ir.workload import OpKind
 from halley.kernels.machine import PEAK, machine
 from halley.kernels.sustained import under_load
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
-from halley.training.part_costs import training_graphs
 from halley.training.plan import Fixed, PlanCost, TrainingProblem
 from halley.training.search.search import best_training_plan
-from halley.workloads.transformer import Transformer
+from halley.training.tensor_parallel import tensor_parallel
 
 POINTS = Path(__file__).parent / "points.csv"
 COLUMNS = ("model", "tensor", "stages", "chunks", "microbatch", "batch", "recompute", "scattered", "seconds")
 MEAN, WORST = 0.04, 0.08
 """Allowed."""
-
-LOSS = ("log", "total", "loss", "loss_d_picked", "log_d_z")
-"""Ops of the loss that go over all tokens on every rank, whatever lies between the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +84,6 @@ def points(path: Path = POINTS) -> tuple[Point, ...]:
 def system_of(setting: Setting) -> System:
     """As many A100 as the setting takes, whole nodes of them."""
     return resized(load_system("dgx-a100-pod"), setting.tensor * setting.stages)
-
-
-def tensor_parallel(shape: Transformer, sequence: int, scattered: bool) -> dict[str, str]:
-    """Megatron-LM's splits by op: heads, hidden dim, vocabulary; between them tokens, or nothing (Shoeybi et al., arXiv
-    1909.08053; Korthikanti et al., arXiv 2205.05198)."""
-    between = []
-    for graph in training_graphs(shape, 1, sequence, Recompute.FULL, False):
-        ops = [
-            op
-            for op in graph.workload.ops
-            if op.kind in (OpKind.MAP, OpKind.REDUCE) and {"b", "m"} <= {*op.dims} <= {"b", "m", "k"}
-        ]
-        # sums of what the ranks have yet to sum are left to the search
-        between += [op.name for op in ops if op.name not in LOSS and not graph.contributions[op.name].part]
-    weights = {"queries": "h", "output": "h", "up": "f", "down": "f", "logits": "v", "look_up": "v"}
-    return dict.fromkeys(between, "m" if scattered else "") | weights
 
 
 def problem(point: Point, as_it_ran: bool = True) -> TrainingProblem:

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from validation.megatron.compare import tensor_parallel
 from validation.outcome import Case, Line, Outcome
 from validation.training.runs import FOUNDRY, TABLE, VTRAIN, Run, runs
 
@@ -38,6 +37,7 @@ from halley.training.part_costs import ModelCosts, PartCosts
 from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.space import training_space
 from halley.training.sharded_model import ShardedModel
+from halley.training.tensor_parallel import tensor_parallel
 from halley.workloads.transformer import Transformer
 
 SOFTWARE = {VTRAIN: "megatron-deepspeed", FOUNDRY: "llm-foundry"}
@@ -49,6 +49,9 @@ WORST = {VTRAIN: 0.45, FOUNDRY: 0.35}
 
 USABLE = usable_memory("a100", 80e9)
 """Bytes of an A100 that plans may fill."""
+
+NO_HOST = Software("no host")
+"""Launches in no time. Costs with it count what a host has to launch."""
 
 FREE = 10.0
 """Allowed of lines that stand beside for comparison: anything."""
@@ -93,29 +96,29 @@ def _splits(shape: Transformer) -> dict[str, str]:
 
 def iteration(run: Run, software: Software | None) -> float:
     """Time of an iteration [s] by the costs of the search for plans, whether or not it fits in memory."""
-    return batched(run, software, lambda part, place: part, _costs(_alike(run), software))
+    return batched(run, software, lambda part: part, _costs(_alike(run), software))
 
 
 def batched(
     run: Run,
     software: Software | None,
-    changed: Callable[[PartCosts, int], PartCosts],
+    changed: Callable[[PartCosts], PartCosts],
     known: list[ModelCosts] | None = None,
 ) -> float:
-    """The same with ``changed`` costs of each part, of which the argument has the place; ``known``: costs of runs that are alike,
-    those without software unless given."""
+    """The same with ``changed`` costs of each part; ``known``: costs of runs that are alike, those without a host unless
+    given."""
     asked = problem(run, software)
-    space, costs = training_space(asked), _costs(_alike(run), None) if known is None else known
+    space, costs = training_space(asked), _costs(_alike(run), NO_HOST) if known is None else known
     named = bool(asked.fixed.splits) or asked.fixed.boundary is not None
     times = list[float]()
     for layout in range(space.layouts):
         assignment = space.assignments[space.assignment[layout]]
         communication = Communication(Interconnect(asked.system, asked.libraries, named), assignment)
         if not costs:
-            model = ShardedModel(problem(run, None if known is None else software))
+            model = ShardedModel(problem(run, NO_HOST if known is None else software))
             costs.append(model.costs(communication, run.microbatch, GraphVariant(run.recompute, run.fused)))
         found = costs[0]
-        first, layer, last = (changed(part, place) for place, part in enumerate(found.parts))
+        first, layer, last = map(changed, found.parts)
         case = PlanInputs(communication, replace(found, embedding=first, blocks=((layer, run.shape.layers),), head=last))
         batch = Batch(space.pipeline(layout), run.sharded, False)
         times += iteration_time(training_of(asked, batch, [case]), attribute_transfers=False).time.tolist()
@@ -127,8 +130,9 @@ def fits(run: Run) -> bool:
     asked = problem(run, None)
     space = training_space(asked)
     communication = Communication(Interconnect(asked.system, asked.libraries, False), space.assignments[0])
-    batched(run, None, lambda part, place: part)
-    found = replace(_costs(_alike(run), None)[0], blocks=((_costs(_alike(run), None)[0].blocks[0][0], run.shape.layers),))
+    batched(run, None, lambda part: part)
+    known = _costs(_alike(run), NO_HOST)[0]
+    found = replace(known, blocks=((known.blocks[0][0], run.shape.layers),))
     held = training_memory(training_of(asked, Batch(space.pipeline(0), run.sharded, False), [PlanInputs(communication, found)]))
     return bool((held.peak <= asked.capacity).all())
 

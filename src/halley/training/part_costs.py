@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.ir.workload import OpKind
 from halley.kernels.searched import kernel_demand
+from halley.kernels.software import Software
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, check_fits, constrained_minimum
 from halley.optim.elimination import CostTable, cost
 from halley.rewrite.recompute import Recompute
@@ -50,6 +52,8 @@ class PartCosts:
     fused attention core skips what its mask hides. ``exposed`` [s]: by kind, the collectives, which are included in the times.
     ``sharding``: that of least time. ``on_chip``: by pass, the partitions in which a spatial chip runs its kernels. ``waits``
     [s]: by pass, how long the chip waits for the host that launches its kernels, which is included in the times.
+    ``launches``, ``calls``: by pass, the kernels and the collectives between chips that the host launches; empty where hosts
+    are not modelled.
     """
 
     forward: float
@@ -65,6 +69,8 @@ class PartCosts:
     sharding: Sharding
     on_chip: Mapping[str, SpatialPlan] = field(default_factory=dict)
     waits: Mapping[str, float] = field(default_factory=dict)
+    launches: Mapping[str, float] = field(default_factory=dict)
+    calls: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def time(self) -> float:
@@ -338,13 +344,11 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
             if step.kind is not None:
                 calls[names[place]] += 1
                 exposed.setdefault(step.kind, []).append(step.time)
-    device = {name: math.fsum(found) for name, found in times.items()}
-    passes = {name: float(queued_time(time, solver.host.time(name, calls[name]))) for name, time in device.items()}
     macs, products, traffic = _demand(solver, sharding)
-    return PartCosts(
-        forward=passes["forward"],
-        recompute=passes["recompute"],
-        backward=passes["backward"],
+    device = PartCosts(
+        forward=math.fsum(times["forward"]),
+        recompute=math.fsum(times["recompute"]),
+        backward=math.fsum(times["backward"]),
         parameters=math.fsum(_local(graph, name, sharding.ends[name], sharding) for name in graph.weights),
         activation=sharding.saved_memory / in_flight,
         working=_working(graph, sharding),
@@ -353,8 +357,19 @@ def sharded_costs(solver: PartSolver, sharding: Sharding, in_flight: float) -> P
         traffic=traffic,
         exposed={kind: math.fsum(found) for kind, found in exposed.items()},
         sharding=sharding,
-        waits={name: time - device[name] for name, time in passes.items() if time > device[name]},
+        launches=solver.host.launches,
+        calls=calls if solver.host.launches else {},
     )
+    return device if solver.host.software is None else with_host(device, solver.host.software)
+
+
+def with_host(part: PartCosts, software: Software) -> PartCosts:
+    """The costs of a part whose chip does not wait for a host, with the host of this software."""
+    device = {name: getattr(part, name) for name in part.launches}
+    hosts = {name: software.host_time(kernels, part.calls[name]) for name, kernels in part.launches.items()}
+    passes: dict[str, Any] = {name: float(queued_time(time, hosts[name])) for name, time in device.items()}
+    waits = {name: time - device[name] for name, time in passes.items() if time > device[name]}
+    return replace(part, **passes, waits=waits)
 
 
 def _demand(solver: PartSolver, sharding: Sharding) -> tuple[float, float, float]:

@@ -14,6 +14,7 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.files import refuse_existing
 from halley.cli.networks import calibrate_chip
 from halley.cli.options import ForceOption, JsonOption
+from halley.cli.plans import calibrate_training
 from halley.errors import BadInput, Fault
 from halley.io.files.save import write_atomic
 from halley.io.files.text import read_text_bounded
@@ -29,9 +30,10 @@ from halley.report.terminal import show
 app = typer.Typer(
     cls=HalleyGroup,
     no_args_is_help=True,
-    help="Fit parameters of a communication library or of a chip's kernels to measurements.",
+    help="Fit parameters of a communication library, of a chip's kernels or of a training framework to measurements.",
 )
 app.command()(calibrate_chip.chip)
+app.command()(calibrate_training.training)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -23,7 +24,7 @@ class FittedFile(Model):
     """How the numbers were fitted."""
 
     rows: int = Field(ge=1, le=10**6, description="measured iterations that were fitted")
-    held_out: float = Field(ge=0, allow_inf_nan=False, description="mean relative error of the rows held out")
+    held_out: float | None = Field(None, ge=0, allow_inf_nan=False, description="mean relative error of the rows held out")
 
 
 class SoftwareFile(Model):
@@ -43,9 +44,13 @@ class SoftwareFile(Model):
     fitted: FittedFile | None = Field(None, description="how the numbers were fitted")
 
 
+FORMAT = "halley.software/1"
 NO_SOFTWARE = "none"
 """In the place of a software: hosts are not modelled."""
 NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels", "contention")
+SHARES = ("attention", "kernels", "contention")
+ASSUMED = "assumed: "
+"""Before an origin that is no source (`halley.io.files.entries.origin`)."""
 
 
 def load_software(path_or_name: str | Path) -> Software:
@@ -100,7 +105,7 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
         findings = [
             Finding((key,), "a source, or assumed: and why", "neither") for key, value in given.items() if not value.origin
         ]
-    shares = [key for key in ("attention", "kernels", "contention") if key in given and given[key].value > 1]
+    shares = [key for key in SHARES if key in given and given[key].value > 1]
     findings += [Finding((key,), "a share of at most 1", f"{given[key].value:g}") for key in shares]
     if "graph" in given and (both := [key for key in NUMBERS[:3] if key in given]):
         findings.append(Finding(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out"))
@@ -115,3 +120,31 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
         rows=fitted.rows if fitted else 0,
         error=fitted.held_out if fitted else None,
     )
+
+
+def software_document(software: Software, remark: str) -> str:
+    """The software as the text of a file, which `parse_software` reads as equal software, to six digits; ``remark``: its first
+    line. Numbers that do not apply and have no origin are left out."""
+    texts = {"name": software.name, "source": software.source}
+    lines = [f"# {remark}", f"format: {FORMAT}", *(f"{key}: {_quoted(text)}" for key, text in texts.items())]
+    plain = Software("plain")
+    said = [name for name in NUMBERS if name in software.origin or getattr(software, name) != getattr(plain, name)]
+    lines += [f"{name}: {_entry(software, name)}" for name in said if getattr(software, name) is not None]
+    if software.rows:
+        error = "" if software.error is None else f", held_out: {software.error:.6g}"
+        lines.append(f"fitted: {{rows: {software.rows}{error}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(software: Software, name: str) -> str:
+    """A number with its origin."""
+    value, said = getattr(software, name), software.origin.get(name, "")
+    shown = f"{value:.6g}" if name in SHARES else f"{value * 1e6:.6g} us"
+    if not said:
+        return shown
+    assumed = said.removeprefix(ASSUMED)
+    return f"{{value: {shown}, {'source' if assumed == said else 'assumed'}: {_quoted(assumed)}}}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
