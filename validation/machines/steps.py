@@ -1,6 +1,9 @@
 """Times passes of whole models on one GPU with PyTorch: training (forward, backward, optimizer) and decoding with a CUDA graph.
 
-    python -m validation.machines.steps OUT.json [--device cpu]
+    python -m validation.machines.steps OUT.json [--device cpu] [--compiled]
+
+``--compiled``: layers and loss of four of the runs are compiled (`torch.compile`), so that norms, rotations and the loss are one
+kernel each.
 
 Needs PyTorch, nothing of Halley. The models are written out here so that it is known which kernels run.
 """
@@ -49,6 +52,7 @@ TINY_GPT = Shape("tiny gpt", 2, 64, 4, 4, 128, 256, False)
 TRAINED = ((GPT_1B, 2048, (1, 2, 4, 8)), (GPT_7B_8, 2048, (1, 2, 4)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1, 2)))
 """Model, tokens of a sequence, sequences of a microbatch."""
 CONTEXTS = ((1, 1024), (1, 16384), (8, 1024), (8, 8192), (32, 1024), (32, 4096), (64, 1024), (128, 1024), (128, 2048))
+COMPILED = ((GPT_7B_8, 2048, (2,)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1,)))
 DECODED = ((LLAMA_8B, CONTEXTS),)
 """Model; sequences and tokens in the cache."""
 PREFILLED = ((LLAMA_8B, ((1, 512), (1, 2048), (1, 8192), (4, 2048))),)
@@ -163,8 +167,18 @@ def table(shape: Shape, tokens: int, device: str) -> tuple[Any, Any]:
     return torch.cos(angles).to(torch.bfloat16), torch.sin(angles).to(torch.bfloat16)
 
 
-def train(shape: Shape, tokens: int, microbatches: tuple[int, ...], device: str, timer: Timer) -> list[dict[str, Any]]:
+def cross_entropy(logits: Any, targets: Any) -> Any:
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def train(
+    shape: Shape, tokens: int, microbatches: tuple[int, ...], device: str, timer: Timer, compiled: bool = False
+) -> list[dict[str, Any]]:
     model = made(shape, device)
+    entropy = torch.compile(cross_entropy) if compiled else cross_entropy
+    if compiled:
+        for layer in model.layers:
+            layer.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=device != "cpu")
     positions, rows = table(shape, tokens, device), []
     for batch in microbatches:
@@ -172,8 +186,7 @@ def train(shape: Shape, tokens: int, microbatches: tuple[int, ...], device: str,
         loss: list[Any] = [None]
 
         def forward(given: Any = given, loss: list[Any] = loss) -> None:
-            logits = model.head(model(given, positions))
-            loss[0] = functional.cross_entropy(logits.flatten(0, 1).float(), given.flatten())
+            loss[0] = entropy(model.head(model(given, positions)), given)
 
         def backward(loss: list[Any] = loss) -> None:
             loss[0].backward()
@@ -187,7 +200,9 @@ def train(shape: Shape, tokens: int, microbatches: tuple[int, ...], device: str,
         except torch.OutOfMemoryError:
             break
         named = dict(zip(("forward", "backward", "optimizer"), times, strict=True))
-        rows.append({"kind": "train", **asdict(shape), "tokens": tokens, "batch": batch, **named})
+        rows.append(
+            {"kind": "train compiled" if compiled else "train", **asdict(shape), "tokens": tokens, "batch": batch, **named}
+        )
         print(rows[-1], flush=True)
         loss[0] = None
     return rows
@@ -233,14 +248,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compiled", action="store_true")
     options = parser.parse_args()
     gpu, timer, rows = options.device != "cpu", Timer(options.device), []
-    for shape, tokens, microbatches in TRAINED if gpu else ((TINY, 32, (1, 2)), (TINY_GPT, 32, (1,))):
-        rows += train(shape, tokens, microbatches, options.device, timer)
+    trained = COMPILED if options.compiled else TRAINED
+    for shape, tokens, microbatches in trained if gpu else ((TINY, 32, (1, 2)), (TINY_GPT, 32, (1,))):
+        rows += train(shape, tokens, microbatches, options.device, timer, options.compiled)
         if gpu:
             torch.cuda.empty_cache()
     tiny = ((TINY, ((2, 16),)),)
-    for (shape, decoded), (_, prefilled) in zip(DECODED if gpu else tiny, PREFILLED if gpu else tiny, strict=True):
+    served = () if options.compiled else tuple(zip(DECODED if gpu else tiny, PREFILLED if gpu else tiny, strict=True))
+    for (shape, decoded), (_, prefilled) in served:
         rows += serve(shape, decoded, prefilled, options.device, timer)
     name = torch.cuda.get_device_name() if gpu else "CPU"
     said = {"device": name, "software": f"torch {torch.__version__}", "rows": rows}
