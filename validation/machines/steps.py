@@ -1,9 +1,10 @@
 """Times passes of whole models on one GPU with PyTorch: training (forward, backward, optimizer) and decoding with a CUDA graph.
 
-    python -m validation.machines.steps OUT.json [--device cpu] [--compiled]
+    python -m validation.machines.steps OUT.json [--device cpu] [--compiled] [--seconds 10]
 
 ``--compiled``: layers and loss of four of the runs are compiled (`torch.compile`), so that norms, rotations and the loss are one
-kernel each.
+kernel each. ``--seconds``: passes are repeated without a pause for so long, and the second half of them is timed, at the clock
+that the power limit leaves; else seven passes with pauses between, at full clock.
 
 Needs PyTorch, nothing of Halley. The models are written out here so that it is known which kernels run.
 """
@@ -53,6 +54,7 @@ TRAINED = ((GPT_1B, 2048, (1, 2, 4, 8)), (GPT_7B_8, 2048, (1, 2, 4)), (LLAMA_1B,
 """Model, tokens of a sequence, sequences of a microbatch."""
 CONTEXTS = ((1, 1024), (1, 16384), (8, 1024), (8, 8192), (32, 1024), (32, 4096), (64, 1024), (128, 1024), (128, 2048))
 COMPILED = ((GPT_7B_8, 2048, (2,)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1,)))
+LOADED = ((GPT_1B, 2048, (4,)), (GPT_7B_8, 2048, (1, 2)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1, 2)))
 DECODED = ((LLAMA_8B, CONTEXTS),)
 """Model; sequences and tokens in the cache."""
 PREFILLED = ((LLAMA_8B, ((1, 512), (1, 2048), (1, 8192), (4, 2048))),)
@@ -156,6 +158,23 @@ class Timer:
         torch.cuda.synchronize()
         return [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
 
+    def sustained(self, seconds: float, *steps: Callable[[], object]) -> list[float]:
+        """Medians of the second half of so many seconds; the host runs at most two rounds ahead."""
+        rounds, ended = list[list[Any]](), time.perf_counter() + seconds
+        while time.perf_counter() < ended:
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(steps) + 1)]
+            marks[0].record()
+            for mark, step in zip(marks[1:], steps, strict=True):
+                step()
+                mark.record()
+            rounds.append(marks)
+            if len(rounds) > 2:
+                rounds[-3][-1].synchronize()
+        torch.cuda.synchronize()
+        kept = rounds[len(rounds) // 2 :]
+        times = [[before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)] for marks in kept]
+        return [statistics.median(values) for values in zip(*times, strict=True)]
+
     def median(self, *steps: Callable[[], object], warm_up: int = 2) -> list[float]:
         for _ in range(warm_up):
             self(*steps)
@@ -172,7 +191,13 @@ def cross_entropy(logits: Any, targets: Any) -> Any:
 
 
 def train(
-    shape: Shape, tokens: int, microbatches: tuple[int, ...], device: str, timer: Timer, compiled: bool = False
+    shape: Shape,
+    tokens: int,
+    microbatches: tuple[int, ...],
+    device: str,
+    timer: Timer,
+    compiled: bool = False,
+    seconds: float = 0.0,
 ) -> list[dict[str, Any]]:
     model = made(shape, device)
     entropy = torch.compile(cross_entropy) if compiled else cross_entropy
@@ -197,11 +222,19 @@ def train(
 
         try:
             times = timer.median(forward, backward, step)
+            if seconds:
+                times = timer.sustained(seconds, forward, backward, step)
         except torch.OutOfMemoryError:
             break
         named = dict(zip(("forward", "backward", "optimizer"), times, strict=True))
         rows.append(
-            {"kind": "train compiled" if compiled else "train", **asdict(shape), "tokens": tokens, "batch": batch, **named}
+            {
+                "kind": f"train{' compiled' if compiled else ''}{' under load' if seconds else ''}",
+                **asdict(shape),
+                "tokens": tokens,
+                "batch": batch,
+                **named,
+            }
         )
         print(rows[-1], flush=True)
         loss[0] = None
@@ -249,15 +282,20 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.0)
     options = parser.parse_args()
     gpu, timer, rows = options.device != "cpu", Timer(options.device), []
-    trained = COMPILED if options.compiled else TRAINED
+    trained = COMPILED if options.compiled else LOADED if options.seconds else TRAINED
     for shape, tokens, microbatches in trained if gpu else ((TINY, 32, (1, 2)), (TINY_GPT, 32, (1,))):
-        rows += train(shape, tokens, microbatches, options.device, timer, options.compiled)
+        rows += train(shape, tokens, microbatches, options.device, timer, options.compiled, options.seconds)
         if gpu:
             torch.cuda.empty_cache()
     tiny = ((TINY, ((2, 16),)),)
-    served = () if options.compiled else tuple(zip(DECODED if gpu else tiny, PREFILLED if gpu else tiny, strict=True))
+    served = (
+        ()
+        if options.compiled or options.seconds
+        else tuple(zip(DECODED if gpu else tiny, PREFILLED if gpu else tiny, strict=True))
+    )
     for (shape, decoded), (_, prefilled) in served:
         rows += serve(shape, decoded, prefilled, options.device, timer)
     name = torch.cuda.get_device_name() if gpu else "CPU"
