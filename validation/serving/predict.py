@@ -9,6 +9,7 @@ from functools import lru_cache
 from validation.serving.rows import Measured, libraries_of
 
 from halley.io.chips.fits import load_chip_fit
+from halley.io.chips.kernel_fits import serving_fits
 from halley.kernels.machine import Efficiency
 from halley.serving.deployment import Deployment
 from halley.serving.software import ServingSoftware
@@ -34,8 +35,9 @@ class Predictor:
         key = row.model, row.layout, row.gpu, row.system.chips, row.framework, row.system.chip.levels[0].memories[0].capacity
         if key not in self.known:
             libraries = libraries_of(row.gpu, row.system.chips, "")
+            software, fits = self.software(row.framework), serving_fits(row.system.chip.name)
             self.known[key] = Deployment(
-                row.model, row.system, row.layout, self.software(row.framework), efficiency(), libraries, None, LONGEST
+                row.model, row.system, row.layout, software, efficiency(), libraries, None, LONGEST, fits
             )
         return self.known[key]
 

@@ -15,6 +15,7 @@ import numpy as np
 from validation.outcome import read_figures
 from validation.serving.predict import efficiency
 
+from halley.io.chips.kernel_fits import serving_fits
 from halley.io.chips.load import load_chip
 from halley.io.software import load_software
 from halley.io.transformers import load_model
@@ -59,7 +60,12 @@ def replayed(name: str, rows: list[dict[str, str]], chip: str) -> Trace:
     table = np.array([[float(row[key]) for key in ("arrival_s", "isl", "osl", "first_token_s", "last_token_s")] for row in rows])
     software = replace(load_software("vllm"), budget=BUDGET, users=USERS)
     made = Deployment(
-        ServedModel(load_model("llama3-8b")), System(name, load_chip(chip)), ReplicaLayout(), software, efficiency()
+        ServedModel(load_model("llama3-8b")),
+        System(name, load_chip(chip)),
+        ReplicaLayout(),
+        software,
+        efficiency(),
+        fits=serving_fits(chip),
     )
     block = Requests(table[:, 0], table[:, 1].astype(np.int64), np.maximum(table[:, 2], 1).astype(np.int64))
     found = simulate(made.step, made.engine_memory, [block], keep=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from halley.errors import BadInput, Fault
 from halley.importers.source import find_model, planned
 from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
+from halley.io.chips.kernel_fits import serving_fits
 from halley.io.networks.fits import load_libraries
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
@@ -59,6 +60,7 @@ def serving_problem(
         rate or 0.0,
         not together,
         front,
+        fits=serving_fits(found.chip.name),
     )
 
 

@@ -37,6 +37,8 @@ class ServingSoftwareFile(Model):
     graphs: Annotated[int, Field(ge=0, le=10**7)] = Field(description="tokens of the largest step replayed as a graph; 0: none")
     memory: Part = Field(description="share of the kernels' memory bandwidth that is reached in a server")
     matrix: Part = Field(description="share of the kernels' matrix rate that is reached in a server")
+    network: Part = Field(1.0, description="share of the links' bandwidth that the framework's own collectives reach")
+    kernels: Literal["", "vllm", "trtllm", "sglang"] = Field("", description="framework in whose measured tables its kernels are")
     budget: Count = Field(description="tokens of a step at most (chunked prefill)")
     users: Count = Field(description="sequences of a step at most")
     page: Count = Field(description="tokens of a page of the cache")
@@ -60,6 +62,7 @@ def load_software(path_or_name: str | Path) -> ServingSoftware:
     times = {key: getattr(file, key).value for key in ("step", "user", "layer", "gap", "collective", "request", "request_user")}
     times["reserve"] = file.reserve.value if file.reserve else 0.0
     rest = {
-        key: getattr(file, key) for key in ("graphs", "memory", "matrix", "budget", "users", "page", "share", "name", "source")
+        key: getattr(file, key)
+        for key in ("graphs", "memory", "matrix", "network", "kernels", "budget", "users", "page", "share", "name", "source")
     }
     return ServingSoftware(**times, **rest)

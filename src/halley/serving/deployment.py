@@ -10,9 +10,10 @@ from functools import cached_property
 from halley.errors import BadInput, Fault, Infeasible
 from halley.ir.hardware import Link
 from halley.ir.system import System
+from halley.kernels.library.times import KernelFits
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
-from halley.serving.kernels import NVFP4_SHARE, StepKernels, library_kernels, serving_machine
+from halley.serving.kernels import NVFP4_SHARE, StepKernels, library_kernels, measured_caches, serving_machine
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
@@ -47,7 +48,8 @@ class Load:
 @dataclass(frozen=True, eq=False)
 class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
-    ``efficiency``. ``libraries``: measured times of communication libraries, by axis.
+    ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
+    axis.
 
     Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
     """
@@ -60,6 +62,7 @@ class Deployment:
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
     kernels: StepKernels | None = None
     longest: int = 32768
+    fits: KernelFits | None = None
 
     def __post_init__(self) -> None:
         if self.system.chips % self.layout.chips:
@@ -85,7 +88,7 @@ class Deployment:
     @cached_property
     def step(self) -> StepModel:
         """The time of a step."""
-        kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software)
+        kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software, self.fits)
         return StepModel(
             self.model, self.layout, ReplicaNetwork(self.system, self.libraries), kernels, self.software, self.longest
         )
@@ -103,14 +106,14 @@ class Deployment:
 
     @cached_property
     def rates(self) -> ReachedRates:
-        """Most that kernels reach in this model: the data sheet's figures times the fitted shares."""
+        """Most that kernels reach in this model: the data sheet's figures times the fitted shares. Measured kernels are only
+        known to be no faster than the data sheet; those of sequences that decode are bound by memory."""
         chip, shares, software = serving_machine(self.system), self.efficiency, self.software
         dtype, more = self.model.compute, 1.0
         if dtype == "nvfp4" and dtype not in chip.macs:
             dtype, more = "fp8", 1 / NVFP4_SHARE
-        return ReachedRates(
-            more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * shares.memory * software.memory
-        )
+        memory = 1.0 if measured_caches(self.fits, software) else shares.memory * software.memory
+        return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * memory)
 
     @property
     def port(self) -> float:

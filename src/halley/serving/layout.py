@@ -88,12 +88,15 @@ class ReplicaNetwork:
             raise BadInput(Fault(where, f"at most {self.system.chips} chips", f"{ranks} times as many", "name a larger system"))
         return tuple(reversed(found))
 
-    def collective(self, kind: CollectiveKind, ranks: int, stride: int, size: Number, startup: float) -> Number:
+    def collective(
+        self, kind: CollectiveKind, ranks: int, stride: int, size: Number, startup: float, share: float = 1.0
+    ) -> Number:
         """Time [s] of a collective of ``size`` [B] (as `halley.network.time.collective.CONVENTIONS` counts): the faster of the
-        server's own kernels, which take a ``startup`` [s] before the steps of the best schedule, and a measured library."""
+        server's own kernels, which take a ``startup`` [s] before the steps of the best schedule at a ``share`` of the links'
+        bandwidth, and a measured library."""
         if ranks == 1:
             return 0.0 * size
-        own = startup + collective_time(kind, self.dimensions(ranks, stride, False))(size)
+        own = startup + collective_time(kind, self.dimensions(ranks, stride, False))(size / share)
         if not self.libraries:
             return own
         lines = self.dimensions(ranks, stride, True)

@@ -19,6 +19,7 @@ import numpy as np
 from halley.answer import Certificate, Status
 from halley.errors import BadInput, Fault, HalleyError, Infeasible
 from halley.ir.system import System
+from halley.kernels.library.times import KernelFits
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.serving.bounds import prompt_bound, throughput_bounds
@@ -68,7 +69,7 @@ class Limits:
 class ServingProblem:
     """What is searched. ``models``: one for each precision that may be chosen; ``rate`` [1/s]: with `ServingObjective.CHIPS`, the
     requests that have to be served. ``pools``: whether prompts and decoding may have chips of their own. ``front``: cost all
-    candidates, for a front that is whole."""
+    candidates, for a front that is whole. ``fits``: measured kernels of the chip."""
 
     models: tuple[ServedModel, ...]
     system: System
@@ -82,6 +83,7 @@ class ServingProblem:
     pools: bool = True
     front: bool = False
     budgets: tuple[int, ...] = BUDGETS
+    fits: KernelFits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,9 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
                 if memory.capacity_pages < memory.pages(context):
                     closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
                     continue
-                made = Deployment(model, problem.system, layout, software, problem.efficiency, problem.libraries)
+                made = Deployment(
+                    model, problem.system, layout, software, problem.efficiency, problem.libraries, fits=problem.fits
+                )
                 try:
                     made.step.network.dimensions(layout.tp, 1, False)
                     made.step.network.dimensions(layout.stage, 1, False)

@@ -18,7 +18,9 @@ class ServingSoftware:
     end, before its prompt is scheduled; ``request_user``: more of it for each request in flight, whose tokens the front end
     streams. ``graphs``: tokens of the largest step that is replayed as one graph (0: none).
 
-    ``memory``, ``matrix`` [1]: shares of the kernels' own bandwidth and matrix rate that are reached in a running server.
+    ``memory``, ``matrix`` [1]: shares of the kernels' own bandwidth and matrix rate that are reached in a running server;
+    ``network`` [1]: share of the links' bandwidth that its own collectives reach. ``kernels``: the framework in whose measured
+    tables its kernels are; empty: none, so that all kernels are timed by formulas.
     ``budget``: tokens of a step at most (chunked prefill); ``users``: sequences of a step at most; ``page``: tokens of a page of
     the cache; ``share`` [1]: part of a chip's memory that the server may take; ``reserve`` [B]: of it for workspaces and graphs.
 
@@ -36,11 +38,13 @@ class ServingSoftware:
     graphs: int = 0
     memory: float = 1.0
     matrix: float = 1.0
+    network: float = 1.0
     budget: int = 8192
     users: int = 1024
     page: int = 16
     share: float = 0.9
     reserve: float = 0.0
+    kernels: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -48,7 +52,7 @@ class ServingSoftware:
         for name in ("step", "user", "layer", "gap", "collective", "request", "request_user", "reserve"):
             if not 0 <= getattr(self, name) < math.inf:
                 faults.append(Fault(f"{where}, {name}", "a number from 0", repr(getattr(self, name))))
-        for name in ("memory", "matrix", "share"):
+        for name in ("memory", "matrix", "network", "share"):
             if not 0 < getattr(self, name) <= 1:
                 faults.append(Fault(f"{where}, {name}", "a share above 0 and at most 1", repr(getattr(self, name))))
         for name in ("budget", "users", "page"):

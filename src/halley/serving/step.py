@@ -327,7 +327,8 @@ class StepModel:
         return np.asarray(np.min(times, axis=0) - work)
 
     def _collective(self, kind: CollectiveKind, ranks: int, stride: int, size: Array) -> Array:
-        return np.asarray(self.network.collective(kind, ranks, stride, size, self.software.collective)) + 0.0 * size
+        own = self.software
+        return np.asarray(self.network.collective(kind, ranks, stride, size, own.collective, own.network)) + 0.0 * size
 
     def _reduction(self, tokens: Array) -> Array:
         size = tokens * self.model.shape.model * ACTIVATION_BYTES

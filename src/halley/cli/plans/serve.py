@@ -29,6 +29,7 @@ from halley.cli.plans.serving_load import (
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, serving_efficiency_of, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.source import find_model, planned
+from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
@@ -136,6 +137,7 @@ def serve(
         host,
         serving_efficiency_of(efficiency),
         load_libraries(found),
+        fits=serving_fits(found.chip.name),
     )
     if load is None:
         found_by_events = replayed(deployment, str(trace), options.whole_number("--prefix", prefix, 0) if prefix else 0)

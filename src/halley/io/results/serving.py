@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from halley.errors import BadInput, Fault
+from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.models import Model
 from halley.io.networks.fits import load_libraries
 from halley.io.results.envelope import Plain, Saved, enveloped
@@ -123,7 +124,9 @@ def deployment_in(saved: Saved, asked: ServingQuestionModel) -> Deployment:
     """The deployment of a question. Raises BadInput: every fault of it."""
     system = system_in(saved, asked.system)
     model = ServedModel(asked.model.shape, asked.model.weights, asked.model.cache, asked.model.window, asked.model.windowed)
-    return Deployment(model, system, asked.layout, asked.software, asked.efficiency, load_libraries(system))
+    return Deployment(
+        model, system, asked.layout, asked.software, asked.efficiency, load_libraries(system), fits=serving_fits(system.chip.name)
+    )
 
 
 def read_serving(saved: Saved) -> Served:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.models import Model
 from halley.io.networks.fits import load_libraries
 from halley.io.results.envelope import Plain, Saved, enveloped
@@ -127,5 +128,6 @@ def read_serving_plan(saved: Saved) -> ServingPlan:
         asked.pools,
         asked.front,
         tuple(asked.budgets),
+        serving_fits(system.chip.name),
     )
     return search(problem)

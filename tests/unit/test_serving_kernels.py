@@ -1,0 +1,78 @@
+"""Where the times of a server's kernels come from: formulas, and measured attention of sequences that decode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from halley.io.chips.kernel_fits import serving_fits
+from halley.io.software import load_software
+from halley.io.systems.system import load_system
+from halley.io.transformers import load_model
+from halley.kernels.machine import PEAK
+from halley.kernels.times import Attention
+from halley.serving.bounds import throughput_bounds
+from halley.serving.deployment import Deployment, Load, served
+from halley.serving.kernels import LibraryKernels, MeasuredDecode, library_kernels
+from halley.serving.layout import ReplicaLayout
+from halley.serving.model import ServedModel
+from halley.serving.software import ServingSoftware
+from halley.serving.steady import Lengths
+from halley.serving.step_bounds import step_bound
+
+USERS, KEYS = np.array([1.0, 16.0, 256.0])[:, None], np.array([128.0, 4096.0, 32768.0])[None, :]
+
+
+def kernels(chip: str, software: str = "vllm") -> LibraryKernels | MeasuredDecode:
+    made = library_kernels(load_system(f"1 x {chip}"), PEAK, load_software(software), serving_fits(chip))
+    assert isinstance(made, LibraryKernels | MeasuredDecode)
+    return made
+
+
+@pytest.mark.parametrize("chip", ["a100", "h100", "h200", "b200", "b300", "l40s"])
+def test_measured_attention_is_never_below_the_data_sheet(chip: str) -> None:
+    made = kernels(chip)
+    assert isinstance(made, MeasuredDecode)
+    for heads, groups in ((32, 8), (8, 1), (32, 32)):
+        found = made.attention(Attention(USERS, 1, KEYS, heads, groups, 128))
+        assert (found >= USERS * KEYS * groups * 2 * 128 * 2 / made.formula.chip.memory * (1 - 1e-12)).all()
+
+
+def test_the_formulas_answer_what_was_not_measured() -> None:
+    made = kernels("h100")
+    assert isinstance(made, MeasuredDecode)
+    decode = Attention(USERS, 1, KEYS, 32, 8, 128)
+    prompt, latent = Attention(1, 512, 512, 32, 8, 128, causal=True), Attention(USERS, 1, KEYS, 128, 1, 576, 512, latent=True)
+    for kernel in (prompt, latent, replace(decode, cached="int8")):
+        assert np.array_equal(made.attention(kernel), made.formula.attention(kernel))
+    assert not np.array_equal(made.attention(decode), made.formula.attention(decode))
+    assert np.array_equal(made.product(64, 4096, 4096), made.formula.product(64, 4096, 4096))
+    assert np.array_equal(made.stream(1e6, 1e6), made.formula.stream(1e6, 1e6))
+
+
+@pytest.mark.parametrize(
+    ("chip", "software"), [("rtx-pro-6000", "vllm"), ("h20", "vllm"), ("h100", "ideal"), ("h100", "vllm-2024")]
+)
+def test_without_tables_of_the_framework_there_are_formulas_alone(chip: str, software: str) -> None:
+    assert isinstance(kernels(chip, software), LibraryKernels)
+
+
+def test_collectives_take_longer_at_a_share_of_the_bandwidth() -> None:
+    layout = ReplicaLayout(8)
+    system, model = load_system("8 x h100, nvlink 8"), ServedModel(load_model("llama3-8b"))
+    made = [Deployment(model, system, layout, ServingSoftware(network=share), PEAK) for share in (1.0, 0.5)]
+    full, half = (each.step.lines["collectives"](4096.0) for each in made)
+    assert full < half < 2 * full
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_bounds_hold_with_measured_kernels(tp: int) -> None:
+    model, lengths = ServedModel(load_model("llama3-8b")), Lengths(512, 256)
+    system = load_system(f"{tp} x h100, nvlink {tp}" if tp > 1 else "1 x h100")
+    made = Deployment(model, system, ReplicaLayout(tp), load_software("vllm"), PEAK, fits=serving_fits("h100"), longest=4096)
+    for users in (1.0, 32.0, 256.0):
+        reached = served(made, Load(lengths, concurrency=users)).requests
+        assert reached <= throughput_bounds(made, lengths)[0].rate
+        assert reached <= 1.03 * step_bound(made, lengths).rate  # closed forms are no schedules
