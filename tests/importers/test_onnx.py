@@ -670,7 +670,7 @@ def test_a_norm_in_inference_goes_into_the_weights(tmp_path: Path) -> None:
         lowered = made.nodes[-1].lowered
         made_of = [re.sub(r".* = (?:(\w+)\(.*|.*( \*) .*)", r"\1\2", line).strip() for line in lowered.lines if "=" in line]
         assert made_of == ["*", "add", "add", "relu"]
-        assert lowered.lines[1].startswith("Y1[p0,p1,f]" if bias else "Y[p0,p1,f]")
+        assert lowered.lines[1].startswith("Y1[f,p0,p1]" if bias else "Y[f,p0,p1]")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def fused(network: ImportedNetwork) -> ImportedNetwork:
     """The network, with chains such as convolution, norm in inference, sum with the shortcut and ReLU as one layer each.
 
     before: ``Y[f,p] = X[c,p] * W[f,c]`` and, of the next node, ``Y[i] = relu(X[i])``
-    after:  ``Y[p,f] = X[c,p] * W[f,c]; Y_1[p,f] = relu(Y[p,f])``
+    after:  ``Y[f,p] = X[c,p] * W[f,c]; Y_1[f,p] = relu(Y[f,p])``
 
     A layer takes up the nodes behind it as long as each computes an element from those at the same place, and nothing else reads
     what is between them. The search may then keep it in an inner memory, or write it as before: the space of the one layer
@@ -30,9 +30,6 @@ def fused(network: ImportedNetwork) -> ImportedNetwork:
 
     What follows from constants alone is computed before the network runs: the scale of a norm in inference becomes a part of the
     weights before it, and what is added to a channel one vector.
-
-    The result of a product has the dims of its first operand before those of the second one, as rows and columns of the array: so
-    its tiles may stay where the next op finds them.
     """
     chains = list(_chains(network))
     last = {chain.places[-1]: chain for chain in chains}
@@ -72,8 +69,8 @@ class _Chain:
     def lowered(self) -> LoweredNode:
         value, tensor = list(self.made.items())[-1]
         outputs = {tensor: value}
-        lines, orders = _rows_first(self.lines, {*self.inputs, *outputs})
-        return LoweredNode(lines, self.dims, self.inputs, outputs, self.computed, self.first.steps, orders, tuple(self.ahead))
+        lines, ahead = tuple(self.lines), tuple(self.ahead)
+        return LoweredNode(lines, self.dims, self.inputs, outputs, self.computed, self.first.steps, ahead)
 
     def node(self, nodes: Sequence[NetworkNode]) -> NetworkNode:
         """The chain as one node, named as the last of them, with the operators of all."""
@@ -270,34 +267,6 @@ def _folded(chain: _Chain, lines: Sequence[str], last: str, result: str) -> _Cha
     return replace(
         chain, lines=[*start, product, f"{result}[{','.join(at)}] = add({inside}, {text[total]})"], ahead=ahead, shift=total
     )
-
-
-def _rows_first(lines: Sequence[str], visible: Set[str]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """The lines with dims of the second operand of their product behind all others, in what the product makes and in what
-    follows; and of the ``visible`` tensors that this changes, the orders. Lines of several products stay as they are.
-
-    >>> _rows_first(["Y[f,p] = X[c,p] * W[f,c]", "Z[f,p] = add(Y[f,p], S[f,p])"], {"Z", "S", "X", "W"})
-    (('Y[p,f] = X[c,p] * W[f,c]', 'Z[p,f] = add(Y[p,f], S[p,f])'), {'Z': (1, 0), 'S': (1, 0)})
-    """
-    products = [line for line in lines if " * " in line]
-    if len(products) != 1:
-        return tuple(lines), {}
-    _, *operands = _tensors(products[0])
-    columns = [set(re.findall(r"[A-Za-z_]\w*", ",".join(dims))) for _, dims in operands]
-    behind = columns[-1] - columns[0]
-    kept = {name for name, _ in operands}
-    orders: dict[str, tuple[int, ...]] = {}
-
-    def moved(match: re.Match[str]) -> str:
-        dims = match[2].split(",")
-        order = sorted(range(len(dims)), key=lambda place: dims[place].strip() in behind)
-        if match[1] in kept or order == list(range(len(dims))):
-            return match[0]
-        if match[1] in visible:
-            orders[match[1]] = tuple(order)
-        return f"{match[1]}[{','.join(dims[place] for place in order)}]"
-
-    return tuple(TENSOR.sub(moved, line) for line in lines), orders
 
 
 def _unused(tensor: str, place: int, used: set[str]) -> str:
