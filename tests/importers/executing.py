@@ -44,6 +44,10 @@ def executed(made: LoweredNode, values: dict[str, Array]) -> dict[str, Array]:
             arrays[name] = before[name]
             continue
         array = made.computed[name] if name in made.computed else values[made.inputs[name]]
+        if array.dtype == bool:  # the truths of a mask
+            array = np.where(array, np.inf, -np.inf)
+        if name in made.rows:
+            array = array[np.asarray(values[made.rows[name]], int)]
         array = array[tuple(slice(None, None, step) for step in made.steps.get(name, ()))]
         arrays[name] = array.reshape(shape)
     found = run(work, CHIP, parse(mapping(work)), arrays).outputs

@@ -44,6 +44,7 @@ def compared(network: ImportedNetwork, values: Values, tolerance: float, inputs:
             continue
         known = {**values, **(inputs or {}).get(node.name, {})}
         given = {name: infinite(known[name]) for name in made.inputs.values()}
+        given |= {name: np.asarray(known[name]) for name in made.rows.values()}
         for name, found in executed(made, given).items():
             expected = np.asarray(values[name], float)
             assert found.size == expected.size

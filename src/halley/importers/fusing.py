@@ -70,7 +70,7 @@ class _Chain:
         value, tensor = list(self.made.items())[-1]
         outputs = {tensor: value}
         lines, ahead = tuple(self.lines), tuple(self.ahead)
-        return LoweredNode(lines, self.dims, self.inputs, outputs, self.computed, self.first.steps, ahead)
+        return LoweredNode(lines, self.dims, self.inputs, outputs, self.computed, self.first.steps, ahead, self.first.rows)
 
     def node(self, nodes: Sequence[NetworkNode]) -> NetworkNode:
         """The chain as one node, named as the last of them, with the operators of all."""
@@ -172,7 +172,7 @@ def _constant_sum(lines: Sequence[str], fixed: Set[str]) -> str:
 def _with(chain: _Chain, place: int, node: LoweredNode | None, constant: Set[str], alone: bool) -> _Chain | None:
     """The chain and a node behind it; None if the node is no function of elements at one place. ``alone``: nothing else reads the
     last result of the chain."""
-    if node is None or len(node.outputs) != 1 or node.steps or not _elementwise(node):
+    if node is None or len(node.outputs) != 1 or node.steps or node.rows or not _elementwise(node):
         return None
     whole = next(iter(node.outputs))
     own = dict(pair for line in node.lines for pair in _tensors(line))
