@@ -46,31 +46,44 @@ BOOLEAN = 9
 FOLDED = frozenset(
     {
         "Add",
+        "And",
         "Cast",
         "Concat",
         "Constant",
         "ConstantOfShape",
+        "Cos",
         "Div",
         "Equal",
+        "Exp",
         "Expand",
         "Gather",
+        "Greater",
         "Identity",
+        "Less",
         "Mul",
         "Neg",
+        "Not",
+        "Or",
+        "Pow",
         "Range",
+        "Reciprocal",
         "ReduceProd",
         "Reshape",
         "Shape",
         "Size",
+        "Sin",
         "Slice",
+        "Sqrt",
         "Squeeze",
         "Sub",
         "Transpose",
+        "Trilu",
         "Unsqueeze",
         "Where",
     }
 )
-"""Operators whose value is computed while reading, where all inputs are known and small: they compute shapes."""
+"""Operators whose value is computed while reading, where all inputs are known and small: they compute shapes and
+scales."""
 
 
 def import_onnx(path: str, dims: Mapping[str, int] | None = None, dtype: str | None = None) -> ImportedNetwork:
