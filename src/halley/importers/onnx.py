@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.importers.assembly import Assembly, printable
+from halley.importers.assembly import Assembly, mask_remark, printable
 from halley.importers.lowering import VIEWS, NodeView, NotLowered, Shape, lower
 from halley.importers.network import ImportedNetwork, LoweredNode
 from halley.importers.onnx_patterns import with_patterns
@@ -230,6 +230,9 @@ class _Network:
         remarks = []
         if self.opset < 13:
             remarks.append(f"operators of version {self.opset}, older than 13: checked on the networks of the package onnx only")
+        masks = sum("M" in node.lowered.inputs for node in found.nodes if node.operator == "Attention" and node.lowered)
+        if masks:
+            remarks.append(mask_remark(masks))
         return found.network(self.opset, results, remarks)
 
     def _constant(self, proto: Any) -> bool:

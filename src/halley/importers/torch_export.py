@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.importers.assembly import Assembly, printable
+from halley.importers.assembly import Assembly, mask_remark, printable
 from halley.importers.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, TensorRef, lower_aten
 from halley.importers.lowering import NotLowered, Shape
 from halley.importers.network import ImportedNetwork, LoweredNode
@@ -166,11 +166,7 @@ class _Program:
         if self.folded:
             yield f"{self.folded} calls compute constants, such as positions and masks; they are not among the layers"
         if self.masks:
-            yield (
-                f"{self.masks} attentions read a mask: none of its tiles is skipped. Where it is causal, pass is_causal=True and "
-                "no mask"
-            )
-
+            yield f"{mask_remark(self.masks)}. Where it is causal, pass is_causal=True and no mask"
         if self.grouped:
             yield f"{self.grouped} products of groups of rows: as groups of equal sizes, which the router decides in fact"
 
