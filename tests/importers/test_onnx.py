@@ -1000,3 +1000,36 @@ def test_transposed_convolutions_that_overlap(tmp_path: Path, attributes: dict[s
     network = import_onnx(saved(tmp_path, model))
     assert network.layers == ()
     assert "transposed" in network.left_out[0].reason
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("Pow", ["x", "c"], "a"), ("Cast", ["a"], "b"), ("Cast", ["b"], "a")],
+        [
+            ("Mul", ["b", "x"], "a"),
+            ("Mul", ["a", "c"], "b"),
+            ("Erf", ["b"], "e"),
+            ("Add", ["e", "c"], "d"),
+            ("Mul", ["d", "a"], "z"),
+        ],
+        [("Mul", ["p", "c"], "q"), ("Mul", ["q", "c"], "p"), ("Softmax", ["p"], "s"), ("MatMul", ["s", "x"], "z")],
+        [
+            *(("Mul", [f"a{n}" if n else "x"] * 2, f"a{n + 1}") for n in range(20)),
+            ("Erf", ["a20"], "e"),
+            ("Mul", ["e", "c"], "z"),
+        ],
+        [("MatMul", ["x"], "s"), ("Softmax", ["s"], "p"), ("MatMul", ["p"], "z")],
+    ],
+)
+def test_nodes_in_circles_and_without_inputs(tmp_path: Path, steps: list[tuple[str, list[str], str]]) -> None:
+    """Files that are wrong: an import or a fault, and that at once."""
+    nodes = [
+        helper.make_node(operator, inputs, [output], **({"to": 1} if operator == "Cast" else {}))
+        for operator, inputs, output in steps
+    ]
+    model = network_of([*nodes, helper.make_node("Relu", ["x"], ["y"])], {"x": (2, 4, 4)}, {"c": np.float32(2)}, ["y"], 17)
+    try:
+        import_onnx(saved(tmp_path, model))
+    except BadInput:
+        return

@@ -112,7 +112,7 @@ def _around(formulas: Sequence[Formula | None], graph: NodeGraph, anchor: int) -
     for root in reversed(roots):
         for source in sources:
             steps: set[int] = set()
-            expression = _expanded(formulas, graph, graph.steps[root].makes[0], source, steps)
+            expression = _expanded(formulas, graph, graph.steps[root].makes[0], source, steps, root + 1)
             name = KNOWN.get(_key(expression)) if expression is not None and anchor in steps else None
             if name is not None and _closed(graph, steps, root):
                 return Activation([*sorted(steps - {root}), root], name, source)
@@ -138,26 +138,29 @@ def _behind(formulas: Sequence[Formula | None], graph: NodeGraph, anchor: int) -
             return
 
 
-def _expanded(formulas: Sequence[Formula | None], graph: NodeGraph, name: str, source: str, steps: set[int]) -> Expression | None:
-    """The expression of a value in the source; None if it is too long. ``steps``: gets the places of its nodes."""
+def _expanded(
+    formulas: Sequence[Formula | None], graph: NodeGraph, name: str, source: str, steps: set[int], before: int
+) -> Expression | None:
+    """The expression of a value in the source; None if it is too long, or made by a node that is not ``before`` this place.
+    ``steps``: gets the places of its nodes."""
     if name == source:
         return _X
     place = graph.maker.get(name)
-    if place is None or len(steps) > NODES_LIMIT:
+    if place is None or place >= before or len(steps) > NODES_LIMIT:
         return None
     formula = formulas[place]
     if formula is None:
         if graph.steps[place].operator not in graph.casts or not graph.steps[place].reads:
             return None
         steps.add(place)
-        return _expanded(formulas, graph, graph.steps[place].reads[0], source, steps)
+        return _expanded(formulas, graph, graph.steps[place].reads[0], source, steps, place)
     steps.add(place)
     numbers = [item for item in formula.operands if not isinstance(item, str)]
     values = []
     for item in formula.operands:
         if isinstance(item, str):
-            made = _expanded(formulas, graph, item, source, steps)
-            if made is None:
+            made = _expanded(formulas, graph, item, source, steps, place)
+            if made is None or len(made) > NODES_LIMIT:
                 return None
             values.append(made)
     return _applied(formula, numbers, values)

@@ -37,7 +37,11 @@ def with_patterns(nodes: Sequence[NodeView], results: Sequence[str], arrays: Arr
     made: Nodes = list(nodes)
     for step in (with_norms, _with_activations, lambda own, given: _with_attention(own, given, arrays), _with_others):
         places = [place for place, node in enumerate(made) if node is not None]
-        found = step([node for node in made if node is not None], results)
+        own = [node for node in made if node is not None]
+        try:
+            found: Nodes = step(own, results)
+        except (IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError):  # inputs that an operator does not have
+            found = list(own)
         for place, node in zip(places, found, strict=True):
             made[place] = node
     return made
@@ -85,7 +89,7 @@ class _Scores:
     def alone(self, name: str) -> NodeView | None:
         """The node that makes a value, if nothing but the attention reads it; it becomes a part of that."""
         place = self.graph.maker.get(name)
-        if place is None or self.graph.count[name] != 1 or len(self.nodes[place].outputs) != 1:
+        if place is None or place in self.places or self.graph.count[name] != 1 or len(self.nodes[place].outputs) != 1:
             return None
         return self.nodes[place]
 
