@@ -20,17 +20,19 @@ from studies.tables import table
 
 NAME, TITLE = "onnx-networks", "Whole networks from ONNX files on two chips"
 CHIPS = ("edge", "tpu-v4i-like")
+NETWORKS = ("bvlc_alexnet", "resnet50", "squeezenet", "vgg19", "zfnet512", *TRANSFORMERS)
 LIMIT = 40
 """Seconds of all searches of a network on a chip."""
-PUBLISHED = {"resnet50": 4.09, "vgg19": 19.63, "densenet121": 2.83, "vit-b16": 17.5}
-"""Giga multiply-accumulates of an image as published: He et al. 2016, Simonyan and Zisserman 2015, Huang et al. 2017, Touvron et
+PUBLISHED = {"resnet50": 4.09, "vgg19": 19.63, "vit-b16": 17.5}
+"""Giga multiply-accumulates of an image as published: He et al. 2016, Simonyan and Zisserman 2015, Touvron et
 al. 2021 (DeiT-B, with one token more)."""
 
 
 def make() -> Mapping[str, list[dict[str, Any]]]:
     """A row for each network and chip."""
     with tempfile.TemporaryDirectory() as folder:
-        return {"rows": [solve(name, path, chip) for name, path in files(Path(folder)).items() for chip in CHIPS]}
+        paths = files(Path(folder))
+        return {"rows": [solve(name, paths[name], chip) for name in NETWORKS for chip in CHIPS]}
 
 
 def solve(name: str, path: Path, chip: str, limit: int = LIMIT) -> dict[str, Any]:
@@ -52,7 +54,6 @@ def solve(name: str, path: Path, chip: str, limit: int = LIMIT) -> dict[str, Any
         "layers": sum(layer["count"] for layer in layers),
         "distinct": len(layers),
         "searched": sum("time_s" in layer for layer in layers),
-        "proven": sum(layer.get("status") == "optimal" for layer in layers),
         "time": found["time_s"],
         "bound": found["bound_s"],
         "energy": found["energy_J"],
@@ -65,19 +66,22 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     gaps = {(row["network"], row["chip"]): row["time"] / row["bound"] - 1 for row in rows}
     errors = [abs(row["macs"] / 1e9 / PUBLISHED[row["network"]] - 1) for row in rows if row["network"] in PUBLISHED]
     transformers = [gap for (name, _), gap in gaps.items() if name in TRANSFORMERS]
+    distinct = sum(row["distinct"] for row in rows)
+    unmapped = distinct - sum(row["searched"] for row in rows)
     worst = max(gaps, key=lambda key: gaps[key])
-    proven, distinct = sum(row["proven"] for row in rows), sum(row["distinct"] for row in rows)
     return [
         Finding(
-            "**Every operator of the files is part of a layer that is searched**: none is left out, each layer has a mapping.",
-            all(row["searched"] == row["distinct"] and not row["left_out"] for row in rows),
+            f"**Every operator of the files is part of a layer**; none is left out. {unmapped} of {distinct} distinct layers have no "
+            "mapping, and are no part of time and gap: the first convolution of ViT-B/16 on edge, whose windows of 16 x 16 x 3 the "
+            "search does not divide, do not fit into a buffer.",
+            unmapped == 1 and not any(row["left_out"] for row in rows),
         ),
         Finding(
             f"**Multiply-accumulates equal published counts** to {max(errors):.1%} ({', '.join(PUBLISHED)}).",
             max(errors) < 0.005,
         ),
         Finding(
-            f"{proven} of {distinct} searches end with a proof. The largest gap of a network is {gaps[worst]:.0%} "
+            f"The largest gap of a network is {gaps[worst]:.0%} "
             f"({worst[0]} on {worst[1]}), that of a transformer {max(transformers):.0%}.",
             gaps[worst] < 4,
         ),
@@ -101,15 +105,14 @@ def page(known: Mapping[str, Any]) -> str:
             f"{row['macs'] / 1e9:.3g}",
             f"{row['operators']:,}",
             f"{row['layers']:,}",
-            f"{row['distinct']:,}",
-            f"{row['proven']:,}",
+            f"{row['searched']:,} of {row['distinct']:,}" if row["searched"] < row["distinct"] else f"{row['distinct']:,}",
             format_time(row["time"]),
             f"{row['time'] / row['bound'] - 1:.1%}",
             f"{row['cpu']:.0f}",
         )
         for row in rows
     ]
-    head = ("network", "chip", "GMAC", "operators", "layers", "distinct", "proven", "time", "gap", "CPU s")
+    head = ("network", "chip", "GMAC", "operators", "layers", "distinct", "time", "gap", "CPU s")
     parts = {
         "headline": headline(known),
         "limit": str(LIMIT),
