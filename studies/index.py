@@ -9,6 +9,7 @@ from studies import (
     memory,
     neighbours,
     networks,
+    onnx_networks,
     sequence,
     serving,
     serving_page,
@@ -24,7 +25,7 @@ from studies.study import Study
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-KEPT = (comet_baselines, memory, networks, sequence, flatattention_page, neighbours)
+KEPT = (comet_baselines, memory, networks, sequence, flatattention_page, neighbours, onnx_networks)
 """Studies of whole systems whose rows are made in one go (`studies.kept`)."""
 
 NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, *(study.NAME for study in KEPT))

@@ -44,18 +44,14 @@ def executed(made: LoweredNode, values: dict[str, Array]) -> dict[str, Array]:
             arrays[name] = before[name]
             continue
         array = made.computed[name] if name in made.computed else values[made.inputs[name]]
+        if array.dtype == bool:  # the truths of a mask
+            array = np.where(array, np.inf, -np.inf)
+        if name in made.rows:
+            array = array[np.asarray(values[made.rows[name]], int)]
         array = array[tuple(slice(None, None, step) for step in made.steps.get(name, ()))]
-        order = made.orders.get(name)
-        if order is None:
-            arrays[name] = array.reshape(shape)
-        else:
-            plain = [shape[order.index(axis)] for axis in range(len(order))]
-            arrays[name] = array.reshape(plain).transpose(order)
+        arrays[name] = array.reshape(shape)
     found = run(work, CHIP, parse(mapping(work)), arrays).outputs
-    return {
-        value: found[name].transpose(np.argsort(made.orders.get(name, range(found[name].ndim))))
-        for name, value in made.outputs.items()
-    }
+    return {value: found[name] for name, value in made.outputs.items()}
 
 
 def computed_ahead(made: LoweredNode, values: dict[str, Array]) -> dict[str, Array]:

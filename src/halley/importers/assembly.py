@@ -26,6 +26,11 @@ def printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())[:80]
 
 
+def mask_remark(count: int) -> str:
+    """What is to be known of attentions with a mask tensor."""
+    return f"{count} attentions read a mask: none of its tiles is skipped"
+
+
 class Assembly:
     """Collects the nodes of one network. ``shapes``: of all values; ``constant``: values that are no inputs of the network."""
 

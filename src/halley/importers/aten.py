@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halley.importers.lowering import NodeView, NotLowered, Shape, lower
+from halley.importers.lowering import NodeView, NotLowered, Shape, in_steps, lower
 from halley.importers.network import LoweredNode
 
 OPSET = 23
@@ -86,8 +86,19 @@ def _onnx(
     shapes: Mapping[str, Shape] | None = None,
 ) -> LoweredNode:
     """The graph of an operator of ONNX on these values. ``shapes``: of values seen with other shapes, of the same elements."""
-    seen = {**node.shapes, **(shapes or {})}
-    return lower(NodeView(operator, tuple(inputs), node.outputs[:1], dict(attributes or {}), seen, dict(known or {}), OPSET))
+    return lower(_view(node, operator, inputs, attributes, known, shapes))
+
+
+def _view(
+    node: AtenNode,
+    operator: str,
+    inputs: Sequence[str],
+    attributes: Mapping[str, Any] | None = None,
+    known: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+) -> NodeView:
+    seen = {**node.shapes, **shapes} if shapes else node.shapes
+    return NodeView(operator, tuple(inputs), node.outputs[:1], dict(attributes or {}), seen, dict(known or {}), OPSET)
 
 
 # --- elementwise functions ----------------------------------------------------------------------------------------------------
@@ -101,23 +112,9 @@ def _unary(operator: str) -> Callable[[AtenNode], LoweredNode]:
 
 
 def _steps(node: AtenNode, steps: Sequence[str], constants: Mapping[str, float] | None = None) -> LoweredNode:
-    """Elementwise steps on one tensor, each a function of @, the result before it, and of X, the tensor itself. ``constants``:
-    scalars that they name, in brackets of their own: ``maximum(@, {low})``."""
-    whole = math.prod(node.shape("self" if "self" in node.arguments else "input"))
-    extents = {"i": whole}
-    scalars = dict(constants or {})
-    at = "[u,i]" if scalars else "[i]"
-    if scalars:
-        extents = {"u": 1, "i": whole}
-    lines, last = [], f"X{at}"
-    for place, step in enumerate(steps, 1):
-        target = f"Y{at}" if place == len(steps) else f"Y{place}{at}"
-        value = step.replace("@", last).replace("$", f"X{at}")
-        lines.append(f"{target} = {value.format(**{name: f'{name}[u]' for name in scalars})}")
-        last = target
-    computed = {name: np.full((1,), value) for name, value in scalars.items()}
-    inputs = {"X": node.tensor("self" if "self" in node.arguments else "input")}
-    return LoweredNode(tuple(lines), extents, inputs, {"Y": node.outputs[0]}, computed)
+    """Elementwise steps on one tensor, as `in_steps` has them."""
+    source = node.tensor("self" if "self" in node.arguments else "input")
+    return in_steps(_view(node, "", [source]), source, steps, constants)
 
 
 def _binary(operator: str) -> Callable[[AtenNode], LoweredNode]:
@@ -148,7 +145,7 @@ def _reverse_subtract(node: AtenNode) -> LoweredNode:
         raise NotLowered("a scaled or rounded operation")
     if isinstance(other, TensorRef):
         return _onnx(node, "Sub", [other.name, node.tensor("self")])
-    return _steps(node, ["scale(@, scale=-1)", "add(@, {C})"], {"C": float(other)})
+    return _steps(node, ["subtract({C}, @)"], {"C": float(other)})
 
 
 def _power(node: AtenNode) -> LoweredNode:
@@ -210,6 +207,13 @@ def _function(name: str) -> Callable[[AtenNode], LoweredNode]:
     return lambda node: _steps(node, [f"{name}(@)"])
 
 
+# --- rows of tables -----------------------------------------------------------------------------------------------------------
+
+
+def _embedding(node: AtenNode) -> LoweredNode:
+    return _onnx(node, "Gather", [node.tensor("weight"), node.tensor("indices")])
+
+
 # --- products -----------------------------------------------------------------------------------------------------------------
 
 
@@ -255,8 +259,7 @@ def _grouped(node: AtenNode) -> LoweredNode:
 
 
 def _attention(node: AtenNode) -> LoweredNode:
-    """softmax(scale Q K^T, masked) V. A mask of numbers is added; one of truths is read as infinities, of which the minimum is
-    taken: a tile whose keys are all masked is computed like any other."""
+    """softmax(scale Q K^T, masked) V."""
     names = [node.tensor(name) for name in ("query", "key", "value")]
     seen = {}
     for name in dict.fromkeys(names):
@@ -271,32 +274,10 @@ def _attention(node: AtenNode) -> LoweredNode:
     if node.get("is_causal", False) and queries[2] > keys[2]:
         raise NotLowered("queries before the first key")
     options = {"is_causal": int(node.get("is_causal", False)), "scale": node.get("scale")}
-    made = _onnx(node, "Attention", names, options, shapes=seen)
-    if not node.has("attn_mask"):
-        return made
-    mask = node.tensor("attn_mask")
-    shape = node.of(mask)
-    padded = (1,) * (4 - len(shape)) + tuple(shape)
-    heads, group = keys[1], queries[1] // keys[1]
-    if padded[1] not in (1, queries[1]) or (padded[1] > 1 and group > 1 and heads > 1 and padded[1] != heads * group):
-        raise NotLowered("a mask that does not broadcast")
-    by_dim = {
-        "b": padded[0],
-        "h": heads if padded[1] > 1 else 1,
-        "g": group if padded[1] > 1 else 1,
-        "m": padded[2],
-        "n": padded[3],
-    }
-    own = [dim for dim, extent in by_dim.items() if extent > 1] or ["n"]
-    if padded[3] == 1:
-        raise NotLowered("a mask without an axis of keys")
-    at = f"M[{','.join(own)}]"
-    place = next(at for at, line in enumerate(made.lines) if line.startswith("T["))
-    whole = made.lines[place].partition(" ")[0].removeprefix("T")
-    function = "minimum" if mask in node.get("booleans", ()) else "add"
-    masked = (made.lines[place].replace("T[", "R[", 1), f"T{whole} = {function}(R{whole}, {at})")
-    lines = (*made.lines[:place], *masked, *made.lines[place + 1 :])
-    return LoweredNode(lines, made.dims, {**made.inputs, "M": mask}, made.outputs, made.computed, made.steps)
+    if node.has("attn_mask"):
+        names.append(node.tensor("attn_mask"))
+        options["boolean"] = int(names[-1] in node.get("booleans", ()))
+    return _onnx(node, "Attention", names, options, shapes=seen)
 
 
 # --- windows ------------------------------------------------------------------------------------------------------------------
@@ -331,6 +312,17 @@ def _conv(node: AtenNode) -> LoweredNode:
         attributes["pads"] = _per_axis(padding, rank) * 2
     names = [node.tensor("input"), node.tensor("weight"), *([node.tensor("bias")] if node.has("bias") else [])]
     return _onnx(node, "Conv", names, attributes, shapes={node.outputs[0]: result})
+
+
+def _conv_transpose(node: AtenNode) -> LoweredNode:
+    rank = len(node.shape("weight")) - 2
+    attributes: dict[str, Any] = {
+        "strides": _per_axis(node.get("stride", 1), rank),
+        "dilations": _per_axis(node.get("dilation", 1), rank),
+        "group": int(node.get("groups", 1)),
+    }
+    names = [node.tensor("input"), node.tensor("weight"), *([node.tensor("bias")] if node.has("bias") else [])]
+    return _onnx(node, "ConvTranspose", names, attributes, shapes={node.outputs[0]: node.result})
 
 
 def _pool(operator: str) -> Callable[[AtenNode], LoweredNode]:
@@ -402,15 +394,7 @@ def _softmax(node: AtenNode) -> LoweredNode:
 
 
 def _log_softmax(node: AtenNode) -> LoweredNode:
-    made = _softmax(node)
-    whole, row = made.lines[-1].split(" = ")[0].removeprefix("Y"), made.lines[0].split(" = ")[0].removeprefix("mx")
-    lines = (
-        *made.lines[:-1],
-        f"l{row} = log(z{row})",
-        f"D{whole} = subtract(X{whole}, mx{row})",
-        f"Y{whole} = subtract(D{whole}, l{row})",
-    )
-    return LoweredNode(lines, made.dims, made.inputs, made.outputs)
+    return _onnx(node, "LogSoftmax", [node.tensor("self")], {"axis": int(node.get("dim", -1))})
 
 
 def _affine(node: AtenNode, over: str, dims: str) -> tuple[str, dict[str, str]]:
@@ -506,9 +490,12 @@ LOWERINGS: dict[str, Callable[[AtenNode], LoweredNode]] = dict.fromkeys(GROUPED,
     "conv1d": _conv,
     "conv2d": _conv,
     "conv3d": _conv,
+    "conv_transpose1d": _conv_transpose,
+    "conv_transpose2d": _conv_transpose,
     "convolution": _conv,
     "div": _binary("Div"),
     "einsum": _einsum,
+    "embedding": _embedding,
     "exp": _unary("Exp"),
     "gelu": _gelu,
     "group_norm": _group_norm,
@@ -556,7 +543,8 @@ VIEWS = frozenset({
     "diagonal", "dropout", "expand", "expand_as", "feature_dropout", "flatten", "flip", "getitem", "lift_fresh_copy",
     "movedim", "narrow", "numpy_T", "permute", "pixel_shuffle", "ravel", "repeat", "repeat_interleave", "reshape", "roll",
     "select", "select_copy", "slice", "split", "split_with_sizes", "squeeze", "stack", "swapaxes", "t", "tile", "to",
-    "transpose", "type_as", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view", "view_as",
+    "transpose", "type_as", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "upsample_nearest2d",
+    "view", "view_as",
 })  # fmt: skip
 """Operators that select, reorder, repeat or rename elements, at no cost; dropout in evaluation, too."""
 

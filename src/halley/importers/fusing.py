@@ -7,12 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from halley.errors import BadInput
-from halley.importers.assembly import distinct_layers
+from halley.importers.assembly import VIEW, distinct_layers
 from halley.importers.network import ImportedNetwork, LoweredNode, NetworkNode
 from halley.workloads.user import graph
 
+RETURN = 2**62
+"""The place of what the network returns, behind all nodes."""
 MOST = 6
 """Most nodes of a layer: longer chains, which real networks hardly have, become several layers."""
+
+SAME_ORDER = frozenset({
+    "Cast", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze",
+    "_reshape_alias", "_to_copy", "_unsafe_view", "alias", "clone", "contiguous", "detach", "dropout", "feature_dropout",
+    "flatten", "ravel", "reshape", "squeeze", "to", "type_as", "unflatten", "unsqueeze", "view", "view_as",
+})  # fmt: skip
+"""Views, of ONNX and of PyTorch, whose result has all elements of their first value, in its order."""
 
 TENSOR = re.compile(r"(\w+)\[([^\]]*)\]")
 CALL = re.compile(r"\w+\[[^\]]*\] = \w+\(.*\)")
@@ -22,17 +31,15 @@ def fused(network: ImportedNetwork) -> ImportedNetwork:
     """The network, with chains such as convolution, norm in inference, sum with the shortcut and ReLU as one layer each.
 
     before: ``Y[f,p] = X[c,p] * W[f,c]`` and, of the next node, ``Y[i] = relu(X[i])``
-    after:  ``Y[p,f] = X[c,p] * W[f,c]; Y_1[p,f] = relu(Y[p,f])``
+    after:  ``Y[f,p] = X[c,p] * W[f,c]; Y_1[f,p] = relu(Y[f,p])``
 
     A layer takes up the nodes behind it as long as each computes an element from those at the same place, and nothing else reads
-    what is between them. The search may then keep it in an inner memory, or write it as before: the space of the one layer
-    contains the mappings of the several. What the network computes does not change.
+    what is between them; views that keep the order of the elements may be between them, too. The search may then keep it in an
+    inner memory, or write it as before: the space of the one layer contains the mappings of the several. What the network
+    computes does not change.
 
     What follows from constants alone is computed before the network runs: the scale of a norm in inference becomes a part of the
     weights before it, and what is added to a channel one vector.
-
-    The result of a product has the dims of its first operand before those of the second one, as rows and columns of the array: so
-    its tiles may stay where the next op finds them.
     """
     chains = list(_chains(network))
     last = {chain.places[-1]: chain for chain in chains}
@@ -72,8 +79,8 @@ class _Chain:
     def lowered(self) -> LoweredNode:
         value, tensor = list(self.made.items())[-1]
         outputs = {tensor: value}
-        lines, orders = _rows_first(self.lines, {*self.inputs, *outputs})
-        return LoweredNode(lines, self.dims, self.inputs, outputs, self.computed, self.first.steps, orders, tuple(self.ahead))
+        lines, ahead = tuple(self.lines), tuple(self.ahead)
+        return LoweredNode(lines, self.dims, self.inputs, outputs, self.computed, self.first.steps, ahead, self.first.rows)
 
     def node(self, nodes: Sequence[NetworkNode]) -> NetworkNode:
         """The chain as one node, named as the last of them, with the operators of all."""
@@ -85,39 +92,55 @@ class _Chain:
 
 def _chains(network: ImportedNetwork) -> Iterator[_Chain]:
     """The chains of at least two nodes, none of which shares a node with another."""
+    viewed = _viewed(network)
     readers: dict[str, set[int]] = {}
     for place, node in enumerate(network.nodes):
         written = set(node.lowered.outputs.values()) if node.lowered else set()
+        if node.values and node.values[-1] in viewed:
+            continue
         for name in set(node.values) - written:
-            readers.setdefault(name, set()).add(place)
+            readers.setdefault(viewed.get(name, name), set()).add(place)
+    for name in network.results:
+        readers.setdefault(viewed.get(name, name), set()).add(RETURN)
     taken: set[int] = set()
     for place in range(len(network.nodes)):
         if place not in taken:
-            chain = _longest(network, place, readers, taken)
+            chain = _longest(network, place, readers, viewed, taken)
             if chain is not None:
                 taken.update(chain.places)
                 yield chain
 
 
-def _longest(network: ImportedNetwork, start: int, readers: Mapping[str, set[int]], taken: set[int]) -> _Chain | None:
+def _viewed(network: ImportedNetwork) -> dict[str, str]:
+    """By value that has all elements of another one in its order, that one."""
+    found: dict[str, str] = {}
+    for node in network.nodes:
+        own = [name for name in node.values if name not in network.constant]
+        if node.reason == VIEW and node.operator in SAME_ORDER and len(own) == 2 and own[1] == node.values[-1]:
+            found[own[1]] = found.get(own[0], own[0])
+    return found
+
+
+def _longest(
+    network: ImportedNetwork, start: int, readers: Mapping[str, set[int]], viewed: Mapping[str, str], taken: set[int]
+) -> _Chain | None:
     """The longest chain from a node; None if nothing behind it belongs to it."""
     chain = _begun(network, start)
     best = None
     while chain is not None and len(chain.places) < MOST:
         behind = {place for name in chain.made for place in readers.get(name, ())} - set(chain.places)
-        if not behind or min(behind) in taken:
+        if not behind or min(behind) in taken or RETURN in behind:
             break
         alone = readers[list(chain.made)[-1]] == behind if list(chain.made)[-1] in readers else False
-        chain = _with(chain, min(behind), network.nodes[min(behind)].lowered, network.constant, alone)
-        if chain is not None and _closed(chain, network, readers) and _valid(chain, network.dtype):
+        chain = _with(chain, min(behind), network.nodes[min(behind)].lowered, network.constant, viewed, alone)
+        if chain is not None and _closed(chain, readers) and _valid(chain, network.dtype):
             best = chain
     return best
 
 
-def _closed(chain: _Chain, network: ImportedNetwork, readers: Mapping[str, set[int]]) -> bool:
+def _closed(chain: _Chain, readers: Mapping[str, set[int]]) -> bool:
     """Whether only the chain reads what its nodes make, but for the last result."""
-    inside = list(chain.made)[:-1]
-    return all(name not in network.results and readers.get(name, set()) <= set(chain.places) for name in inside)
+    return all(readers.get(name, set()) <= set(chain.places) for name in list(chain.made)[:-1])
 
 
 def _valid(chain: _Chain, dtype: str) -> bool:
@@ -172,17 +195,20 @@ def _constant_sum(lines: Sequence[str], fixed: Set[str]) -> str:
     return read[1] if len(read) == 2 and read[0] == made and read[1] in fixed else ""
 
 
-def _with(chain: _Chain, place: int, node: LoweredNode | None, constant: Set[str], alone: bool) -> _Chain | None:
+def _with(
+    chain: _Chain, place: int, node: LoweredNode | None, constant: Set[str], viewed: Mapping[str, str], alone: bool
+) -> _Chain | None:
     """The chain and a node behind it; None if the node is no function of elements at one place. ``alone``: nothing else reads the
     last result of the chain."""
-    if node is None or len(node.outputs) != 1 or node.steps or not _elementwise(node):
+    if node is None or len(node.outputs) != 1 or node.steps or node.rows or not _elementwise(node):
         return None
     whole = next(iter(node.outputs))
     own = dict(pair for line in node.lines for pair in _tensors(line))
     places = _aligned([(name, node.dims[name]) for name in own[whole]], [(name, chain.dims[name]) for name in chain.at])
     if places is None or set(places) != set(node.dims):
         return None
-    shared = {tensor: chain.made[value] for tensor, value in node.inputs.items() if value in chain.made}
+    origins = {tensor: viewed.get(value, value) for tensor, value in node.inputs.items()}
+    shared = {tensor: chain.made[value] for tensor, value in origins.items() if value in chain.made}
     if any(own[tensor] != own[whole] for tensor in shared):
         return None
     used = {name for line in chain.lines for name, _ in _tensors(line)}
@@ -270,34 +296,6 @@ def _folded(chain: _Chain, lines: Sequence[str], last: str, result: str) -> _Cha
     return replace(
         chain, lines=[*start, product, f"{result}[{','.join(at)}] = add({inside}, {text[total]})"], ahead=ahead, shift=total
     )
-
-
-def _rows_first(lines: Sequence[str], visible: Set[str]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """The lines with dims of the second operand of their product behind all others, in what the product makes and in what
-    follows; and of the ``visible`` tensors that this changes, the orders. Lines of several products stay as they are.
-
-    >>> _rows_first(["Y[f,p] = X[c,p] * W[f,c]", "Z[f,p] = add(Y[f,p], S[f,p])"], {"Z", "S", "X", "W"})
-    (('Y[p,f] = X[c,p] * W[f,c]', 'Z[p,f] = add(Y[p,f], S[p,f])'), {'Z': (1, 0), 'S': (1, 0)})
-    """
-    products = [line for line in lines if " * " in line]
-    if len(products) != 1:
-        return tuple(lines), {}
-    _, *operands = _tensors(products[0])
-    columns = [set(re.findall(r"[A-Za-z_]\w*", ",".join(dims))) for _, dims in operands]
-    behind = columns[-1] - columns[0]
-    kept = {name for name, _ in operands}
-    orders: dict[str, tuple[int, ...]] = {}
-
-    def moved(match: re.Match[str]) -> str:
-        dims = match[2].split(",")
-        order = sorted(range(len(dims)), key=lambda place: dims[place].strip() in behind)
-        if match[1] in kept or order == list(range(len(dims))):
-            return match[0]
-        if match[1] in visible:
-            orders[match[1]] = tuple(order)
-        return f"{match[1]}[{','.join(dims[place] for place in order)}]"
-
-    return tuple(TENSOR.sub(moved, line) for line in lines), orders
 
 
 def _unused(tensor: str, place: int, used: set[str]) -> str:

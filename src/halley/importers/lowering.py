@@ -192,8 +192,72 @@ def _power(node: NodeView) -> LoweredNode:
     names = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal", 1.0: "identity"}
     value = float(np.asarray(exponent).reshape(-1)[0]) if np.asarray(exponent).size == 1 else math.nan
     if value not in names:
-        raise NotLowered("a power other than 2, 1/2, -1/2, -1")
+        if value == 3:
+            return in_steps(node, node.inputs[0], ["square(@)", "mul(@, $)"])
+        raise NotLowered("a power other than 3, 2, 1/2, -1/2, -1")
     return _map(node, names[value], inputs=node.inputs[:1])
+
+
+def _scaled(operator: str) -> Callable[[NodeView], LoweredNode]:
+    """A product or quotient; with a known number, without reading that."""
+
+    def lowering(node: NodeView) -> LoweredNode:
+        for place in (0, 1) if operator == "mul" else (1,):
+            found = np.asarray(node.known.get(node.inputs[place], ()))
+            number = float(found.reshape(-1)[0]) if found.size == 1 else 0.0
+            other = node.inputs[1 - place]
+            if number and math.isfinite(number) and math.prod(node.shape(other)) == math.prod(node.shape(node.outputs[0])):
+                factor = _real(number) if operator == "mul" else 1 / _real(number)
+                return in_steps(node, other, [f"scale(@, scale={factor!r})"])
+        return _map(node, operator)
+
+    return lowering
+
+
+def in_steps(node: NodeView, source: str, steps: Sequence[str], constants: Mapping[str, float] | None = None) -> LoweredNode:
+    """Elementwise steps on one tensor, each a function of @, the result before it, and of $, the tensor itself. ``constants``:
+    scalars that they name, in brackets of their own: ``maximum(@, {low})``."""
+    whole = math.prod(node.shape(source))
+    extents = {"i": whole}
+    scalars = dict(constants or {})
+    at = "[u,i]" if scalars else "[i]"
+    if scalars:
+        extents = {"u": 1, "i": whole}
+    lines, last = [], f"X{at}"
+    for place, step in enumerate(steps, 1):
+        target = f"Y{at}" if place == len(steps) else f"Y{place}{at}"
+        value = step.replace("@", last).replace("$", f"X{at}")
+        lines.append(f"{target} = {value.format(**{name: f'{name}[u]' for name in scalars})}")
+        last = target
+    computed = {name: np.full((1,), value) for name, value in scalars.items()}
+    return LoweredNode(tuple(lines), extents, {"X": source}, {"Y": node.outputs[0]}, computed)
+
+
+def _absolute(node: NodeView) -> LoweredNode:
+    return in_steps(node, node.inputs[0], ["scale(@, scale=-1)", "maximum(@, $)"])
+
+
+def _hard(node: NodeView) -> LoweredNode:
+    """max(0, min(1, alpha x + beta)), times x for a swish, whose numbers are 1/6 and 1/2."""
+    swish = node.operator == "HardSwish"
+    alpha, beta = (1 / 6, 0.5) if swish else (_real(node.get("alpha", 0.2)), _real(node.get("beta", 0.5)))
+    steps = [f"scale(@, scale={alpha!r})", "add(@, {H})", "maximum(@, {A})", "minimum(@, {B})", *(["mul(@, $)"] if swish else [])]
+    return in_steps(node, node.inputs[0], steps, {"H": beta, "A": 0.0, "B": 1.0})
+
+
+def _softplus(node: NodeView) -> LoweredNode:
+    return in_steps(node, node.inputs[0], ["softplus_bias(@, {C})"], {"C": 0.0})
+
+
+def _look_up(node: NodeView) -> LoweredNode:
+    """Rows of a table by their numbers: a copy of the rows that are looked up, each read once."""
+    table, result = node.shape(node.inputs[0]), node.shape(node.outputs[0])
+    if int(node.get("axis", 0)) % max(len(table), 1) != 0 or len(table) < 2:
+        raise NotLowered("a selection by computed numbers along another axis than the first")
+    width = math.prod(table[1:])
+    extents = {"m": math.prod(result) // width, "n": width}
+    rows = {"X": node.inputs[1]}
+    return LoweredNode(("Y[m,n] = X[m,n]",), extents, {"X": node.inputs[0]}, {"Y": node.outputs[0]}, rows=rows)
 
 
 # --- products -----------------------------------------------------------------------------------------------------------------
@@ -250,6 +314,9 @@ def _matmul(node: NodeView) -> LoweredNode:
     batch = node.shape(node.outputs[0])[:-2]
     if len(b) == 2 or all(extent == 1 for extent in b[:-2]):  # all rows meet the same matrix
         extents = {"m": math.prod(a[:-1]), "n": columns, "k": inner}
+        if node.has(2):
+            lines = ("Y1[m,n] = X[m,k] * W[k,n]", "Y[m,n] = add(Y1[m,n], B[n])")
+            return LoweredNode(lines, extents, _two(node) | {"B": node.inputs[2]}, {"Y": node.outputs[0]})
         return LoweredNode(("Y[m,n] = X[m,k] * W[k,n]",), extents, _two(node), {"Y": node.outputs[0]})
     names = [f"b{place}" for place in range(len(batch))]
     extents = {name: extent for name, extent in zip(names, batch, strict=True) if extent > 1}
@@ -299,16 +366,18 @@ def _einsum(node: NodeView) -> LoweredNode:
 
 
 def _attention(node: NodeView) -> LoweredNode:
-    """softmax(scale Q K^T + causal mask) V for all heads, from operands with an axis of heads or with heads side by side."""
-    if any(node.has(place) for place in range(3, len(node.inputs))) or any(node.outputs[1:]):
-        raise NotLowered("attention with a mask, a cache or more results")
+    """softmax(scale Q K^T + mask) V for all heads, from operands with an axis of heads or with heads side by side. A mask of
+    numbers is added; one of truths (the attribute ``boolean``) is read as infinities, of which the minimum is taken: a tile whose
+    keys are all masked is computed like any other. ``turned``: keys have their axis of channels before that of the keys."""
+    if any(node.has(place) for place in range(4, len(node.inputs))) or any(node.outputs[1:]):
+        raise NotLowered("attention with a cache or more results")
     if _real(node.get("softcap", 0.0)) or node.get("softmax_precision", None):
         raise NotLowered("attention with a soft cap, or a softmax of its own element type")
     queries, keys, values = (node.shape(name) for name in node.inputs[:3])
     if len(queries) == 4:
         heads, kv_heads, split = queries[1], keys[1], queries[3]
-        rows, columns, made = queries[2], keys[2], values[3]
-        order = "bhgmd", "bhnd", "bhne", "bhgme"
+        rows, columns, made = queries[2], values[2], values[3]
+        order = "bhgmd", "bhdn" if node.get("turned", 0) else "bhnd", "bhne", "bhgme"
     else:
         heads, kv_heads = int(node.get("q_num_heads", 0)), int(node.get("kv_num_heads", 0))
         if len(queries) != 3 or heads < 1 or kv_heads < 1 or queries[2] % heads or values[2] % kv_heads:
@@ -326,17 +395,37 @@ def _attention(node: NodeView) -> LoweredNode:
     scaled = f"scale(S[{whole}], scale={scale!r})"
     if node.get("is_causal", 0):
         scaled = f"scale_mask(S[{whole}], scale={scale!r}, causal=1, queries={rows}, offset=0)"
+    scaling = [f"T[{whole}] = {scaled}"]
+    inputs = dict(zip("QKV", node.inputs[:3], strict=True))
+    if node.has(3):
+        function = "minimum" if node.get("boolean", 0) else "add"
+        own = _mask_dims(node, heads, kv_heads, rows, columns)
+        scaling = [f"R[{whole}] = {scaled}", f"T[{whole}] = {function}(R[{whole}], {_at('M', own)})"]
+        inputs["M"] = node.inputs[3]
     lines = (
         f"S[{whole}] = {q} * {k}",
-        f"T[{whole}] = {scaled}",
+        *scaling,
         f"mx[{at}] = max(T[{whole}])",
         f"E[{whole}] = exp_difference(T[{whole}], mx[{at}])",
         f"z[{at}] = sum(E[{whole}])",
         f"P[{whole}] = divide(E[{whole}], z[{at}])",
         f"{o} = P[{whole}] * {v}",
     )
-    inputs = dict(zip("QKV", node.inputs, strict=False))
     return LoweredNode(lines, {name: extents[name] for name in extents if name in kept}, inputs, {"Y": node.outputs[0]})
+
+
+def _mask_dims(node: NodeView, heads: int, kv_heads: int, rows: int, columns: int) -> list[str]:
+    """The dims of the mask of an attention."""
+    shape = node.shape(node.inputs[3])
+    padded = (1,) * (4 - len(shape)) + tuple(shape)
+    batch = node.shape(node.inputs[0])[0]
+    fits = zip(padded, (batch, heads, rows, columns), strict=False)
+    if len(padded) != 4 or any(extent not in (1, whole) for extent, whole in fits):
+        raise NotLowered("a mask that does not broadcast")
+    if padded[3] == 1:
+        raise NotLowered("a mask without an axis of keys")
+    split = (kv_heads, heads // kv_heads) if padded[1] > 1 else (1, 1)
+    return [name for name, extent in zip("bhgmn", (padded[0], *split, *padded[2:]), strict=True) if extent > 1]
 
 
 # --- windows ------------------------------------------------------------------------------------------------------------------
@@ -464,6 +553,33 @@ def _conv(node: NodeView) -> LoweredNode:
     return LoweredNode(tuple(lines), extents, inputs, {"Y": node.outputs[0]}, steps=steps)
 
 
+def _conv_transpose(node: NodeView) -> LoweredNode:
+    """A transposed convolution whose windows do not overlap: each element of the image becomes a window of the result."""
+    image, weights, result = (node.shape(name) for name in (node.inputs[0], node.inputs[1], node.outputs[0]))
+    rank = len(weights) - 2
+    taps = weights[2:]
+    whole = tuple(size * tap for size, tap in zip(image[2:], taps, strict=True))
+    if len(image) != rank + 2 or int(node.get("group", 1)) != 1 or tuple(node.get("strides", (1,) * rank)) != taps:
+        raise NotLowered("a transposed convolution of groups, or with windows that overlap")
+    if result != (image[0], weights[1], *whole) or max(node.get("dilations", (1,))) > 1:
+        raise NotLowered("a transposed convolution with padding")
+    extents = {"b": image[0], "f": weights[1], "c": image[1]}
+    if extents["b"] == 1:
+        del extents["b"]
+    places, own = [f"p{axis}" for axis in range(rank)], [f"r{axis}" for axis in range(rank)]
+    extents |= dict(zip(places, image[2:], strict=True)) | dict(zip(own, taps, strict=True))
+    at = [*(name for name in "bf" if name in extents), *(name for pair in zip(places, own, strict=True) for name in pair)]
+    read = [*(name for name in "bc" if name in extents), *places]
+    biased = node.has(2)
+    first = "Y1" if biased else "Y"
+    lines = [f"{_at(first, at)} = {_at('X', read)} * {_at('W', ['c', 'f', *own])}"]
+    inputs = _two(node)
+    if biased:
+        lines.append(f"{_at('Y', at)} = add({_at('Y1', at)}, B[f])")
+        inputs["B"] = node.inputs[2]
+    return LoweredNode(tuple(lines), extents, inputs, {"Y": node.outputs[0]})
+
+
 def _pool(node: NodeView) -> LoweredNode:
     taps = tuple(node.get("kernel_shape", ()))
     if len(node.outputs) > 1 and node.outputs[1]:
@@ -582,6 +698,35 @@ def _softmax(node: NodeView) -> LoweredNode:
     return LoweredNode(lines, extents, {"X": node.inputs[0]}, {"Y": node.outputs[0]})
 
 
+def _log_softmax(node: NodeView) -> LoweredNode:
+    made = _softmax(node)
+    whole, row = made.lines[-1].split(" = ")[0].removeprefix("Y"), made.lines[0].split(" = ")[0].removeprefix("mx")
+    lines = (
+        *made.lines[:-1],
+        f"l{row} = log(z{row})",
+        f"D{whole} = subtract(X{whole}, mx{row})",
+        f"Y{whole} = subtract(D{whole}, l{row})",
+    )
+    return LoweredNode(lines, made.dims, made.inputs, made.outputs)
+
+
+def _groupnorm(node: NodeView) -> LoweredNode:
+    """A norm of each group of channels, with a gain and a bias for each channel."""
+    shape, groups = node.shape(node.inputs[0]), int(node.get("num_groups", 1))
+    if len(shape) < 3 or shape[1] % groups or math.prod(node.shape(node.inputs[1])) != shape[1]:
+        raise NotLowered("gains that are not those of the channels")
+    extents = {"i": shape[0], "g": groups, "c": shape[1] // groups, "j": math.prod(shape[2:])}
+    if extents["c"] * extents["j"] == 1:
+        raise NotLowered("groups of one element")
+    lines = (
+        "m[i,g] = mean(X[i,g,c,j])",
+        "v[i,g] = sum(square_difference(X[i,g,c,j], m[i,g]))",
+        f"r[i,g] = rsqrt_mean(v[i,g], count={extents['c'] * extents['j']}, epsilon={_real(node.get('epsilon', 1e-5))!r})",
+        "Y[i,g,c,j] = normalise_affine(X[i,g,c,j], m[i,g], r[i,g], G[g,c], B[g,c])",
+    )
+    return LoweredNode(lines, extents, dict(zip("XGB", node.inputs, strict=True)), {"Y": node.outputs[0]})
+
+
 def _layernorm(node: NodeView) -> LoweredNode:
     if len([name for name in node.outputs if name]) > 1:
         raise NotLowered("a norm that also gives its statistics")
@@ -596,15 +741,21 @@ def _layernorm(node: NodeView) -> LoweredNode:
             "Y[i,n] = normalise_gain(X[i,n], r[i], G[n])",
         )
         return LoweredNode(short, extents, {"X": node.inputs[0], "G": node.inputs[1]}, {"Y": node.outputs[0]})
-    if not node.has(2):
-        raise NotLowered("a norm without a bias")
-    lines = (
+    statistics = (
         "m[i] = mean(X[i,n])",
         "v[i] = sum(square_difference(X[i,n], m[i]))",
         f"r[i] = rsqrt_mean(v[i], count={count}, epsilon={epsilon!r})",
-        "Y[i,n] = normalise_affine(X[i,n], m[i], r[i], G[n], B[n])",
     )
-    inputs = {"X": node.inputs[0], "G": node.inputs[1], "B": node.inputs[2]}
+    inputs = {"X": node.inputs[0], "G": node.inputs[1]}
+    gain = np.asarray(node.known.get(node.inputs[1], ()))
+    if not node.has(2) and gain.size == count and (gain == 1).all():
+        del inputs["G"]
+        return LoweredNode((*statistics, "Y[i,n] = normalise(X[i,n], m[i], r[i])"), extents, inputs, {"Y": node.outputs[0]})
+    if not node.has(2):
+        gained = ("N[i,n] = normalise(X[i,n], m[i], r[i])", "Y[i,n] = mul(N[i,n], G[n])")
+        return LoweredNode((*statistics, *gained), extents, inputs, {"Y": node.outputs[0]})
+    lines = (*statistics, "Y[i,n] = normalise_affine(X[i,n], m[i], r[i], G[n], B[n])")
+    inputs["B"] = node.inputs[2]
     return LoweredNode(lines, extents, inputs, {"Y": node.outputs[0]})
 
 
@@ -673,29 +824,36 @@ def _local_response(node: NodeView) -> LoweredNode:
 
 
 LOWERINGS: dict[str, Callable[[NodeView], LoweredNode]] = {
+    "Abs": _absolute,
     "Add": _function("add"),
     "Attention": _attention,
     "AveragePool": _pool,
     "BatchNormalization": _batchnorm,
     "Clip": _clip,
     "Conv": _conv,
-    "Div": _function("divide"),
+    "ConvTranspose": _conv_transpose,
+    "Div": _scaled("divide"),
     "Einsum": _einsum,
     "Exp": _function("exp"),
+    "Gather": _look_up,
     "Gelu": _gelu,
     "Gemm": _gemm,
     "GlobalAveragePool": _global("mean"),
     "GlobalMaxPool": _global("max"),
+    "GroupNormalization": _groupnorm,
+    "HardSigmoid": _hard,
+    "HardSwish": _hard,
     "InstanceNormalization": _instancenorm,
     "LRN": _local_response,
     "LayerNormalization": _layernorm,
     "LeakyRelu": _leaky_relu,
     "Log": _function("log"),
+    "LogSoftmax": _log_softmax,
     "MatMul": _matmul,
     "Max": _folded("maximum"),
     "MaxPool": _pool,
     "Min": _folded("minimum"),
-    "Mul": _function("mul"),
+    "Mul": _scaled("mul"),
     "Neg": _function("scale", ", scale=-1"),
     "Pow": _power,
     "RMSNormalization": _layernorm,
@@ -706,6 +864,7 @@ LOWERINGS: dict[str, Callable[[NodeView], LoweredNode]] = {
     "Relu": _function("relu"),
     "Sigmoid": _function("sigmoid"),
     "Softmax": _softmax,
+    "Softplus": _softplus,
     "Sqrt": _function("sqrt"),
     "Sub": _function("subtract"),
     "Sum": _folded("add"),
@@ -718,14 +877,17 @@ VIEWS = frozenset(
     {
         "Cast",
         "Concat",
+        "DepthToSpace",
         "Dropout",
         "Expand",
         "Flatten",
         "Identity",
         "Reshape",
         "Slice",
+        "SpaceToDepth",
         "Split",
         "Squeeze",
+        "Tile",
         "Transpose",
         "Unsqueeze",
     }

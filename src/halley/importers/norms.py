@@ -1,10 +1,12 @@
-"""RMS norms that a PyTorch program computes step by step, as models of transformers do: as one call each, so that they are one
-layer."""
+"""RMS norms and activations that a PyTorch program computes step by step, as models of transformers do: as one call each, so that
+they are one layer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from halley.importers.activations import Formula, activations
 from halley.importers.aten import AtenNode, TensorRef
 from halley.importers.reads import GraphNode, NodeGraph
 
@@ -28,6 +30,42 @@ def with_norms(calls: Sequence[AtenNode], results: Sequence[str]) -> list[AtenNo
             made[steps[-1]] = _norm([calls[step] for step in steps])
             gone.update(steps)
     return [made.get(place, call) for place, call in enumerate(calls) if place in made or place not in gone]
+
+
+FUNCTIONS = {"mul", "div", "add", "pow", "erf", "tanh", "sigmoid"}
+"""Calls that activations consist of."""
+NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "gelu": ("gelu", {}),
+    "gelu_tanh": ("gelu", {"approximate": "tanh"}),
+    "silu": ("silu", {}),
+}
+"""By activation, its call and arguments."""
+
+
+def with_activations(calls: Sequence[AtenNode], results: Sequence[str]) -> list[AtenNode]:
+    """The calls, with one in place of the steps of each GELU or SiLU. Steps stay as they are where another call reads a value
+    between them, or where a call changes one in place."""
+    found = NodeGraph([GraphNode(call.operator, list(tensors(call)), call.outputs) for call in calls], results, CASTS)
+    made: dict[int, AtenNode] = {}
+    gone: set[int] = set()
+    for places, name, source in activations([_formula(call) for call in calls], found):
+        operator, arguments = NAMES[name]
+        last = calls[places[-1]]
+        if not any(call.in_place for call in calls[places[0] : places[-1] + 1]):
+            made[places[-1]] = AtenNode(last.name, operator, {"self": TensorRef(source), **arguments}, last.outputs, last.shapes)
+            gone.update(places)
+    return [made.get(place, call) for place, call in enumerate(calls) if place in made or place not in gone]
+
+
+def _formula(call: AtenNode) -> Formula | None:
+    """A call as a step of an activation; None if it is none."""
+    if call.operator not in FUNCTIONS or call.in_place or call.get("alpha", 1) != 1 or call.get("rounding_mode") is not None:
+        return None
+    given = [call.arguments[name] for name in ("self", "other", "exponent") if name in call.arguments]
+    operands = [item.name if isinstance(item, TensorRef) else item for item in given]
+    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in operands):
+        return None
+    return Formula(call.operator, tuple(operands))
 
 
 def tensors(call: AtenNode) -> Iterator[str]:

@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.importers.assembly import Assembly, printable
+from halley.importers.assembly import Assembly, mask_remark, printable
 from halley.importers.lowering import VIEWS, NodeView, NotLowered, Shape, lower
 from halley.importers.network import ImportedNetwork, LoweredNode
-from halley.importers.onnx_norms import with_norms
+from halley.importers.onnx_patterns import with_patterns
 from halley.ir.workload import DTYPE_BYTES
 
 BYTES_LIMIT = 2**29
 """Largest file that is read [B]. Weights, which make files larger, are not needed."""
 NODES_LIMIT = 100_000
+ARRAY_LIMIT = 2**26
+"""Most elements of a mask that is read."""
 KNOWN_LIMIT = 4096
 """Most elements of a value that is computed while reading, such as the shape of a reshape."""
 EXTENT_LIMIT = 2**31
@@ -38,34 +40,50 @@ DTYPES = {
     6: "int32",
 }
 """Element types of ONNX by their numbers."""
+WHOLE_NUMBERS = frozenset({6, 7, 9, 12, 13})
+"""Element types of indices, counts and truths."""
+BOOLEAN = 9
 FOLDED = frozenset(
     {
         "Add",
+        "And",
         "Cast",
         "Concat",
         "Constant",
         "ConstantOfShape",
+        "Cos",
         "Div",
         "Equal",
+        "Exp",
         "Expand",
         "Gather",
+        "Greater",
         "Identity",
+        "Less",
         "Mul",
         "Neg",
+        "Not",
+        "Or",
+        "Pow",
         "Range",
+        "Reciprocal",
         "ReduceProd",
         "Reshape",
         "Shape",
         "Size",
+        "Sin",
         "Slice",
+        "Sqrt",
         "Squeeze",
         "Sub",
         "Transpose",
+        "Trilu",
         "Unsqueeze",
         "Where",
     }
 )
-"""Operators whose value is computed while reading, where all inputs are known and small: they compute shapes."""
+"""Operators whose value is computed while reading, where all inputs are known and small: they compute shapes and
+scales."""
 
 
 def import_onnx(path: str, dims: Mapping[str, int] | None = None, dtype: str | None = None) -> ImportedNetwork:
@@ -204,7 +222,7 @@ class _Network:
         kept = [(place, proto) for place, proto in enumerate(self.model.graph.node) if not self._constant(proto)]
         views = [self._view(proto) for _, proto in kept]
         results = [item.name for item in self.model.graph.output]
-        for (place, proto), view in zip(kept, with_norms(views, results), strict=True):
+        for (place, proto), view in zip(kept, with_patterns(views, results, self._array), strict=True):
             if view is not None:
                 self._add(found, place, proto, view)
         if not found.nodes:
@@ -212,14 +230,17 @@ class _Network:
         remarks = []
         if self.opset < 13:
             remarks.append(f"operators of version {self.opset}, older than 13: checked on the networks of the package onnx only")
+        masks = sum("M" in node.lowered.inputs for node in found.nodes if node.operator == "Attention" and node.lowered)
+        if masks:
+            remarks.append(mask_remark(masks))
         return found.network(self.opset, results, remarks)
 
     def _constant(self, proto: Any) -> bool:
-        """Whether the node computes a constant, or only selects or reorders elements of constants."""
+        """Whether the node computes a constant."""
         if self._folded(proto):
             return True
-        own = proto.domain in ("", "ai.onnx") and printable(proto.op_type) in VIEWS
-        if not own or not all(item in self.constant for item in proto.input if item):
+        inputs = [item for item in proto.input if item]
+        if proto.domain not in ("", "ai.onnx") or not inputs or not all(item in self.constant for item in inputs):
             return False
         self.constant.update(proto.output)
         return True
@@ -232,11 +253,33 @@ class _Network:
         if proto.domain not in ("", "ai.onnx"):
             found.add(name, f"{printable(proto.domain)}.{operator}", values, NotLowered("an operator of another domain"))
         else:
-            found.add(name, operator, values, self._lowered(view) if operator not in VIEWS else None)
+            found.add(name, operator, values, None if self._is_view(view, operator) else self._lowered(view))
+
+    def _is_view(self, view: NodeView, operator: str) -> bool:
+        """Whether the node only selects, reorders or repeats elements: also by constant numbers, and the nearest of an image."""
+        if operator == "Gather":
+            return len(view.inputs) > 1 and view.inputs[1] in self.constant and view.inputs[0] not in self.constant
+        if operator in ("Resize", "Upsample"):
+            return str(view.get("mode", "nearest")) == "nearest"
+        return operator in VIEWS
+
+    def _array(self, name: str) -> Any:
+        """The value of a constant; None if the file does not hold it, or if it is large."""
+        if name in self.known:
+            return self.known[name]
+        for item in self.model.graph.initializer:
+            if item.name == name and item.data_location != self.onnx.TensorProto.EXTERNAL and math.prod(item.dims) <= ARRAY_LIMIT:
+                try:
+                    return importlib.import_module("onnx.numpy_helper").to_array(item)
+                except (ValueError, TypeError):  # data that do not fill the shape
+                    return None
+        return None
 
     def _lowered(self, view: NodeView) -> LoweredNode | Exception:
         if not view.operator:
             return ValueError("attributes that cannot be read")
+        if self.types.get(view.outputs[0]) in WHOLE_NUMBERS:
+            return NotLowered("integers or truths")
         try:
             return lower(view)
         except (NotLowered, ValueError, TypeError, IndexError, OverflowError) as error:
@@ -247,13 +290,15 @@ class _Network:
         read = importlib.import_module("onnx.helper").get_attribute_value
         operator = printable(proto.op_type) if proto.domain in ("", "ai.onnx") else ""
         attributes = {}
-        for item in proto.attribute if operator not in VIEWS else ():
+        for item in proto.attribute if operator not in VIEWS or operator == "Transpose" else ():
             try:
                 value = read(item)
             except ValueError:
                 operator = ""
                 break
             attributes[item.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        if operator == "Attention" and len(proto.input) > 3:
+            attributes["boolean"] = int(self.types.get(proto.input[3]) == BOOLEAN)
         return NodeView(operator, tuple(proto.input), tuple(proto.output), attributes, self.shapes, self.known, self.opset)
 
     def _folded(self, proto: Any) -> bool:

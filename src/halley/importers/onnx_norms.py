@@ -73,7 +73,7 @@ def _quotient(nodes: Sequence[NodeView], found: NodeGraph, source: str, steps: l
     inverse = division is not None and places["Div"] != steps[-1]
     if found.others(steps, steps[-1]) != [source]:
         return None
-    if division is not None and (_scalar(division, division.inputs[0]) != 1 if inverse else division.inputs[0] != source):
+    if division is not None and (scalar(division, division.inputs[0]) != 1 if inverse else division.inputs[0] != source):
         return None
     return steps, epsilon
 
@@ -82,12 +82,12 @@ def _squared(node: NodeView) -> str:
     """The value that a node squares; "" if it squares none."""
     if node.operator == "Mul" and len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]:
         return node.inputs[0]
-    if node.operator == "Pow" and len(node.inputs) == 2 and _scalar(node, node.inputs[1]) == 2:
+    if node.operator == "Pow" and len(node.inputs) == 2 and scalar(node, node.inputs[1]) == 2:
         return node.inputs[0]
     return ""
 
 
-def _scalar(node: NodeView, name: str) -> float | None:
+def scalar(node: NodeView, name: str) -> float | None:
     """The number that a value is known to be; None if it is none."""
     value = np.asarray(node.known.get(name, ()))
     return float(value.reshape(-1)[0]) if value.size == 1 and value.dtype.kind in "fiu" else None
@@ -95,7 +95,7 @@ def _scalar(node: NodeView, name: str) -> float | None:
 
 def _number(node: NodeView, names: Sequence[str]) -> float | None:
     """The only one of these values, if it is a known number that is not negative."""
-    number = _scalar(node, names[0]) if len(names) == 1 else None
+    number = scalar(node, names[0]) if len(names) == 1 else None
     return number if number is not None and number >= 0 else None
 
 

@@ -40,8 +40,8 @@ class NodeGraph:
         passed: list[int] = []
         while True:
             makes = self.steps[place].makes
-            if len(makes) != 1 or self.count[makes[0]] != 1 or makes[0] not in self._reader:
-                return []
+            if len(makes) != 1 or self.count[makes[0]] != 1 or self._reader.get(makes[0], -1) <= place:
+                return []  # a value that several nodes read, or, in a file that is wrong, one before
             place = self._reader[makes[0]]
             passed.append(place)
             if self.steps[place].operator not in self.casts:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.importers.assembly import Assembly, printable
+from halley.importers.assembly import Assembly, mask_remark, printable
 from halley.importers.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, TensorRef, lower_aten
 from halley.importers.lowering import NotLowered, Shape
 from halley.importers.network import ImportedNetwork, LoweredNode
-from halley.importers.norms import tensors, with_norms
+from halley.importers.norms import tensors, with_activations, with_norms
 from halley.ir.workload import DTYPE_BYTES
 
 BYTES_LIMIT = 2**29
@@ -154,7 +154,7 @@ class _Program:
         if len(calls) > NODES_LIMIT:
             raise BadInput(Fault(self.where, f"at most {NODES_LIMIT:,} calls", "more"))
         results = [name for item in module["graph"]["outputs"] for name in self._tensors(item)]
-        for call in with_norms(calls, results):
+        for call in with_activations(with_norms(calls, results), results):
             self._add(found, call)
         if not found.nodes:
             raise BadInput(Fault(self.where, "a program with layers", "constants alone"))
@@ -166,11 +166,7 @@ class _Program:
         if self.folded:
             yield f"{self.folded} calls compute constants, such as positions and masks; they are not among the layers"
         if self.masks:
-            yield (
-                f"{self.masks} attentions read a mask: none of its tiles is skipped. Where it is causal, pass is_causal=True and "
-                "no mask"
-            )
-
+            yield f"{mask_remark(self.masks)}. Where it is causal, pass is_causal=True and no mask"
         if self.grouped:
             yield f"{self.grouped} products of groups of rows: as groups of equal sizes, which the router decides in fact"
 

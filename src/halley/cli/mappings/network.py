@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import typer
 from rich.console import Console
@@ -21,12 +22,15 @@ from halley.importers.onnx import import_onnx
 from halley.importers.torch_export import import_pt2
 from halley.ir.hardware import Chip
 from halley.mapping.problem import Objective, Problem
+from halley.mapping.result import Result
 from halley.report.networks_on_chip import LayerResult, on_chip_document, on_chip_lines, on_chip_tables
 
 TIME = 300.0
 """Time of all searches of a network, unless the user names one [s]."""
 LEAST = 1.0
 """Least time of the search of a layer, so that each has a mapping [s]."""
+AGAIN = 20.0
+"""Time of a second search where the first one found no mapping, as on a busy machine [s]."""
 
 SEPARATE = "--separate"
 """The option that keeps every node a layer of its own."""
@@ -129,7 +133,7 @@ def _searched(
         share = max((end - time.monotonic()) / (len(order) - place), LEAST)
         problem = Problem(layer.workload, chip, objective, gap=gap, time_limit=share, baselines=False)
         try:
-            result, interrupted = solve_noted(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})")
+            result, interrupted = _search(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})")
             results[layer.name] = LayerResult(layer, result)
         except (BadInput, Infeasible, LimitReached) as error:
             results[layer.name] = LayerResult(layer, None, _reason(error.faults))
@@ -139,6 +143,14 @@ def _searched(
             interrupted = True
             results[layer.name] = LayerResult(layer, None, "interrupted")
     return [results[layer.name] for layer in network.layers], interrupted
+
+
+def _search(problem: Problem, remarks: Console, name: str) -> tuple[Result, bool]:
+    """The result of a layer, and whether the user ended its search; searched again if the time was too short for any mapping."""
+    try:
+        return solve_noted(problem, remarks, name)
+    except LimitReached:
+        return solve_noted(replace(problem, time_limit=AGAIN), remarks, name)
 
 
 def _reason(faults: Sequence[Fault]) -> str:
