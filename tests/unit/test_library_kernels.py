@@ -44,7 +44,7 @@ SIZES: dict[str, dict[str, tuple[float, ...]]] = {
     "mamba2": {"batch": (1, 16), "queries": (1, 1024), "heads": (64,), "head_dim": (64,), "groups": (8,), "state": (128,)},
     "softmax": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
     "layernorm": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
-    **dict.fromkeys(("gelu", "silu", "add", "copy"), {"rows": (128, 4096, 65536), "columns": (1024,)}),
+    **{name: {"rows": (128, 4096, 65536), "columns": (1024,)} for name in ("gelu", "silu", "add", "copy")},
     "rmsnorm": {"rows": (128, 4096, 65536), "columns": (512, 4096)},
 }  # fmt: skip
 GROWING = {
