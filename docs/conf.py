@@ -84,7 +84,7 @@ def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
             source[0] += toctree([f"docs/{page}" for page in pages], caption)
         source[0] += toctree(["docs/api/index"], "API")
         source[0] += toctree(["examples/README", "CONTRIBUTING", "CHANGELOG"], "project")
-    elif name in ("docs/decisions/README", "docs/studies/README"):
+    elif name in ("docs/decisions/README", "docs/machines/README", "docs/studies/README"):
         source[0] += toctree([pages[0] for _, pages in rows(ROOT / f"{name}.md")])
 
 

@@ -22,6 +22,7 @@ from validation.operators import compare as operators
 from validation.outcome import Case, Line
 from validation.serving import compare as serving
 from validation.table import markdown, told
+from validation.training import bridge
 from validation.training import compare as training
 
 from halley.io.chips.kernel_fits import load_kernel_fits
@@ -132,17 +133,21 @@ def own_rows() -> Iterator[Trusted]:
     """Kernels and passes that were timed for Halley."""
     lines = {line.quantity: line.cases for line in machines.compare().lines}
     for name, cases in lines.items():
-        subject, _, rest = name.partition(", ")
-        if subject.startswith("kernels"):
-            yield of_cases("h100", KERNELS, f"{rest.removesuffix(', held out')}, PyTorch", cases, "every second row")
-        elif subject == "operators":
-            yield of_cases("h100", OPERATORS, rest.removesuffix(", held out"), cases, "every second row")
-        elif subject.startswith("products"):
+        first, _, rest = name.partition(", ")
+        if first in ("kernels of PyTorch", "operators"):
+            what, subject = rest.removesuffix(", held out"), OPERATORS if first == "operators" else KERNELS
+            yield of_cases("h100", subject, what if first == "operators" else f"{what} of PyTorch", cases, "every second row")
+        elif first == "products":
             yield of_cases("h100", KERNELS, "gemm of PyTorch, by the fit of vLLM's tables", cases)
-    for chip in machines.CHIPS:
-        said = f"passes of training, {chip.upper()}"
-        row = of_cases(chip, TRAINING, "forward and backward passes on one GPU", lines[f"{said}, none fitted"])
-        yield with_baseline(row, lines[f"{said}, one utilisation"], "one utilisation")
+        elif first.endswith(("passes", "under load")):
+            chip, _, other = rest.lower().partition(", ")
+            if not other:
+                fitted = "the software, to these passes" if (chip, first) == ("h100", "plain passes") else ""
+                row = of_cases(chip, TRAINING, f"{first} of models on one GPU", cases, fitted)
+                yield with_baseline(row, lines[f"{name}, one utilisation"], "one utilisation")
+    for family in machines.KIN:
+        cases, inside = machines.timed([row for row in machines.kernel_rows("h200") if row.family == family], "h200", "pytorch")
+        yield replace(of_cases("h200", KERNELS, f"{family} of PyTorch", cases), covered=inside)
 
 
 def operator_rows(lines: Iterable[Line]) -> Iterator[Trusted]:
@@ -179,6 +184,15 @@ def training_rows(lines: Mapping[str, Sequence[Case]], points: Sequence[Case]) -
     yield of_cases("a100", TRAINING, "Megatron-LM, 145 to 1,008 billion parameters", points)
 
 
+def bridge_rows(folder: Path) -> Iterator[Trusted]:
+    """Published throughput on B200."""
+    found: dict[bool, list[Case]] = {False: [], True: []}
+    for row in bridge.rows(folder):
+        found[row.shape.experts is not None].append(Case(row.name, bridge.iteration(replace(row, container="")), row.seconds))
+    yield of_cases("b200", TRAINING, "Megatron-Bridge, Llama 3 in FP8, 8 and 128 GPUs", found[False])
+    yield of_cases("b200", TRAINING, "Megatron-Bridge, mixtures of experts, 8 to 256 GPUs", found[True])
+
+
 def serving_rows(folder: Path) -> Iterator[Trusted]:
     """Static batches and closed loops by GPU."""
     made = serving.static_predictor()
@@ -205,8 +219,12 @@ def collect(folder: Path) -> list[Trusted]:
     found += collective_rows(collectives.compare(folder).lines)
     lines = {line.quantity: line.cases for line in training.compare(folder).lines}
     found += training_rows(lines, megatron.compare().lines[0].cases)
-    found += serving_rows(folder)
-    return sorted(found, key=lambda row: (list(TITLES).index(row.chip), list(SUBJECTS).index(row.subject)))
+    found += [*bridge_rows(folder), *serving_rows(folder)]
+    return sorted(found, key=_order)
+
+
+def _order(row: Trusted) -> tuple[int, int]:
+    return list(TITLES).index(row.chip), list(SUBJECTS).index(row.subject)
 
 
 def load() -> list[Trusted]:
@@ -249,7 +267,7 @@ def contents(by_chip: Mapping[str, Sequence[Trusted]]) -> str:
     return f"""# How far to trust a time, by machine
 
 {MADE}
-Mean absolute errors of rows that no fit saw. Energy was not measured on any machine, and chips that are not listed have no
+Mean absolute errors; the pages say what was fitted to what. Energy was not measured on any machine, and chips that are not listed have no
 measurements: their times come from the data sheet alone ([what is validated](../validation.md)).
 
 {markdown(head, rows)}
@@ -264,7 +282,7 @@ def page(chip: str, rows: Sequence[Trusted]) -> str:
     title = TITLES[chip]
     parts = [f"# How far to trust Halley on {_article(title)} {title}\n\n{MADE}"]
     parts.append(
-        "Errors are relative to measured times, of rows that no fit saw. `bias` is the median signed error: below 0, predicted\n"
+        "Errors are relative to measured times; the last column says what a fit saw. `bias` is the median signed error: below 0, predicted\n"
         "times are too short. `in the interval`: rows in the interval of 80 % that `halley time` prints. `simpler model`: a\n"
         "fitted roofline, or one utilisation, judged on the same rows. `order` is Kendall's rank correlation of predicted and\n"
         "measured times.\n"
@@ -286,7 +304,7 @@ def table(rows: Sequence[Trusted]) -> str:
         "rows": lambda row: str(row.rows),
         "mean error": lambda row: _percent(row.mean),
         "median": lambda row: _percent(row.median),
-        "bias": lambda row: f"{100 * row.bias:+.0f} %",
+        "bias": lambda row: f"{round(100 * row.bias) or 0:+d} %",
         "in the interval": lambda row: "" if row.covered is None else f"{100 * row.covered:.0f} %",
         "simpler model": lambda row: "" if row.baseline is None else f"{_percent(row.baseline)} ({row.beside})",
         "order": lambda row: "" if row.kendall is None else f"{row.kendall:.2f}",
@@ -305,12 +323,12 @@ def _words(chip: str, rows: Sequence[Trusted]) -> str:
             worst = max(mine, key=lambda row: row.mean)
             most = f"; the worst are {worst.what} with {_percent(worst.mean)}" if len(mine) > 1 else ""
             said.append(f"- {name}: mean errors of {_range([row.mean for row in mine])}{most}.")
-    if chip in KIN:
+    if chip in KIN:  # what was measured on it judges, and was not fitted
         shares = (
             "the shares of its data sheet and the corrections" if chip in SAME_ARCHITECTURE else "the shares of its data sheet"
         )
         kin = f"Its times take over {shares} from the {TITLES[KIN[chip]]}; intervals are wider."
-        said.append(f"- Kernels were not measured on this chip. {kin}")
+        said.append(f"- No kernel of this chip was fitted. {kin}")
     return "\n".join(said) + "\n"
 
 

@@ -182,7 +182,8 @@ def iteration_time(training: PipelinedTraining, attribute_transfers: bool = True
     work = _work(training, kind, passes)
     waits = ended - passed, final - ended, together - alone
     norm = norm + (training.optimizer.norm_reduction if clipping else 0.0)
-    return Iteration(*(*work, passed - work.sum(axis=0), *waits, norm, step, gather, latest))
+    bubble = np.maximum(passed - work.sum(axis=0), 0.0)  # rounding may leave less than 0
+    return Iteration(*(*work, bubble, *waits, norm, step, gather, latest))
 
 
 def _row_of_plan(rows: Integers, table: Floats) -> Floats:
