@@ -267,8 +267,8 @@ def contents(by_chip: Mapping[str, Sequence[Trusted]]) -> str:
     return f"""# How far to trust a time, by machine
 
 {MADE}
-Mean absolute errors; the pages say what was fitted to what. Energy was not measured on any machine, and chips that are not listed have no
-measurements: their times come from the data sheet alone ([what is validated](../validation.md)).
+Mean absolute errors; the pages say what was fitted to what. Energy was not measured on any machine, and chips that are not
+listed have no measurements: their times come from the data sheet alone ([what is validated](../validation.md)).
 
 {markdown(head, rows)}
 """
@@ -282,10 +282,10 @@ def page(chip: str, rows: Sequence[Trusted]) -> str:
     title = TITLES[chip]
     parts = [f"# How far to trust Halley on {_article(title)} {title}\n\n{MADE}"]
     parts.append(
-        "Errors are relative to measured times; the last column says what a fit saw. `bias` is the median signed error: below 0, predicted\n"
-        "times are too short. `in the interval`: rows in the interval of 80 % that `halley time` prints. `simpler model`: a\n"
-        "fitted roofline, or one utilisation, judged on the same rows. `order` is Kendall's rank correlation of predicted and\n"
-        "measured times.\n"
+        "Errors are relative to measured times; the last column says what a fit saw. `bias` is the median signed error: below 0,\n"
+        "predicted times are too short. `in the interval`: rows in the interval of 80 % that `halley time` prints. `simpler\n"
+        "model`: a fitted roofline, or one utilisation, judged on the same rows. `order` is Kendall's rank correlation of\n"
+        "predicted and measured times.\n"
     )
     parts.append(_words(chip, rows))
     for subject, said in SUBJECTS.items():
