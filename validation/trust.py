@@ -282,8 +282,8 @@ def page(chip: str, rows: Sequence[Trusted]) -> str:
     title = TITLES[chip]
     parts = [f"# How far to trust Halley on {_article(title)} {title}\n\n{MADE}"]
     parts.append(
-        "Errors are relative to measured times; the last column says what a fit saw. `bias` is the median signed error: below 0,\n"
-        "predicted times are too short. `in the interval`: rows in the interval of 80 % that `halley time` prints. `simpler\n"
+        "Errors are relative to measured times; the last column says what a fit saw. `bias` is the median signed error: below\n"
+        "0, predicted times are too short. `in the interval`: rows in the interval of 80 % that `halley time` prints. `simpler\n"
         "model`: a fitted roofline, or one utilisation, judged on the same rows. `order` is Kendall's rank correlation of\n"
         "predicted and measured times.\n"
     )
