@@ -308,7 +308,7 @@ def table(rows: Sequence[Trusted]) -> str:
         "in the interval": lambda row: "" if row.covered is None else f"{100 * row.covered:.0f} %",
         "simpler model": lambda row: "" if row.baseline is None else f"{_percent(row.baseline)} ({row.beside})",
         "order": lambda row: "" if row.kendall is None else f"{row.kendall:.2f}",
-        "fitted to": lambda row: row.fitted or "nothing of this",
+        "fitted to": lambda row: row.fitted or "nothing",
     }
     kept = {name: cell for name, cell in columns.items() if any(cell(row) for row in rows)}
     return markdown(tuple(kept), [[cell(row) for cell in kept.values()] for row in rows])
