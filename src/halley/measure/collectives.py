@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from halley.errors import BadInput, Fault
+from halley.io.networks.nccl_tests import COLUMNS
 from halley.measure.timing import Timing, summary
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -56,7 +57,7 @@ def measure_collectives(device: str, ranks: int, sizes: Sequence[int] = ()) -> l
         free.close()
         try:
             processes.spawn(_rank, (ranks, device, port, chosen, str(out)), nprocs=ranks)
-        except Exception as error:
+        except (processes.ProcessRaisedException, processes.ProcessExitedException) as error:
             last = (str(error).strip().splitlines() or [type(error).__name__])[-1][:200]
             raise BadInput(Fault("measure", f"collectives between {ranks} processes", last)) from None
         rows = list(csv.reader(out.read_text().splitlines()))
@@ -70,7 +71,7 @@ def collective_table(measured: Sequence[MeasuredCollective]) -> str:
     """The rows as `halley calibrate network` reads them."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("collective", "n_ranks", "size_bytes", "time_us"))
+    writer.writerow(COLUMNS)
     writer.writerows((item.kind, item.ranks, item.size, f"{item.timing.time * 1e6:.6g}") for item in measured)
     return text.getvalue()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from halley.errors import BadInput, Fault
 from halley.io.chips.kernel_tables import KINDS
+from halley.io.chips.operators import LOADED
 from halley.io.files.text import read_text_bounded
 from halley.measure.suite import FLASH, UNDER_LOAD, Case, operations
 from halley.measure.timing import TimedCase, Timing
@@ -106,7 +107,7 @@ def _heads(case: Case) -> dict[str, object]:
 
 _OPERATORS: dict[str, tuple[str, Callable[[Case], Mapping[str, object]]]] = {
     "gemm": ("gemm", lambda case: case.sizes),
-    UNDER_LOAD: ("gemm-under-load", lambda case: case.sizes),
+    UNDER_LOAD: (LOADED, lambda case: case.sizes),
     "grouped_gemm": ("grouped-gemm", lambda case: case.sizes),
     "softmax": ("softmax", lambda case: case.sizes),
     "layernorm": ("layernorm", lambda case: case.sizes),

@@ -16,7 +16,9 @@ from halley.cli.interrupts import name_of, noted
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.solve import Bar
 from halley.errors import BadInput, Fault
+from halley.io.chips.software import software_document
 from halley.io.files.save import write_atomic
+from halley.kernels.software import Software
 from halley.measure.run import SuiteRun
 from halley.measure.run import measure as time_all
 from halley.measure.suite import GROUPS, suite
@@ -64,11 +66,15 @@ def measure(
     date = datetime.date.today().isoformat()
     remark = f"Measured by 'halley measure' on {date}: {on.name}, {software}."
 
+    def known(run: SuiteRun) -> tuple[TimedCase, ...]:
+        """With what earlier runs timed of other parts of the suite."""
+        return tuple({**before, **{str(item.case): item for item in run.measured}}.values())
+
     def save(run: SuiteRun) -> None:
-        known = {**before, **{str(item.case): item for item in run.measured}}.values()
-        write_atomic(folder / ROWS, rows_document(on.name, software, tuple(known), run.skipped), force=True)
-        write_atomic(folder / KERNELS, kernel_table(on.name, software, known, remark), force=True)
-        write_atomic(folder / OPERATORS, operator_table(known, remark), force=True)
+        rows = known(run)
+        write_atomic(folder / ROWS, rows_document(on.name, software, rows, run.skipped), force=True)
+        write_atomic(folder / KERNELS, kernel_table(on.name, software, rows, remark), force=True)
+        write_atomic(folder / OPERATORS, operator_table(rows, remark), force=True)
 
     bar = Bar(options.remarks(), "measuring")
     try:
@@ -81,8 +87,8 @@ def measure(
     finally:
         bar.stop()
     launch = on.launch()
-    known = tuple({**before, **{str(item.case): item for item in run.measured}}.values())
-    write_atomic(folder / SOFTWARE, _software(on, launch, known, date), force=True)
+    written = software_document(_software(on, launch, known(run)), f"Measured by 'halley measure' on {date}.")
+    write_atomic(folder / SOFTWARE, written, force=True)
     if json:
         options.print_json({"device": on.name, "software": software, "measured": run.measured, "skipped": run.skipped})
     else:
@@ -106,17 +112,18 @@ def _names(only: str | None) -> Sequence[str]:
     return tuple(name.strip() for name in only.split(",")) if only else ()
 
 
-def _software(on: Device, launch: Timing, known: Sequence[TimedCase], date: str) -> str:
+def _software(on: Device, launch: Timing, known: Sequence[TimedCase]) -> Software:
+    """The host of this machine, and PyTorch's own kernel of attention against the fastest, both to three digits."""
     share, count = attention_share(known)
-    said = f"FlashAttention-2 of PyTorch against the fastest kernel, median of {count}"
-    attention = f'attention: {{value: {share:.3g}, source: "{said}"}}\n'
-    return (
-        f"# Measured by 'halley measure' on {date}.\n"
-        "format: halley.software/1\n"
-        "name: pytorch-here\n"
-        f'source: "{on.software} on {on.name}"\n'
-        f'launch: {{value: {launch.time * 1e6:.3g} us, source: "host time of an operator with one small kernel"}}\n'
-        f"{attention if count else ''}"
+    origin = {"launch": "host time of an operator with one small kernel"}
+    if count:
+        origin["attention"] = f"FlashAttention-2 of PyTorch against the fastest kernel, median of {count}"
+    return Software(
+        "pytorch-here",
+        launch=float(f"{launch.time:.3g}"),
+        attention=float(f"{share:.3g}"),
+        source=f"{on.software} on {on.name}",
+        origin=origin,
     )
 
 

@@ -23,7 +23,17 @@ FAULTS_SHOWN = 20
 """Faults after which the rest of a table is not read."""
 SIZE_LIMIT = 2.0**40
 NOTES = (
-    *("gpu", "op", "op_name", "framework", "version", "kernel_source", "device", "model_name", "origin", "power", "source"),
+    "gpu",
+    "op",
+    "op_name",
+    "framework",
+    "version",
+    "kernel_source",
+    "device",
+    "model_name",
+    "origin",
+    "power",
+    "source",
     "spread",
 )
 """Columns that describe a row and are no size."""
