@@ -41,7 +41,7 @@ def plan(
     ``"none"``: hosts take no time; ``kernels``: ``"library"`` or ``"searched"``; ``time_limit`` in seconds, or as text.
 
     >>> result = plan("gpt2-xl", "8 x h100, nvlink 8", batch=8)
-    >>> result.certificate.gap < 1e-6
+    >>> result.certificate.gap < 0.01
     True
 
     Raises BadInput: an unknown name, or numbers that make no sense; Infeasible: no plan fits the memory; SearchStopped: the limit
