@@ -167,7 +167,7 @@ def test_decisions_in_words() -> None:
         (["tiny.yaml", *FEW, "--view", "dfmodel", "--optimizer", "fp32-adam"], "--optimizer: expected the default view", 1),
         (["tiny.yaml", *FEW, "--fix", "pp=4,chunks=2"], "chunks", 1),
         (["tiny.yaml", "--system", "4 x a100, nvlink 4", "--batch", "6", "--fix", "dp=4"], "batch: expected a multiple", 1),
-        (["tiny.yaml", *FEW, "--optimizer", "adam"], "recipe of the optimizer: expected a known one", 1),
+        (["tiny.yaml", *FEW, "--optimizer", "adam"], "optimizer: expected a known one", 1),
         (["tiny.yaml", *FEW, "--time-limit", "5m"], "--time-limit", 1),
         (["tiny.yaml", *FEW, "--view", "dfmodl"], "--view: expected halley or dfmodel; got 'dfmodl'; did you mean 'dfmodel'?", 1),
         (["tiny.yaml", *FEW, "--view", "dfmodel", "--page", "p.html"], "--page: expected the default view", 1),

@@ -40,7 +40,7 @@ def test_json_is_what_python_says() -> None:
         (("time", "gemm", "--m", "4", "--m", "4", "--n", "4", "--k", "4", "--chip", "h100"), "each size once"),
         (("time", "gemm", "--q", "4", "--chip", "h100"), "expected its sizes as options; got '--q'"),
         ((*GEMM, "--chip", "./mine.yaml"), "--fit: expected the fit to apply to a chip file"),
-        ((*GEMM, "--chip", "edge"), "kernel fit: expected the name of a shipped kernel fit"),
+        ((*GEMM, "--chip", "edge"), "kernel fit: expected a chip with measured kernels: a100, b200"),
         ((*GEMM, "--chip", "h100", "--dtype", "fp7"), "dtype: expected a number format"),
         ((*GEMM, "--chip", "h100", "--framework", "torch"), "framework: expected one that was measured"),
     ],

@@ -192,7 +192,7 @@ def test_moments_of_the_peak() -> None:
 
 
 def test_a_misspelt_recipe_is_named() -> None:
-    with pytest.raises(BadInput, match=r"recipe of the optimizer: .* got 'mixed-adm'; did you mean 'mixed-adam'\?"):
+    with pytest.raises(BadInput, match=r"optimizer: .* got 'mixed-adm'; did you mean 'mixed-adam'\?"):
         recipe("mixed-adm")
 
 

@@ -82,7 +82,7 @@ def recipe(name: str) -> Recipe:
     Raises BadInput: there is none of that name.
     """
     if name not in RECIPES:
-        raise BadInput(Fault("recipe of the optimizer", "a known one", repr(name), did_you_mean(name, RECIPES)))
+        raise BadInput(Fault("optimizer", "a known one", repr(name), did_you_mean(name, RECIPES)))
     return RECIPES[name]
 
 

@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?")
 
 def time(
     context: typer.Context,
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="KernelFamily of kernels; its sizes follow as options.")],
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="Family of kernels; its sizes follow as options.")],
     chip: Annotated[
         str, typer.Option("--chip", help="A chip with a fit of its kernels, or its kin; or a chip file.", metavar="CHIP")
     ],

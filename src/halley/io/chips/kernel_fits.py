@@ -29,7 +29,7 @@ from halley.kernels.library.formats import FORMATS
 from halley.kernels.library.rows import Stratum
 from halley.kernels.library.times import KernelFit, KernelFits
 from halley.kernels.machine import Machine, machine
-from halley.library import KERNEL_FITS
+from halley.library import CHIPS, KERNEL_FITS
 
 FORMAT = "halley.kernel-fits/1"
 DIGITS = 5
@@ -110,6 +110,10 @@ def load_kernel_fits(path_or_name: str | Path, chip: str | Path | None = None) -
     Raises BadInput: neither a shipped fit nor a file that can be read; every fault of the file.
     """
     name = str(path_or_name)
+    if name in CHIPS.names() and name not in KERNEL_FITS.names() and name not in KIN:
+        measured = f"{', '.join(KERNEL_FITS.names())}, or like one ({', '.join(sorted(KIN))})"
+        remedy = f"measure kernels on one (halley measure), or take another chip's fit: --fit {KERNEL_FITS.names()[0]}"
+        raise BadInput(Fault("kernel fit", f"a chip with measured kernels: {measured}", name, remedy))
     kin = KIN.get(name) if not is_path(path_or_name) else None
     text, where, _ = found(KERNEL_FITS, kin or path_or_name)
     sheet = chip if chip is not None else name if kin else None

@@ -253,6 +253,10 @@ def _source(fits: KernelFits, used: Sequence[KernelFit]) -> str:
     said = []
     for item in used:
         held = "no rows held out" if item.error is None else f"held-out error {100 * item.error:.1f} %"
+        if fits.of_kin:
+            spread = fits.spread.get(item.stratum.family, UNKNOWN_SPREAD)
+            held += f" on {fits.measured}; that on {fits.machine.name} is not known, so the interval is for a deviation of "
+            held += f"{100 * math.expm1(spread):.0f} %"
         said.append(f"{item.stratum}: {item.rows} rows, {held}")
     kin = f", shares of {fits.measured} on the data sheet of {fits.machine.name}" if fits.of_kin else ""
     return f"fit of {fits.measured}{kin}: {'; '.join(said)}"

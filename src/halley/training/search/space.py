@@ -262,6 +262,7 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
     if fixed.microbatch is not None and all(batch // data % fixed.microbatch for data, _ in degrees):
         local = sorted({batch // data for data, _ in degrees})
         yield _no_divisor(fixed.microbatch, local)
+        return
     if problem.limits is not None:
         yield Fault("pipeline", f"one that {problem.limits.version} has", "others", "fix less, or leave out --for")
     elif fixed.chunks is not None:
