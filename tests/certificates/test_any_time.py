@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,17 @@ def test_a_stopped_search_has_a_plan_and_a_bound_and_counts_nothing() -> None:
     assert found.best.status is Status.LIMIT
     assert 0 < certificate.bound < certificate.value
     assert certificate.size is None
+
+
+def test_progress_says_the_gap_and_the_groups_that_are_left() -> None:
+    said: list[str] = []
+    work = build("gated-mlp", {"tokens": 16, "model": 16, "hidden": 32})
+    optimise(Problem(work, load_chip("edge"), baselines=False), lambda text, share: said.append(text))
+    found = [match for text in said if (match := re.match(r"gap ([\d.e+-]+) %, (\d+) groups? left", text))]
+    gaps, left = [float(match[1]) for match in found], [int(match[2]) for match in found]
+    assert len(set(gaps)) > 1
+    assert gaps == sorted(gaps, reverse=True)
+    assert left == sorted(left, reverse=True)
 
 
 @pytest.mark.medium

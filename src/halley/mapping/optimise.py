@@ -113,6 +113,7 @@ class _Optimiser:
     breadths: set[Breadth] = field(default_factory=set)
     searched: set[str] = field(default_factory=set)
     stopped: str = ""
+    known: str = ""
     planned: int = 1
     finished: int = 0
     _partitions: dict[tuple[str, bool], Partitions] = field(default_factory=dict)
@@ -215,7 +216,7 @@ class _Optimiser:
         limit = self.problem.time_limit
         spent = time.monotonic() - self.started
         if self.progress is not None:
-            self.progress(f"{self.tally.costed:,} mappings costed", self.finished / self.planned)
+            self.progress(f"{self.known}{self.tally.costed:,} mappings costed", self.finished / self.planned)
         if limit is not None and spent > limit:
             raise Interrupted(f"time limit of {limit:g} s")
 
@@ -296,6 +297,8 @@ class _Optimiser:
             before, beside = len(left), self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
             left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
+            if not gap:
+                self._note(found, least, left)
             if left:
                 group = choose({group: (*own[0], least[group]) for group, own in left.items()}, self._value)
                 del left[group]
@@ -304,6 +307,13 @@ class _Optimiser:
                     found = self._found()
             if not gap:
                 self.finished += before - len(left)
+
+    def _note(self, found: Frontier, least: Mapping[FusedGroup, Values], left: Places) -> None:
+        """Keeps for progress how far the best plan may be from the optimum, and how many groups may matter still."""
+        best = self._value(found.points).min(initial=np.inf)
+        bound = min((self._value(least[group]).min() for group in left), default=best)
+        gap = "no plan yet" if best == np.inf else f"gap {100 * max(relative_gap(best, bound), 0.0):.2g} %"
+        self.known = f"{gap}, {len(left):,} group{'s' * (len(left) != 1)} left, "
 
     def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
         """Whether a group lies in one kernel, of a workload with many."""
