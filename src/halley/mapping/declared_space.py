@@ -163,6 +163,11 @@ LEFT_OUT = (
     Clause("idle members", "in groups of several stages, on more than two axes, or through other tile sizes of a split"),
     Clause("replicated work", "members that repeat the work of others"),
     Clause(
+        "recomputation",
+        "of intermediates, or of the rows that neighbouring tiles of a convolution share; convolutions fused over rows",
+    ),
+    Clause("memories of intermediates", "those of one group in different memories"),
+    Clause(
         "splits",
         "of reduced dims over axes at other levels than that of the results' memory; around a memory in which stages hand "
         "over, of other dims than rows and batch",
