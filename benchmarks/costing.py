@@ -133,7 +133,7 @@ def programs(workload: Workload, chip: Chip) -> Iterator[Measurement]:
     for mode, outer, target in (("off", NUMPY_OUTER, NUMPY_TARGET), ("on", ACCELERATOR_OUTER, ACCELERATOR_TARGET)):
         before, SWITCH.mode = SWITCH.mode, mode
         try:
-            by = "accelerator" if SWITCH.kernels() else "NumPy"
+            by = "accelerator" if SWITCH.loops() else "NumPy"
             any_target = target if mode == "off" else None
             rate = together(group)
             yield Measurement(f"costing: GEMM-Softmax 4096^3, any mappings, {by}", rate, "mappings/s", any_target, most=False)

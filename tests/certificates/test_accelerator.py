@@ -246,10 +246,10 @@ MODULE = "halley.cost.accelerator"
 def test_auto_waits_until_it_pays() -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
     switch = CompiledLoops(MODULE, "auto")
-    assert switch.kernels() is None
-    assert switch.kernels(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
+    assert switch.loops() is None
+    assert switch.loops(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
     switch.spent = LOAD_AFTER_SECONDS
-    assert switch.kernels() is sys.modules["halley.cost.accelerator"]
+    assert switch.loops() is sys.modules["halley.cost.accelerator"]
     assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).kernels() is None
     assert CompiledLoops(MODULE, "on").kernels() is not None
 
@@ -274,17 +274,17 @@ def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "halley.cost.accelerator", raising=False)
     switch = CompiledLoops(MODULE, mode, spent=LOAD_AFTER_SECONDS)
     if mode == "auto":
-        assert switch.kernels() is None
+        assert switch.loops() is None
     else:
         with pytest.raises(BadInput, match=rf"{MODE_VARIABLE}: expected numba .* pip install 'halley\[fast\]'"):
-            switch.kernels()
+            switch.loops()
 
 
 @pytest.mark.parametrize(("word", "mode"), [("", "auto"), ("off", "off"), ("auto", "auto")])
 def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE_VARIABLE, word)
     switch = CompiledLoops(MODULE)
-    assert switch.kernels() is None
+    assert switch.loops() is None
     assert switch.mode == mode
 
 

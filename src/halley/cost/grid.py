@@ -75,7 +75,7 @@ class Grid:
     def costs(self) -> Array:
         """Values of the outputs (outputs x combinations)."""
         result = np.empty((len(self.outputs), self.size))
-        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
+        kernels = SWITCH.loops(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
             kernels.grid_costs(self, result)
             return result
@@ -92,7 +92,7 @@ class Grid:
         equal values the first combination counts; NaN never counts. The compiled version cannot be interrupted with Ctrl-C:
         divide runs of minutes into several grids."""
         width = len(self.outputs) - len(capacities)
-        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
+        kernels = SWITCH.loops(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
             return [GridMinimum(value, place) for value, place in kernels.grid_least(self, capacities)]
         best = [GridMinimum(math.inf, -1)] * width

@@ -344,7 +344,7 @@ class Program:
         """Lower bounds, outputs x rows. ``tables``: for each factor, its value by node; ``choices``: by dim, a node per row.
 
         The accelerator caches the last tables: they must not be changed in place."""
-        kernels = SWITCH.kernels()
+        kernels = SWITCH.loops()
         if kernels is not None:
             if self._prepared is None or self._prepared[0] is not tables:
                 self._prepared, self._ready = (tables, kernels.CompiledProgram(self.code, self.factors, tables)), None
