@@ -124,27 +124,8 @@ def test_imports_point_one_way() -> None:
 ORACLES = ("execute", "simulate")
 """Packages that answers are verified by."""
 
-SEARCHES = tuple(
-    [
-        "formulas",
-        "optim",
-        "network",
-        "silicon",
-        "rewrite",
-        "cost",
-        "mapping",
-        "kernels",
-        "sharding",
-        "pipeline",
-        "spatial",
-        "memory",
-        "dfmodel",
-        "graphs",
-        "training",
-        "serving",
-        "sweeps",
-    ]
-)
+SEARCHES = ("formulas", "optim", "network", "silicon", "rewrite", "cost", "mapping", "kernels", "sharding", "pipeline", "spatial")
+SEARCHES += ("memory", "dfmodel", "graphs", "training", "serving", "sweeps")
 """Packages that make answers."""
 
 
@@ -296,7 +277,8 @@ def test_the_gap_is_computed_once() -> None:
         if isinstance(node, ast.BinOp) and GAP.search(ast.unparse(node))
     ]
     assert found == []
-    assert GAP.search("self.value / self.bound - 1") and GAP.search("value / bound - 1.0")
+    assert GAP.search("self.value / self.bound - 1")
+    assert GAP.search("value / bound - 1.0")
 
 
 SHARED_NAMES = frozenset(

@@ -57,7 +57,7 @@ class TrainingMemory:
 def training_memory(training: PipelinedTraining) -> TrainingMemory:
     """The peak memory of a training plan on a chip of each stage.
 
-    >>> from halley.pipeline.data_parallel import RECIPES, LayerBlock, DataParallel
+    >>> from halley.pipeline.data_parallel import RECIPES, DataParallel, LayerBlock, Sharded
     >>> from halley.pipeline.iteration import Optimizer
     >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
     >>> layer = LayerBlock(2.0, 3.0, parameters=1000, activation=400)

@@ -142,8 +142,8 @@ def plan(
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Find the fastest plan to train a model on a system, with a lower bound of all: axes, sharding, pipeline, microbatches, memory.
-    With --serve, the deployment with most throughput.
+    """Find the fastest way to train a model on a system, or with --serve to serve it, and prove it: axes, sharding, pipeline,
+    microbatches, memory.
 
     Example: halley plan gpt3-1t --train --system '1024 x h100, nvlink 8, ib' --batch 2048
 
