@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.measure import Measurement, per_second
 from halley.cost.evaluate import evaluate
-from halley.cost.grid import SWITCH
-from halley.cost.program import Array, Indices, Program
+from halley.cost.programs.grid import SWITCH
+from halley.cost.programs.program import Array, Indices, Program
 from halley.errors import BadInput
 from halley.formulas.numbers import Number
 from halley.io.chips.load import load_chip
@@ -30,7 +30,7 @@ from halley.mapping.bounds.shapes import Trees
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.tile_chains import ChainTree
 from halley.workloads import gemm_softmax

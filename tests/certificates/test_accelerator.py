@@ -12,10 +12,10 @@ import pytest
 from tests.certificates.test_program import group
 
 from halley.cost import grid as grids
-from halley.cost.grid import SWITCH as OWN
-from halley.cost.grid import Grid, GridMinimum, cheapest_order
-from halley.cost.instructions import Array, Instruction, Place, allocated, apply
-from halley.cost.program import Factor
+from halley.cost.programs.grid import SWITCH as OWN
+from halley.cost.programs.grid import Grid, GridMinimum, cheapest_order
+from halley.cost.programs.instructions import Array, Instruction, Place, allocated, apply
+from halley.cost.programs.program import Factor
 from halley.errors import BadInput
 from halley.formulas.terms import Operation, TermFactory
 from halley.io.chips.load import load_chip
@@ -91,7 +91,7 @@ def test_a_grid_is_every_combination(seed: int, mode: str) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_rows_compiled_are_rows_plainly(seed: int) -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
-    from halley.cost.accelerator import CompiledProgram
+    from halley.cost.programs.accelerator import CompiledProgram
 
     draw = random.Random(seed)
     code, outputs, kinds, counts = drawn(draw, "abc")
@@ -240,7 +240,7 @@ def test_a_search_finds_the_same(work: Workload, monkeypatch: pytest.MonkeyPatch
 # --- when it is loaded ------------------------------------------------------------------------------------------------
 
 
-MODULE = "halley.cost.accelerator"
+MODULE = "halley.cost.programs.accelerator"
 
 
 def test_auto_waits_until_it_pays() -> None:
@@ -249,7 +249,7 @@ def test_auto_waits_until_it_pays() -> None:
     assert switch.loops() is None
     assert switch.loops(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
     switch.spent = LOAD_AFTER_SECONDS
-    assert switch.loops() is sys.modules["halley.cost.accelerator"]
+    assert switch.loops() is sys.modules["halley.cost.programs.accelerator"]
     assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).kernels() is None
     assert CompiledLoops(MODULE, "on").kernels() is not None
 
@@ -271,7 +271,7 @@ def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy goes on where nobody asked for more; who asked is told what to do."""
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "halley.cost.accelerator", raising=False)
+    monkeypatch.delitem(sys.modules, "halley.cost.programs.accelerator", raising=False)
     switch = CompiledLoops(MODULE, mode, spent=LOAD_AFTER_SECONDS)
     if mode == "auto":
         assert switch.loops() is None

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from halley.cost.grid import SWITCH, Grid, cheapest_order
-from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, made_of, numpy_code, tabulate
-from halley.cost.instructions import Indices as Indices
+from halley.cost.programs.grid import SWITCH, Grid, cheapest_order
+from halley.cost.programs.instructions import Array as Array
+from halley.cost.programs.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, made_of, numpy_code, tabulate
+from halley.cost.programs.instructions import Indices as Indices
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, TermFactory
 
