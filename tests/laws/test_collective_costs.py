@@ -272,7 +272,7 @@ def test_servers_and_collectives_have_the_same_times(name: str) -> None:
         stride = math.prod(axis.size for axis in axes[last:])
         team = team_of(axes[first:last])
         for kind in K:
-            if kind is K.SHIFT and last - first > 1:
+            if kind is K.SHIFT and len(network.dimensions(team.graph.ranks, stride, False)) > 1:
                 continue  # as in plans
             for size in (1, 7, 1000, 123_457, 50_000_000):
                 assert float(network.collective(kind, team.graph.ranks, stride, float(size), 0.0)) == best_time(kind, team, size)
