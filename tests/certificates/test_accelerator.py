@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.certificates.test_program import group
 
-from halley.cost import grid as grids
+from halley.cost.programs import grid as grids
 from halley.cost.programs.grid import SWITCH as OWN
 from halley.cost.programs.grid import Grid, GridMinimum, cheapest_order
 from halley.cost.programs.instructions import Array, Instruction, Place, allocated, apply
