@@ -250,8 +250,8 @@ def test_auto_waits_until_it_pays() -> None:
     assert switch.loops(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
     switch.spent = LOAD_AFTER_SECONDS
     assert switch.loops() is sys.modules["halley.cost.programs.accelerator"]
-    assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).kernels() is None
-    assert CompiledLoops(MODULE, "on").kernels() is not None
+    assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).loops() is None
+    assert CompiledLoops(MODULE, "on").loops() is not None
 
 
 def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,4 +291,4 @@ def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.Mo
 def test_a_word_that_is_no_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE_VARIABLE, "yes")
     with pytest.raises(BadInput, match=f"{MODE_VARIABLE}: expected one of auto, off, on; got 'yes'"):
-        CompiledLoops(MODULE).kernels()
+        CompiledLoops(MODULE).loops()
