@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+MARKS  ?= not slow
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # one thread per process: the tests run side by side, the benchmarks measure one core
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -30,9 +31,9 @@ test-extras: $(VENV)/.dev  ## installs ray, optuna, mcp and pyarrow, and runs th
 	$(PIP) install -e '.[ray,optuna,mcp,parquet]'
 	$(ONE_THREAD) $(BIN)/python -m pytest -m 'not slow' tests/unit/test_sweep_cluster.py tests/unit/test_sweep_sampled.py tests/cli/test_tools.py tests/cli/test_sweep.py
 
-durations: $(VENV)/.dev  ## measures how long quick and medium tests take, for tests/durations.json
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m 'not slow' --store-durations --clean-durations
-	$(BIN)/python tests/trim_durations.py
+durations: $(VENV)/.dev  ## measures how long tests take, for tests/durations.json; MARKS='' takes hours for the slow ones too
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m '$(MARKS)' --store-durations
+	$(BIN)/python tests/trim_durations.py $(LOGS)
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .

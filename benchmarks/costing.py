@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.measure import Measurement, per_second
 from halley.cost.evaluate import evaluate
-from halley.cost.grid import SWITCH
-from halley.cost.program import Array, Indices, Program
+from halley.cost.programs.grid import SWITCH
+from halley.cost.programs.program import Array, Indices, Program
 from halley.errors import BadInput
 from halley.formulas.numbers import Number
 from halley.io.chips.load import load_chip
@@ -30,7 +30,7 @@ from halley.mapping.bounds.shapes import Trees
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.tile_chains import ChainTree
 from halley.workloads import gemm_softmax
@@ -133,7 +133,7 @@ def programs(workload: Workload, chip: Chip) -> Iterator[Measurement]:
     for mode, outer, target in (("off", NUMPY_OUTER, NUMPY_TARGET), ("on", ACCELERATOR_OUTER, ACCELERATOR_TARGET)):
         before, SWITCH.mode = SWITCH.mode, mode
         try:
-            by = "accelerator" if SWITCH.kernels() else "NumPy"
+            by = "accelerator" if SWITCH.loops() else "NumPy"
             any_target = target if mode == "off" else None
             rate = together(group)
             yield Measurement(f"costing: GEMM-Softmax 4096^3, any mappings, {by}", rate, "mappings/s", any_target, most=False)

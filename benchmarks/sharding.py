@@ -72,7 +72,7 @@ def measurements() -> Iterator[Measurement]:
 
 def _models() -> Iterator[Measurement]:
     """The last kind of layer of each model, one sequence, with its backward: nothing is tied but products."""
-    value_bounds.SWITCH.kernels(ahead=value_bounds.SWITCH.load_after)
+    value_bounds.SWITCH.loops(ahead=value_bounds.SWITCH.load_after)
     for name in MODELS:
         part = training_model(load_model(name), batch=1).blocks[-1]
         found, weights = backward(part.workload), dict.fromkeys(part.weights, 16.0)

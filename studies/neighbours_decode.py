@@ -28,8 +28,8 @@ from halley.serving.model import ServedModel
 from halley.serving.steady import Lengths
 from halley.serving.step import StepBatch
 from halley.workloads.attention import attention
-from halley.workloads.graph import STATISTIC, contract, tensors
-from halley.workloads.steps import scale_scores, softmax_and_values
+from halley.workloads.construction.graph import STATISTIC, contract, tensors
+from halley.workloads.construction.steps import scale_scores, softmax_and_values
 from halley.workloads.user import graph
 from studies.cases import exchanges, figures, without_links
 

@@ -20,7 +20,7 @@ from halley.report.markup import svg_file
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.speculation import Acceptance, Round, best_window, speculation_round, verification_time
+from halley.serving.speculation import Acceptance, Round, speculation_round, verification_time
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.tables import Array
 from studies.store import DOCS, behind, load_tables, replace_text, save_tables
@@ -47,7 +47,7 @@ SERVED: Mapping[str, tuple[str, ReplicaLayout]] = {
 }
 """Models in fp8 on eight H200, and how each is laid out."""
 USERS = tuple(2**power for power in range(9))
-FIXED = 5
+FIXED, LONGEST_WINDOW = 5, 8
 """Tokens that a server proposes where the number is fixed."""
 PAIRS = (("llama2-7b", "llama-68m", "1 x a100", 1, 1), ("llama3-70b", "llama3-8b", "8 x h100, nvlink 8", 8, 8))
 """Target, draft, system, tensor parallelism of each."""
@@ -109,6 +109,12 @@ def speculation() -> Rows:
     return found
 
 
+def best_window(target: StepModel, draft: StepModel, acceptance: Acceptance, users: float) -> Round:
+    """The window of up to `LONGEST_WINDOW` tokens with the largest speed-up."""
+    rounds = [speculation_round(target, draft, acceptance, window, users, CONTEXT) for window in range(1, LONGEST_WINDOW + 1)]
+    return max(rounds, key=lambda item: item.speedup)
+
+
 def batches() -> Rows:
     """Speed-up by speculation, by the number of sequences: with the best window for each, and with one for all."""
     found = []
@@ -120,7 +126,7 @@ def batches() -> Rows:
         ]
         for acceptance in (0.4, 0.6, 0.8):
             chance = Acceptance(acceptance)
-            best: list[Round] = [best_window(steps[0], steps[1], chance, users, CONTEXT) for users in USERS]
+            best: list[Round] = [best_window(steps[0], steps[1], chance, users) for users in USERS]
             fixed = [speculation_round(steps[0], steps[1], chance, FIXED, users, CONTEXT) for users in USERS]
             found.append(
                 {

@@ -1,7 +1,8 @@
 """Which tests run when, and what is drawn.
 
 Tests that took longer than `QUICK` seconds get the mark `medium`: `make test` leaves them out, `make test-medium` runs them.
-tests/durations.json has the seconds of tests that take half a second or more; `make durations` measures them again.
+tests/durations.json has the seconds of tests that take half a second or more, also of slow ones, so that parts of
+`make test-slow` take about the same time; `make durations` measures them again, or takes them from logs.
 Where CI is set the drawn examples of hypothesis are the same in every run; elsewhere each run explores new ones.
 """
 

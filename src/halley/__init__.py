@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from halley.cost.evaluate import evaluate
     from halley.errors import BadInput, HalleyError, IllegalMapping, Infeasible, InternalError, UnitError
     from halley.execute.interpreter import Execution, random_inputs, run
-    from halley.importers.torch_export import from_torch
+    from halley.importers.torch.export import from_torch
     from halley.io.chips.load import load_chip, load_problem
     from halley.io.results.result import load_result, save_result
     from halley.ir.hardware import Chip
@@ -56,7 +56,7 @@ _HOME = {
     "halley.cost.evaluate": ("evaluate",),
     "halley.errors": ("BadInput", "HalleyError", "IllegalMapping", "Infeasible", "InternalError", "SearchStopped", "UnitError"),
     "halley.execute.interpreter": ("Execution", "random_inputs", "run"),
-    "halley.importers.torch_export": ("from_torch",),
+    "halley.importers.torch.export": ("from_torch",),
     "halley.io.chips.load": ("load_chip", "load_problem"),
     "halley.io.results.result": ("load_result", "save_result"),
     "halley.ir.hardware": ("Chip",),

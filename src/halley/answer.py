@@ -25,14 +25,14 @@ ROUNDING_GAP = 2e-9
 def relative_gap(value: float, bound: float) -> float:
     """How far a value may be from the least possible one, relative to a lower bound of it: value / bound - 1.
 
-    Infinite without a bound; 0 where both are 0.
+    Infinite without a bound; 0 where both are equal, also if both are 0 or infinite.
 
     >>> relative_gap(110.0, 100.0), relative_gap(0.0, 0.0), relative_gap(1.0, 0.0)
     (0.10000000000000009, 0.0, inf)
     """
-    if bound > 0:
-        return value / bound - 1.0
-    return 0.0 if value == bound else math.inf
+    if value == bound:
+        return 0.0
+    return value / bound - 1.0 if bound > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)

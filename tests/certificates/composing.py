@@ -20,7 +20,7 @@ from halley.ir.mapping import Collective, CollectiveKind, Compute, Hold, Node, O
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import BUFFERS, GroupStage, Slot
 

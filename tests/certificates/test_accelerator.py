@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tests.certificates.test_program import group
 
-from halley.cost import grid as grids
-from halley.cost.grid import SWITCH as OWN
-from halley.cost.grid import Grid, GridMinimum, cheapest_order
-from halley.cost.instructions import Array, Instruction, Place, allocated, apply
-from halley.cost.program import Factor
+from halley.cost.programs import grid as grids
+from halley.cost.programs.grid import SWITCH as OWN
+from halley.cost.programs.grid import Grid, GridMinimum, cheapest_order
+from halley.cost.programs.instructions import Array, Instruction, Place, allocated, apply
+from halley.cost.programs.program import Factor
 from halley.errors import BadInput
 from halley.formulas.terms import Operation, TermFactory
 from halley.io.chips.load import load_chip
@@ -91,7 +91,7 @@ def test_a_grid_is_every_combination(seed: int, mode: str) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_rows_compiled_are_rows_plainly(seed: int) -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
-    from halley.cost.accelerator import CompiledProgram
+    from halley.cost.programs.accelerator import CompiledProgram
 
     draw = random.Random(seed)
     code, outputs, kinds, counts = drawn(draw, "abc")
@@ -240,18 +240,18 @@ def test_a_search_finds_the_same(work: Workload, monkeypatch: pytest.MonkeyPatch
 # --- when it is loaded ------------------------------------------------------------------------------------------------
 
 
-MODULE = "halley.cost.accelerator"
+MODULE = "halley.cost.programs.accelerator"
 
 
 def test_auto_waits_until_it_pays() -> None:
     pytest.importorskip("numba", reason="the accelerator is not installed: pip install 'halley[fast]'")
     switch = CompiledLoops(MODULE, "auto")
-    assert switch.kernels() is None
-    assert switch.kernels(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
+    assert switch.loops() is None
+    assert switch.loops(ahead=LOAD_AFTER_SECONDS) is not None  # a long run is seen coming
     switch.spent = LOAD_AFTER_SECONDS
-    assert switch.kernels() is sys.modules["halley.cost.accelerator"]
-    assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).kernels() is None
-    assert CompiledLoops(MODULE, "on").kernels() is not None
+    assert switch.loops() is sys.modules["halley.cost.programs.accelerator"]
+    assert CompiledLoops(MODULE, "off", spent=LOAD_AFTER_SECONDS).loops() is None
+    assert CompiledLoops(MODULE, "on").loops() is not None
 
 
 def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,24 +271,24 @@ def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy goes on where nobody asked for more; who asked is told what to do."""
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "halley.cost.accelerator", raising=False)
+    monkeypatch.delitem(sys.modules, "halley.cost.programs.accelerator", raising=False)
     switch = CompiledLoops(MODULE, mode, spent=LOAD_AFTER_SECONDS)
     if mode == "auto":
-        assert switch.kernels() is None
+        assert switch.loops() is None
     else:
         with pytest.raises(BadInput, match=rf"{MODE_VARIABLE}: expected numba .* pip install 'halley\[fast\]'"):
-            switch.kernels()
+            switch.loops()
 
 
 @pytest.mark.parametrize(("word", "mode"), [("", "auto"), ("off", "off"), ("auto", "auto")])
 def test_the_environment_says_which(word: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE_VARIABLE, word)
     switch = CompiledLoops(MODULE)
-    assert switch.kernels() is None
+    assert switch.loops() is None
     assert switch.mode == mode
 
 
 def test_a_word_that_is_no_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE_VARIABLE, "yes")
     with pytest.raises(BadInput, match=f"{MODE_VARIABLE}: expected one of auto, off, on; got 'yes'"):
-        CompiledLoops(MODULE).kernels()
+        CompiledLoops(MODULE).loops()

@@ -22,7 +22,7 @@ from halley.ir.text import parse, to_text
 from halley.ir.workload import OpKind, Workload, roles
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
 from halley.workloads import attention, conv_chain, gemm, graph

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.certificates.test_implicit_frames import shared_out, whole_group
 
-from halley.cost.program import Indices
+from halley.cost.programs.program import Indices
 from halley.io.chips.load import load_chip
 from halley.mapping.baselines import AdmittedShapes
 from halley.mapping.bounds import tighten
@@ -16,7 +16,7 @@ from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.solve import outside_stages as around
 from halley.mapping.solve.outside_stages import OutsideCost
 from halley.mapping.solve.overlap import Vector
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.workloads import attention
 

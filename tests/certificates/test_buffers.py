@@ -18,7 +18,7 @@ from halley.mapping.solve.group import fits
 from halley.mapping.solve.more_buffers import add_buffers
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import Frame, GroupSpace
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import BUFFERS
 

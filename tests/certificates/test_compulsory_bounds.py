@@ -19,7 +19,7 @@ from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.groups import _kept
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import every_partition, group_ops
 from halley.mapping.space.stages import Skeleton

@@ -23,7 +23,7 @@ from halley.ir.workload import Workload
 from halley.mapping.declared_space import LEFT_OUT, SPACE
 from halley.mapping.solve.engine_work import engine_bounds
 from halley.mapping.solve.outside_stages import shared_sizes
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.tile_sizes import SplitSizes
 from halley.rewrite import legality

@@ -29,7 +29,7 @@ from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.solve.space_size import count_mappings
 from halley.mapping.space.frame_sets import Frame, GroupSpace, ImplicitFrames
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import GroupStage, Skeleton
 from halley.workloads import attention, gated_mlp

@@ -21,7 +21,7 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.solve.overlap import Rounds
 from halley.mapping.space.compose import cuts
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
 from halley.simulate.simulation import simulate

@@ -17,7 +17,7 @@ from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.legality import faults
 from halley.simulate.simulation import simulate

@@ -18,7 +18,7 @@ from halley.mapping.groups import FusedGroups
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.mapping.space import partitions as module
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import (
     Breadth,

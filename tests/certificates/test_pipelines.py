@@ -23,7 +23,7 @@ from halley.mapping.solve import axis_partitions as shares
 from halley.mapping.solve.group import GroupState
 from halley.mapping.space.compose import compositions
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import Skeleton
 from halley.simulate.simulation import simulate

@@ -9,8 +9,8 @@ import pytest
 from tests.certificates.exhaustive import group_search
 
 from halley.cost.evaluate import evaluate
-from halley.cost.instructions import tabulate
-from halley.cost.program import NormalForms, Program
+from halley.cost.programs.instructions import tabulate
+from halley.cost.programs.program import NormalForms, Program
 from halley.formulas.numbers import ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term, TermFactory
 from halley.io.chips.load import load_chip
@@ -19,7 +19,7 @@ from halley.ir.workload import Workload
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import kernels
 from halley.mapping.space.stages import BUFFERS

@@ -35,7 +35,7 @@ from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.simulate.simulation import simulate
 from halley.workloads import attention, gemm, gemm_softmax

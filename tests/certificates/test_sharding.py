@@ -23,11 +23,11 @@ from halley.ir.placement import Partial, Replicate, Shard
 from halley.ir.workload import Op, Workload
 from halley.optim import least_sum as sums
 from halley.optim import value_bounds
-from halley.optim.constrained import OverCapacity, check_fits, constrained_minimum, least_use
+from halley.optim.constrained import OverCapacity, check_fits, constrained_minimum
 from halley.optim.elimination import CostTable, cost, eliminate, eliminate_partly
 from halley.optim.least_sum import MinMarginals, least_sum
 from halley.sharding.layouts import Layout
-from halley.sharding.solution import least_memory, shard
+from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
 from halley.sharding.strategies import AxisStrategy, axis_strategies, partial_monoid
 
@@ -289,7 +289,11 @@ def test_three_axes(seed: int) -> None:
 def test_the_least_memory(seed: int) -> None:
     random = Random(3000 + seed)
     given = problem(random, 1, random.randint(1, 3))
-    assert least_memory(given) == pytest.approx(Enumeration(given).front()[-1][1])
+    wanted = Enumeration(given).front()[-1][1]
+    assert shard(given, wanted * (1 + 1e-6) + 1e-6).memory == pytest.approx(wanted)
+    with pytest.raises(OverCapacity) as caught:
+        shard(given, wanted * (1 - 1e-6) - 1e-6)
+    assert caught.value.use == pytest.approx(wanted)
 
 
 def drawn_tables(random: Random) -> list[CostTable]:
@@ -474,4 +478,7 @@ def test_the_least_use(seed: int) -> None:
     uses = [item for item in uses if all(sizes.get(n) == s for n, s in zip(item.variables, item.values.shape, strict=True))]
     allowed = [cost(uses, each) for each in assignments(costs) if math.isfinite(cost(costs, each))]
     wanted = min(allowed, default=math.inf)
-    assert least_use(costs, uses) == pytest.approx(wanted)
+    with pytest.raises(BadInput if math.isinf(wanted) else OverCapacity) as caught:
+        constrained_minimum(costs, uses, wanted - 1 if math.isfinite(wanted) else 0.0)
+    if isinstance(caught.value, OverCapacity):
+        assert caught.value.use == pytest.approx(wanted)

@@ -88,7 +88,6 @@ def compare(random: Random, given: ShardingProblem) -> bool:
     assert found.time == pytest.approx(wanted[0][0], rel=1e-8)
     assert found.certificate.bound <= found.time
     assert found.time <= shard(given).time * (1 + 1e-9), "apart is a choice, too"
-    assert math.fsum(item.time for item in found.ops) == pytest.approx(found.work_time)
     for each in found.fused_pairs:
         assert each.time < each.apart
         times = {item.op: item.time for item in found.ops}

@@ -12,10 +12,10 @@ from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.mapping.bounds.shapes import Trees
 from halley.mapping.space.frame_sets import Frame, GroupSpace
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
+from halley.mapping.space.frames.shared_buffer import Laid
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import every_partition, group_ops
-from halley.mapping.space.shared_buffer import Laid
 from halley.workloads import attention, gated_mlp
 
 GROUPS = 12

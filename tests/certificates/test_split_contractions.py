@@ -16,7 +16,7 @@ from halley.ir.workload import OpKind, Workload, roles
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import Skeleton
 from halley.rewrite.canonical import canonical

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halley.cost.instructions import tabulate
-from halley.cost.program import Factor
+from halley.cost.programs.instructions import tabulate
+from halley.cost.programs.program import Factor
 from halley.formulas.numbers import Number, ceil_div
 from halley.formulas.terms import TermFactory
 from halley.mapping.space.stages import Slot

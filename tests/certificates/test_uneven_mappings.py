@@ -22,7 +22,7 @@ from halley.ir.workload import Workload
 from halley.mapping.declared_space import LEFT_OUT, SPACE
 from halley.mapping.problem import Objective
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.held_around import held_around
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import Skeleton

@@ -26,7 +26,7 @@ from halley.mapping.solve import axis_partitions as shares
 from halley.mapping.solve import outside_stages as around
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.space.frame_sets import Frame
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import every_partition, group_ops
 from halley.mapping.space.stages import BUFFERS, Skeleton

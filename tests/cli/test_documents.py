@@ -22,6 +22,7 @@ DOCS = ROOT / "docs"
 
 COMMANDS_OF = {
     "reference/cli.md": 14,
+    "model.md": 1,
     "how-to/your-own-accelerator.md": 11,
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,

@@ -26,9 +26,9 @@ import halley as package
 from halley import library
 from halley.errors import Fault, HalleyError
 from halley.importers.iterations import read_iterations
-from halley.importers.onnx import import_onnx
+from halley.importers.onnx.load import import_onnx
 from halley.importers.source import find_model
-from halley.importers.torch_export import import_pt2
+from halley.importers.torch.export import import_pt2
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.kernel_fits import load_kernel_fits
 from halley.io.chips.kernel_tables import read_kernel_table

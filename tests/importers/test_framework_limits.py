@@ -22,6 +22,7 @@ from halley.launch.read import read_degrees
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
+from halley.training.framework import FrameworkLimits
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
 
@@ -37,12 +38,17 @@ def problem(framework: str | None, fixed: Fixed | None = None) -> TrainingProble
     return replace(asked, limits=None if framework is None else limits_of(framework))
 
 
+def shards(limits: FrameworkLimits, what: Sharded, stages: int) -> bool:
+    """Whether its data-parallel ranks can shard that, in a pipeline of so many stages."""
+    return what in limits.sharded and (stages == 1 or what in limits.staged)
+
+
 def kept(result: TrainingResult, framework: str) -> bool:
     """Whether the framework has all that the plan decides."""
     plan, limits = result.plan, LIMITS[framework]
     pipeline, layers = plan.pipeline, result.problem.shape.layers
     return (
-        limits.shards(plan.sharded, pipeline.stages)
+        shards(limits, plan.sharded, pipeline.stages)
         and limits.runs(pipeline.schedule, pipeline.stages, pipeline.chunks, layers)
         and plan.recompute in limits.recompute
         and (limits.offload or not plan.offload)
@@ -59,7 +65,7 @@ def test_the_best_of_what_it_can_run(framework: str) -> None:
     limits, times = LIMITS[framework], []
     for stages, schedule, chunks in ((1, F1B, 1), (2, F1B, 1), (2, F1B, 2), (2, PipelineSchedule.GPIPE, 1)):
         for sharded, recompute, offload in itertools.product(Sharded, Recompute, (False, True)):
-            able = limits.shards(sharded, stages) and limits.runs(schedule, stages, chunks, LAYERS)
+            able = shards(limits, sharded, stages) and limits.runs(schedule, stages, chunks, LAYERS)
             if able and recompute in limits.recompute and (limits.offload or not offload):
                 fixed = Fixed(None, stages, 1, None, schedule, chunks, recompute, sharded, offload)
                 with suppress(BadInput, Infeasible):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from halley.importers.aten import AtenNode, TensorRef, lower_aten
-from halley.importers.norms import with_norms
+from halley.importers.torch.aten import AtenNode, TensorRef, lower_aten
+from halley.importers.torch.norms import with_norms
 
 SHAPES = {
     "x": (2, 3, 6), "s": (2, 3, 6), "v": (2, 3, 1), "e": (2, 3, 1), "r": (2, 3, 1), "y": (2, 3, 6), "c": (2, 3, 6),

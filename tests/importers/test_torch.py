@@ -18,10 +18,10 @@ from tests.importers.executing import CHIP, executed, mapping
 
 from halley.errors import BadInput
 from halley.execute.interpreter import run
-from halley.importers.aten import GROUPED, LOWERINGS, VIEWS
 from halley.importers.fusing import fused
 from halley.importers.network import ImportedNetwork, LoweredNode
-from halley.importers.torch_export import from_torch, import_pt2
+from halley.importers.torch.aten import GROUPED, LOWERINGS, VIEWS
+from halley.importers.torch.export import from_torch, import_pt2
 from halley.ir.text import parse
 from halley.rewrite.backward import backward
 from halley.workloads.user import graph

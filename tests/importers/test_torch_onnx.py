@@ -21,8 +21,8 @@ pytest.importorskip("onnxscript")
 from tests.importers.executing import run_network  # noqa: E402
 from tests.importers.test_torch import compared, recorded  # noqa: E402
 
-from halley.importers.onnx import import_onnx  # noqa: E402
-from halley.importers.torch_export import from_torch  # noqa: E402
+from halley.importers.onnx.load import import_onnx  # noqa: E402
+from halley.importers.torch.export import from_torch  # noqa: E402
 
 nn, f = torch.nn, torch.nn.functional
 TOKENS, IMAGE = (2, 6, 16), (1, 4, 8, 8)

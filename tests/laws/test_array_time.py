@@ -14,7 +14,7 @@ from halley.ir.mapping import Hold
 from halley.ir.workload import Workload
 from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.space.choice import GroupMapping
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.canonical import canonical
 from halley.workloads import gemm

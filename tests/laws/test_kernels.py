@@ -19,7 +19,7 @@ from halley.formulas.efficiency import causal_keys, refetched_share, wave_bytes,
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.load import load_chip
 from halley.kernels.machine import PEAK, Machine, machine
-from halley.kernels.operations import op_kernel, op_time
+from halley.kernels.operations import op_kernel
 from halley.kernels.times import (
     Attention,
     Gemm,
@@ -239,9 +239,9 @@ def test_a_call_adds_the_host() -> None:
 def test_a_contraction_is_a_gemm_at_its_local_extents() -> None:
     work = gemm(512, 1024, 2048, dtype="bf16")
     op = work.ops[0]
-    assert op_time(work, op, A100, FIT) == kernel_time(Gemm(512, 1024, 2048), A100, FIT)
+    assert kernel_time(op_kernel(work, op), A100, FIT) == kernel_time(Gemm(512, 1024, 2048), A100, FIT)
     shards = np.array([1024, 512, 256])
-    local = op_time(work, op, A100, FIT, {"n": shards})
+    local = kernel_time(op_kernel(work, op, {"n": shards}), A100, FIT)
     assert local.tolist() == [float(kernel_time(Gemm(512, int(n), 2048), A100, FIT)) for n in shards]
 
 
@@ -258,7 +258,7 @@ def test_every_operation_has_a_time(kind: str) -> None:
     """Positive, and no faster than its bytes."""
     work = build(kind, WORKLOADS[kind])
     for op in work.ops:
-        took, (_, moved) = float(op_time(work, op, A100, FIT)), demand(op_kernel(work, op))
+        took, (_, moved) = float(kernel_time(op_kernel(work, op), A100, FIT)), demand(op_kernel(work, op))
         assert took >= float(moved) / A100.memory
 
 

@@ -15,7 +15,7 @@ from halley.ir.workload import Workload
 from halley.mapping.bounds.compulsory import CompulsoryBounds
 from halley.mapping.bounds.row_tiles import RowTiles, least_work, row_tiles
 from halley.mapping.space.choice import GroupMapping
-from halley.mapping.space.frames import frames, fusible
+from halley.mapping.space.frames.group import frames, fusible
 from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.canonical import canonical

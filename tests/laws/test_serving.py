@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.serving_cases import SOFTWARE, deployment
+from validation.serving.predict import static_batch
 
 from halley.errors import BadInput, Infeasible
 from halley.serving.bounds import prompt_bound, throughput_bounds
@@ -19,7 +20,7 @@ from halley.serving.memory import serving_memory
 from halley.serving.simulate import generated, simulate
 from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Acceptance, sequence_tokens, speculation_round, tree_tokens, verification_time
-from halley.serving.steady import Lengths, closed_loop, poisson, static_batch
+from halley.serving.steady import Lengths, closed_loop, poisson
 from halley.serving.step import PARTS, StepBatch, busiest_share, distinct_experts
 from halley.serving.tables import Line, Surface, grid
 

@@ -27,7 +27,7 @@ from halley.rewrite.backward import Differentiated, backward
 from halley.rewrite.derivatives import DERIVATIVES
 from halley.rewrite.recompute import Recompute, recompute
 from halley.workloads import attention, build, transformer_layer, variants
-from halley.workloads.graph import elementwise, reduction, tensors
+from halley.workloads.construction.graph import elementwise, reduction, tensors
 
 ROWS = ("scale_mask", "scale_visible", "scale_window", "scale_in_window", "decay_mask")
 ONE_WAY = {

@@ -40,7 +40,7 @@ from halley.ir.mapping import (
     walk,
 )
 from halley.ir.workload import OpKind, Workload
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import BUFFERS
 from halley.rewrite.canonical import canonical

@@ -8,7 +8,7 @@ import pytest
 from tests.reference.sequences import SIZES
 from tests.reference.test_counts import Checker, drawn_tiles, search_chip, slots_of, whole
 
-from halley.mapping.space.frames import frames
+from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.partitions import before, consecutive_groups, group_ops, in_order
 from halley.rewrite.canonical import canonical

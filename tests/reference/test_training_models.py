@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.reference.differences import check
 from tests.reference.graphs import evaluate
+from tests.reference.model_facts import model_facts
 from tests.reference.oracles import oracle, silu, softmax
 from tests.reference.textbook import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 
@@ -19,8 +20,8 @@ from halley.errors import BadInput
 from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, load_model, parse_model
 from halley.ir.workload import Workload
 from halley.library import MODELS
+from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
-from halley.training.facts import differentiated, model_facts
 from halley.workloads import mla, moe, transformer_layer
 from halley.workloads.model import TrainingModel
 from halley.workloads.training import training_model
@@ -149,7 +150,7 @@ def test_embedding_and_head(shape: Transformer) -> None:
 @pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name)
 def test_gradients_of_every_part(shape: Transformer) -> None:
     for part in training_model(shape, batch=2).parts:
-        found = differentiated(part)
+        found = backward(part.workload)
         assert set(part.weights) <= set(found.gradients)
         check(part.workload, found, drawn(part.workload, 1))
 
@@ -157,7 +158,7 @@ def test_gradients_of_every_part(shape: Transformer) -> None:
 @pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name)
 def test_graphs_are_well_formed(shape: Transformer) -> None:
     for part in training_model(shape, batch=2).parts:
-        work = differentiated(part).workload
+        work = backward(part.workload).workload
         names = [op.name for op in work.ops]
         assert len(set(names)) == len(names)
         assert [name for kernel in work.kernels for name in kernel] == names
@@ -248,7 +249,7 @@ def test_experts_work_on_the_tokens_that_are_sent_to_them() -> None:
 def test_recomputed_layers_have_the_same_gradients() -> None:
     for shape in SMALL:
         part = training_model(shape, batch=2).blocks[-1]
-        arrays, plain = drawn(part.workload), differentiated(part)
+        arrays, plain = drawn(part.workload), backward(part.workload)
         seed = {"d_Y": np.random.default_rng(3).normal(size=arrays["X"].shape)}
         first = evaluate(plain.workload, arrays | seed)
         for choice in (Recompute.SELECTIVE, Recompute.FULL):
@@ -310,7 +311,7 @@ def test_the_page_runs() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "llama3-8b: 8,030,261,248 parameters" in out
+    assert "32 llama3-8b layer 218112000" in out.splitlines()
     assert "d_Wq" in out
 
 

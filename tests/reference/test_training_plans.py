@@ -17,9 +17,9 @@ from tests.reference.textbook import (
 )
 from tests.reference.training_cases import drawn, simulate_training, training
 
-from halley.errors import BadInput, Infeasible
+from halley.errors import BadInput
 from halley.ir.mapping import CollectiveKind
-from halley.memory.peak import check_memory, in_flight, training_memory
+from halley.memory.peak import in_flight, training_memory
 from halley.pipeline.data_parallel import RECIPES, DataParallel, LayerBlock, Sharded, layers_of_chunks, recipe
 from halley.pipeline.iteration import Optimizer, PipelinedTraining, iteration_time
 from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
@@ -194,26 +194,6 @@ def test_moments_of_the_peak() -> None:
 def test_a_misspelt_recipe_is_named() -> None:
     with pytest.raises(BadInput, match=r"optimizer: .* got 'mixed-adm'; did you mean 'mixed-adam'\?"):
         recipe("mixed-adm")
-
-
-def test_what_does_not_fit_says_why_and_what_would() -> None:
-    chunk = [LayerBlock(1.0, 2.0, parameters=4 * GIGA, activation=6 * GIGA)]
-    plan = PipelinedTraining(TrainingPipeline(2, 4), [chunk, chunk], alone(ranks=8), Optimizer(1e12))
-    with pytest.raises(Infeasible) as caught:
-        check_memory(plan, 40e9, "hbm")
-    fault = caught.value.faults[0]
-    assert (fault.where, fault.expected) == ("hbm, chip of stage 0", "at most 37.25 GiB")
-    assert fault.got == "70.78 GiB (states 44.7 GiB, activations 11.18 GiB, weights 7.451 GiB, gradients 7.451 GiB)"
-    assert fault.remedy == "shard the optimizer's state over the data-parallel ranks, which takes 31.66 GiB"
-    smaller = replace(plan, chunks=[[replace(chunk[0], activation=GIGA)]] * 2)
-    with pytest.raises(Infeasible, match="no single change fits; the best is to recompute attention"):
-        check_memory(replace(plan, data=alone()), 40e9, alternatives={"recompute attention": replace(smaller, data=alone())})
-    with pytest.raises(Infeasible, match="take more tensor-parallel ranks or stages"):
-        check_memory(replace(plan, data=alone()), 40e9)
-    away = replace(plan, optimizer=replace(plan.optimizer, offload=1e10))
-    assert float(check_memory(away, 40e9).offloaded[0, 0]) == 48e9
-    with pytest.raises(Infeasible, match=r"second tier of hbm, stage 0: expected at most 37.25 GiB; got 44.7 GiB"):
-        check_memory(away, 40e9, "hbm", second=40e9)
 
 
 def test_a_stack_of_layers_is_dealt_out() -> None:

@@ -26,7 +26,7 @@ from halley.execute.functions import DEFINITIONS, FunctionSite
 from halley.io.chips.load import parse_problem
 from halley.ir.workload import FUNCTIONS, MONOIDS, OpKind
 from halley.workloads import build
-from halley.workloads.notation import read
+from halley.workloads.construction.notation import read
 
 DIMS = {"m": 4, "n": 5, "k": 6, "p": 5}
 

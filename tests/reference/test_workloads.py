@@ -31,8 +31,8 @@ from halley.workloads import (
     shapes,
     variants,
 )
-from halley.workloads.graph import EPSILON
-from halley.workloads.parameters import completed
+from halley.workloads.construction.graph import EPSILON
+from halley.workloads.construction.parameters import completed
 
 EXAMPLES: dict[str, dict[str, object]] = {
     "gemm": {"m": 3, "n": 5, "k": 7, "b": 2},

@@ -30,8 +30,9 @@ from halley.report.browser import BROWSERS, browser
 from halley.report.draw import PALETTE, colours, ink_on
 from halley.report.mapping.figures import FIGURES, figure
 from halley.report.mapping.roofline import bandwidth, links, roofline
-from halley.report.mapping.sheets import SHEETS, sheet
+from halley.report.mapping.sheets import SHEETS
 from halley.report.markup import svg_file
+from halley.report.rows import csv_text
 from halley.report.table import percent
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -176,7 +177,7 @@ def test_png_without_a_browser(result_file: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def rows(result: Result, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(sheet(result, name))))
+    return list(csv.DictReader(io.StringIO(csv_text(SHEETS[name](result)))))
 
 
 def test_tables_add_up_to_the_result(result: Result) -> None:
@@ -212,9 +213,9 @@ def test_a_name_is_no_formula_in_a_spreadsheet(result: Result) -> None:
 
 def test_the_command_writes_tables(result_file: Path, empty_folder: Path, result: Result) -> None:
     for name in SHEETS:
-        assert halley("table", str(result_file), name).out == sheet(result, name)
+        assert halley("table", str(result_file), name).out == csv_text(SHEETS[name](result))
         assert halley("table", str(result_file), name, "-o", f"{name}.csv").code == 0
-        assert (empty_folder / f"{name}.csv").read_text() == sheet(result, name)
+        assert (empty_folder / f"{name}.csv").read_text() == csv_text(SHEETS[name](result))
     assert halley("table", str(result_file), "nodes", "-o", "nodes.csv").code == 1
     assert "did you mean 'nodes'" in halley("table", str(result_file), "node").err
 

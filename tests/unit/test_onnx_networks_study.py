@@ -11,7 +11,7 @@ from studies.onnx_files import files
 from studies.store import DOCS
 
 from halley.importers.fusing import fused
-from halley.importers.onnx import import_onnx
+from halley.importers.onnx.load import import_onnx
 
 
 def test_page_shows_what_is_kept() -> None:

@@ -23,11 +23,11 @@ from halley.ir.workload import Op, OpKind
 from halley.kernels.machine import machine
 from halley.kernels.times import Attention, Gemm, Stream, kernel_time, layer_norm, softmax
 from halley.library import SYSTEMS
+from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.sharding.layouts import MeshAxis
 from halley.sharding.solution import shard
 from halley.sharding.solve import ShardingProblem
-from halley.training.facts import differentiated
 from halley.training.kernels import TrainingGraph, kernels, saved_tensors, training_graph
 from halley.training.op_costs import OpCosts, op_tasks
 from halley.training.part_bounds import model_bound
@@ -45,7 +45,7 @@ SHAPES = (GPT, LLAMA, MIXTURE, LATENT)
 
 def layer(shape: Transformer, choice: Recompute = Recompute.NONE, fused: bool = False, batch: int = 2) -> TrainingGraph:
     part = training_model(shape, batch).blocks[-1]
-    return training_graph(differentiated(part), part.weights, choice, fused)
+    return training_graph(backward(part.workload), part.weights, choice, fused)
 
 
 def costs(graph: TrainingGraph) -> OpCosts:
@@ -134,7 +134,7 @@ def test_masks_are_drawn_once_and_again_where_ops_are_repeated() -> None:
 def test_masks_that_are_drawn_alike_give_the_same_gradients() -> None:
     shape = Transformer("tiny", 1, 6, 2, 2, 3, 8, 9, 4, gated=False, rms=False, dropout=0.25)
     part = training_model(shape, 2).blocks[0]
-    plain, random = differentiated(part), np.random.default_rng(1)
+    plain, random = backward(part.workload), np.random.default_rng(1)
     arrays = {}
     for name in plain.workload.inputs:
         extents = [plain.workload.dims[dim] for dim in plain.workload.tensors[name].dims]
@@ -273,7 +273,7 @@ def test_many_at_a_time_are_those_of_one(shape: Transformer, fused: bool) -> Non
 def test_what_is_recomputed_is_a_graph_as_it_was() -> None:
     """The rewrite is `recompute`'s; only the masks have names of their own."""
     part = training_model(LLAMA, 2).blocks[0]
-    found = differentiated(part)
+    found = backward(part.workload)
     assert training_graph(found, part.weights, Recompute.SELECTIVE, False).found == recompute(found, Recompute.SELECTIVE)
 
 

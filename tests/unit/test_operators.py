@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from validation.operators.folds import cross_validated
 
 from halley.errors import BadInput
 from halley.io.chips.fits import chip_fit_document, load_chip_fit, parse_chip_fit
@@ -18,7 +19,6 @@ from halley.kernels.calibrate import (
     Judgement,
     KernelMeasurement,
     chip_fit,
-    cross_validated,
     errors,
     fit,
     halves,

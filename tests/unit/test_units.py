@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.quantity import Quantity
 
 from halley import units
 from halley.errors import UnitError
@@ -27,7 +28,6 @@ from halley.units import (
     UNLIMITED,
     WATTS,
     Dimension,
-    Quantity,
     parse,
 )
 

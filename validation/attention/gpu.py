@@ -19,7 +19,7 @@ from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Granularity, Level
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.construction.graph import STATISTIC, contract, elementwise, reduction, tensors
 
 TABLE = Path("measured_ops.csv")
 """Name of the table of measurements in the folder of data."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.construction.graph import STATISTIC, contract, elementwise, reduction, tensors
 
 HALF = "fp16"
 

@@ -11,7 +11,7 @@ from validation.dfmodel.compare import costed
 from validation.table import markdown
 
 from halley.mapping.space.partitions import Kernels
-from halley.spatial.chip import MODELS, Assumptions
+from halley.spatial.chip import DFMODEL, HALLEY, Assumptions
 from halley.spatial.solve import SpatialPlan, best_plan, plan
 
 HEAD = ("mapping", "paper", "ours", "time per layer", "utilisation", "sequence tile", "partitions", "proven")
@@ -56,6 +56,9 @@ def rows(assumptions: Assumptions, bandwidth: float) -> Iterator[Row]:
     yield Row("best, ring, any tile", None, best_plan(ring), 8)
     yield Row("published, torus", None, costed(mapping("optimised"), assumptions, bandwidth), 4)
     yield Row("best, torus, any tile", paper["optimised on the torus"], best_plan(torus), 4)
+
+
+MODELS = {"dfmodel": DFMODEL, "halley": HALLEY}
 
 
 def table(model: str, bandwidth: float) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from validation.operators.compare import TABLE, carried, fit_rows
+from validation.operators.folds import cross_validated
 from validation.table import markdown, told
 
 from halley.io.chips.fits import chip_fit_document
@@ -22,7 +23,6 @@ from halley.kernels.calibrate import (
     TYPICAL_EFFICIENCY,
     KernelMeasurement,
     chip_fit,
-    cross_validated,
     errors,
     fit,
     fitted_rooflines,

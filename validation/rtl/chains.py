@@ -18,7 +18,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.text import parse
 from halley.ir.workload import Workload
-from halley.workloads.graph import contract, tensors
+from halley.workloads.construction.graph import contract, tensors
 
 TABLE = Path("rtl") / "rtl_two_gemm_chain.csv"
 """Where the table lies in the folder of data."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 from validation.serving.rows import Measured, libraries_of
 
 from halley.io.chips.fits import load_chip_fit
@@ -13,14 +14,28 @@ from halley.io.chips.kernel_fits import serving_fits
 from halley.kernels.machine import Efficiency
 from halley.serving.deployment import Deployment
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, Steady, closed_loop, static_batch
+from halley.serving.steady import Lengths, Steady, closed_loop, prompt_time
+from halley.serving.step import StepBatch, StepModel
 
 LONGEST = 16384
+SAMPLES = 17
+"""Points of the context at which a long decode is sampled."""
 
 
 @lru_cache(maxsize=1)
 def efficiency() -> Efficiency:
     return load_chip_fit("a100").efficiency
+
+
+def static_batch(step: StepModel, batch: float, lengths: Lengths) -> tuple[float, float]:
+    """(time to first token, time of the whole generation) [s] of ``batch`` equal requests that start together on one engine."""
+    first = prompt_time(step, batch, lengths)
+    more = lengths.output - 1
+    if more <= 0:
+        return first, first
+    contexts = np.linspace(lengths.input + 1, lengths.input + more, SAMPLES)
+    times = step.time(StepBatch(batch, contexts))
+    return first, first + more * float(np.trapezoid(times, dx=1.0) / (SAMPLES - 1))
 
 
 class Predictor:

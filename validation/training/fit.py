@@ -8,7 +8,8 @@ from validation.training.compare import batched, iteration
 from validation.training.runs import Run
 
 from halley.kernels.software import Software
-from halley.training.fit.calibrate import least_loss
+from halley.optim.descent import descend
+from halley.training.fit.calibrate import BOUNDS, with_numbers
 from halley.training.part_costs import with_host
 
 SHARES = ("kernels", "attention")
@@ -30,4 +31,6 @@ def error_of(found: Sequence[Run], software: Software) -> float:
 def fitted(start: Software, names: Sequence[str], found: Sequence[Run]) -> tuple[Software, float]:
     """The software whose numbers of these ``names`` give the least mean error on the runs, and that error; the search starts at
     the numbers of ``start``."""
-    return least_loss(lambda software: error_of(found, software), start, names)
+    first, bounds = [getattr(start, name) for name in names], [BOUNDS[name] for name in names]
+    best, least = descend(lambda values: error_of(found, with_numbers(start, names, values)), first, bounds)
+    return with_numbers(start, names, best), least

@@ -13,8 +13,8 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.files import is_model, is_network
 from halley.ir.workload import Workload
 from halley.workloads import WORKLOADS, ParameterType, WorkloadKind, build
-from halley.workloads.parameters import faults as value_faults
-from halley.workloads.parameters import size
+from halley.workloads.construction.parameters import faults as value_faults
+from halley.workloads.construction.parameters import size
 
 if TYPE_CHECKING:
     from halley.importers.model import ImportedModel, LayerWorkload

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from halley.importers.fields import Fields, matching
 from halley.importers.layers import shape_groups, shape_layers
@@ -350,27 +351,46 @@ def _phi3(fields: Fields) -> Draft:
     return draft
 
 
-def _gpt2(fields: Fields) -> Draft:
-    model = fields.whole("n_embd", "hidden_size")
-    heads = fields.whole("n_head", "num_attention_heads")
-    fields.divides("n_head", heads, "n_embd", model)
+def _multi_head(
+    fields: Fields,
+    model: tuple[str, int],
+    heads: tuple[str, ...] = ("num_attention_heads",),
+    layers: tuple[str, ...] = ("num_hidden_layers",),
+    **others: Any,
+) -> Draft:
+    """Layers whose heads all have keys and values of their own, with LayerNorm, two feed-forward matrices, and biases of all
+    matrices. ``model``: the field of the model dim and its value; ``heads``, ``layers``: the fields of their numbers;
+    ``others``: further values of the draft."""
+    number = fields.whole(*heads)
+    fields.divides(heads[0], number, *model)
     draft = Draft(
-        layers=fields.layer_count("n_layer", "num_hidden_layers"),
-        model=model,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=max(model // heads, 1),
-        hidden=fields.whole("n_inner", default=4 * model),
+        layers=fields.layer_count(*layers),
+        model=model[1],
+        heads=number,
+        kv_heads=number,
+        head_dim=max(model[1] // number, 1),
         vocabulary=fields.whole("vocab_size"),
-        sequence=fields.whole("n_positions", "n_ctx"),
         gated=False,
         rms=False,
+        **others,
+    )
+    _all_biases(draft)
+    return draft
+
+
+def _gpt2(fields: Fields) -> Draft:
+    model = fields.whole("n_embd", "hidden_size")
+    return _multi_head(
+        fields,
+        ("n_embd", model),
+        ("n_head", "num_attention_heads"),
+        ("n_layer", "num_hidden_layers"),
+        hidden=fields.whole("n_inner", default=4 * model),
+        sequence=fields.whole("n_positions", "n_ctx"),
         positions=True,
         tied=fields.flag("tie_word_embeddings", True),
         dropout=fields.share("resid_pdrop", 0.1),
     )
-    _all_biases(draft)
-    return draft
 
 
 def _all_biases(draft: Draft) -> None:
@@ -393,25 +413,15 @@ def _gpt_neox(fields: Fields) -> Draft:
 
 def _opt(fields: Fields) -> Draft:
     model = fields.whole("hidden_size")
-    heads = fields.whole("num_attention_heads")
-    fields.divides("num_attention_heads", heads, "hidden_size", model)
-    positions = fields.whole("max_position_embeddings", default=2048)
-    draft = Draft(
-        layers=fields.layer_count("num_hidden_layers"),
-        model=model,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=max(model // heads, 1),
+    draft = _multi_head(
+        fields,
+        ("hidden_size", model),
         hidden=fields.whole("ffn_dim"),
-        vocabulary=fields.whole("vocab_size"),
-        sequence=positions,
-        gated=False,
-        rms=False,
+        sequence=fields.whole("max_position_embeddings", default=2048),
         positions=True,
         tied=fields.flag("tie_word_embeddings", True),
         dropout=fields.share("dropout", 0.1),
     )
-    _all_biases(draft)
     draft.leave_out("first two rows of the table of positions", 2 * model, 1)
     draft.activation = "relu"
     if not fields.flag("do_layer_norm_before", True):
@@ -424,25 +434,16 @@ def _opt(fields: Fields) -> Draft:
 def _bert(fields: Fields) -> Draft:
     """The encoder; a plan trains it to predict tokens."""
     model = fields.whole("hidden_size")
-    heads = fields.whole("num_attention_heads")
-    fields.divides("num_attention_heads", heads, "hidden_size", model)
-    draft = Draft(
-        layers=fields.layer_count("num_hidden_layers"),
-        model=model,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=max(model // heads, 1),
+    draft = _multi_head(
+        fields,
+        ("hidden_size", model),
         hidden=fields.whole("intermediate_size"),
-        vocabulary=fields.whole("vocab_size"),
         sequence=fields.whole("max_position_embeddings"),
-        gated=False,
-        rms=False,
         positions=True,
         tied=True,
         dropout=fields.share("hidden_dropout_prob", 0.1),
         causal=False,
     )
-    _all_biases(draft)
     draft.leave_out("table of types", fields.whole("type_vocab_size", default=2) * model, 1)
     parts = fields.words("architectures")
     pretrained = any("PreTraining" in item for item in parts)
@@ -488,23 +489,16 @@ def _starcoder2(fields: Fields) -> Draft:
 
 def _bloom(fields: Fields) -> Draft:
     model = fields.whole("hidden_size", "n_embed")
-    heads = fields.whole("n_head", "num_attention_heads")
-    fields.divides("n_head", heads, "hidden_size", model)
-    draft = Draft(
-        layers=fields.layer_count("n_layer", "num_hidden_layers"),
-        model=model,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=max(model // heads, 1),
+    draft = _multi_head(
+        fields,
+        ("hidden_size", model),
+        ("n_head", "num_attention_heads"),
+        ("n_layer", "num_hidden_layers"),
         hidden=4 * model,
-        vocabulary=fields.whole("vocab_size"),
         sequence=fields.whole("seq_length", default=2048, said=True),
-        gated=False,
-        rms=False,
         tied=fields.flag("tie_word_embeddings", True),
         dropout=fields.share("hidden_dropout"),
     )
-    _all_biases(draft)
     draft.leave_out("norm of the embedding", 2 * model, 1)
     return draft
 

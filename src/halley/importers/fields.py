@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from halley.errors import BadInput, Fault
 from halley.io.files.text import Document, Finding, KeyPath
-from halley.workloads.parameters import SIZE_LIMIT
+from halley.workloads.construction.parameters import SIZE_LIMIT
 
 LAYERS_LIMIT = 10_000
 """Most layers of a model; some of their fields are lists with an entry for each."""

@@ -16,7 +16,7 @@ from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import Finding, read_yaml
 from halley.library import MODELS
-from halley.workloads.parameters import SIZE_LIMIT
+from halley.workloads.construction.parameters import SIZE_LIMIT
 from halley.workloads.transformer import Experts, Latent, Transformer
 
 Extent = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]

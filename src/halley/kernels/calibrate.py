@@ -112,19 +112,10 @@ def halves(rows: Sequence[KernelMeasurement]) -> tuple[tuple[KernelMeasurement, 
     """Every second row of each operator, in order of type and shape; and the rows between."""
     kept, held = [], []
     for operator in dict.fromkeys(row.operator for row in rows):
-        ordered = sorted((row for row in rows if row.operator == operator), key=_order)
+        ordered = sorted((row for row in rows if row.operator == operator), key=row_order)
         kept += ordered[::2]
         held += ordered[1::2]
     return tuple(kept), tuple(held)
-
-
-def folds(
-    rows: Sequence[KernelMeasurement], count: int
-) -> tuple[tuple[tuple[KernelMeasurement, ...], tuple[KernelMeasurement, ...]], ...]:
-    """(fitted, judged) rows such that every row is judged once: each fold judges every ``count``-th row by shape."""
-    ordered = sorted(rows, key=lambda row: (row.operator, _order(row)))
-    parts = [ordered[start::count] for start in range(count)]
-    return tuple((tuple(row for other in parts if other is not part for row in other), tuple(part)) for part in parts if part)
 
 
 def fit(rows: Sequence[KernelMeasurement], chip: Machine, start: Efficiency = TYPICAL_EFFICIENCY) -> Efficiency:
@@ -348,19 +339,7 @@ def judge(rows: Sequence[KernelMeasurement], chip: Machine, start: Efficiency = 
     return Judgement(efficiency, identified, predictions(kept, mine), predictions(held, mine), judged)
 
 
-def cross_validated(
-    rows: Sequence[KernelMeasurement], chip: Machine, count: int = 5, start: Efficiency = TYPICAL_EFFICIENCY
-) -> tuple[Prediction, ...]:
-    """Every row predicted by a fit to the other folds."""
-    found: list[Prediction] = []
-    for kept, held in folds(rows, count):
-        known = {row.operator for row in kept}
-        efficiency = fit(kept, chip, start)
-        found += predictions([row for row in held if row.operator in known], partial(_called, chip, efficiency))
-    return tuple(found)
-
-
-def _order(row: KernelMeasurement) -> tuple[str, tuple[float, ...]]:
+def row_order(row: KernelMeasurement) -> tuple[str, tuple[float, ...]]:
     """Sorts by type, then by extents: so of two rows that differ in type alone, the same one is not always held out."""
     types = "".join(repr(getattr(row.kernel, name)) for name in _fixed(row.kernel))
     return types, tuple(float(getattr(row.kernel, name)) for name in extents_of(row.kernel))

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from halley.formulas.numbers import Number, minimum
 from halley.ir.workload import Function, Op, OpKind, Workload, roles, work_per_point
-from halley.kernels.machine import Efficiency, Machine
-from halley.kernels.times import Array, Gemm, Kernel, Stream, kernel_time
+from halley.kernels.times import Gemm, Kernel, Stream
 
 RANDOM_NUMBER = Function({"mul": 10.0, "add": 15.0}, 0, "a random number")
 """For dropout: Philox4x32 generates four numbers in ten rounds, each of two long products (both halves), four exclusive ors and
@@ -72,10 +71,3 @@ def tensor_bytes(workload: Workload, name: str, local: Mapping[str, Number]) -> 
     """Bytes of a tensor at these extents."""
     tensor = workload.tensors[name]
     return math.prod(local[dim] for dim in tensor.dims) * tensor.word
-
-
-def op_time(
-    workload: Workload, op: Op, chip: Machine, efficiency: Efficiency, extents: Mapping[str, Number] | None = None
-) -> Array:
-    """Time [s] of the op as a separate kernel, of the shape that the extents broadcast to. Raises BadInput: see `kernel_time`."""
-    return kernel_time(op_kernel(workload, op, extents), chip, efficiency)

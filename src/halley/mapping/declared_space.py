@@ -169,8 +169,8 @@ LEFT_OUT = (
     Clause("memories of intermediates", "those of one group in different memories"),
     Clause(
         "splits",
-        "of reduced dims over axes at other levels than that of the results' memory; around a memory in which stages hand "
-        "over, of other dims than rows and batch",
+        "of reduced dims over axes at other levels than that of the results' memory; of other dims than rows and batch, at "
+        "levels above a memory through which stages pass intermediates",
     ),
     Clause("vector operations", "inputs held between the outermost memory and the one in which vector operations work"),
     Clause(
@@ -181,10 +181,10 @@ LEFT_OUT = (
     Clause("results of reduce-scatters", "sharded over other dims than the longest columns (then rows)"),
     Clause(
         "further loops of a group",
-        "two of them; in other numbers of parts than powers of two; with intermediates in the memory of results, stages "
-        "on parts of an axis, ops that lack the dim, or an intermediate that also leaves; partial sums that travel to and "
-        "from the outermost memory; different numbers of buffers for what is held around the loop; under overlap, some of "
-        "it only",
+        "more than one; in other numbers of parts than powers of two; together with intermediates in the memory of results, "
+        "with stages on parts of an axis, with ops without the dim, or with an intermediate that is also an output; with "
+        "partial sums in the outermost memory; with different numbers of buffers of the tiles outside the loop; of only some "
+        "stages under overlap",
     ),
     Clause("masks", "skipped tiles in single kernels, with softmax in several passes, or where members split the keys"),
     Clause("cuts within a kernel", "of a workload that does not let its kernels be cut"),

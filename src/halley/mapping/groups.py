@@ -27,11 +27,11 @@ from halley.mapping.solve.ties import fastest
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
 from halley.mapping.space.frame_sets import GroupSpace
-from halley.mapping.space.frames import frames, fusible
+from halley.mapping.space.frames.group import frames, fusible
+from halley.mapping.space.frames.shared_buffer import Laid
 from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import divisions, hierarchy
 from halley.mapping.space.partitions import Kernels, group_ops
-from halley.mapping.space.shared_buffer import Laid
 
 
 @dataclass(slots=True, eq=False)

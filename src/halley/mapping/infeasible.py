@@ -12,7 +12,7 @@ from halley.ir.mapping import Hold
 from halley.ir.workload import Op, OpKind, Workload
 from halley.mapping.problem import Problem
 from halley.mapping.space.affine import taps
-from halley.mapping.space.frames import frames, fusible, runs_on_parts
+from halley.mapping.space.frames.group import frames, fusible, runs_on_parts
 from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, hierarchy
 from halley.mapping.space.partitions import kernels

@@ -12,31 +12,20 @@ The activations of a schedule are exact, chunk by chunk. Not modelled: fragmenta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halley.errors import Fault, Infeasible
 from halley.formulas.timing import total
 from halley.formulas.training import sharded_bytes
 from halley.pipeline.block_counts import BlockCounts, summed
-from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.iteration import PipelinedTraining
 from halley.pipeline.schedule import Integers, TrainingPipeline, pass_order, without_repeats
-from halley.units import format_bytes
 
 Floats = NDArray[np.float64]
-
-
-SHARDED_NAMES = {
-    Sharded.OPTIMIZER: "the optimizer's state",
-    Sharded.GRADIENTS: "state and gradients",
-    Sharded.PARAMETERS: "state, gradients and parameters",
-}
-"""What is sharded, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +57,7 @@ class TrainingMemory:
 def training_memory(training: PipelinedTraining) -> TrainingMemory:
     """The peak memory of a training plan on a chip of each stage.
 
-    >>> from halley.pipeline.data_parallel import RECIPES, LayerBlock, DataParallel
+    >>> from halley.pipeline.data_parallel import RECIPES, DataParallel, LayerBlock, Sharded
     >>> from halley.pipeline.iteration import Optimizer
     >>> alone = DataParallel(1, Sharded.NOTHING, lambda kind, payload: 0.0, RECIPES["mixed-adam"])
     >>> layer = LayerBlock(2.0, 3.0, parameters=1000, activation=400)
@@ -152,61 +141,3 @@ def _saved(pipeline: TrainingPipeline, stage: int, ahead: Integers, behind: Inte
     # it only grows before the first backward pass; then each forward pass alternates with a backward pass
     warmup = min(pipeline.warmup(stage), passes - 1)
     return ahead[warmup + 1 :] - behind[: passes - warmup]
-
-
-def check_memory(
-    training: PipelinedTraining,
-    capacity: float,
-    name: str = "memory",
-    second: float | None = None,
-    alternatives: Mapping[str, PipelinedTraining] | None = None,
-) -> TrainingMemory:
-    """The memory of one plan, checked against the capacity.
-
-    ``capacity`` [B] of the chip's memory, called ``name``; ``second`` [B] of the tier that holds offloaded states.
-    ``alternatives``: other plans by what they change, the smallest change first; more sharding is tried before them.
-
-    Raises Infeasible: the stage that needs most, with its breakdown, and the first change that fits, or else the best one.
-    """
-    found = training_memory(training)
-    faults = []
-    if found.peak.max() > capacity:
-        changes = {**dict(_sharding_more(training)), **(alternatives or {})}
-        needs = {words: float(training_memory(change).peak.max()) for words, change in changes.items()}
-        faults.append(_over(found, capacity, name, _remedy(needs, capacity)))
-    if second is not None and found.offloaded.max() > second:
-        stage = int(found.offloaded.max(axis=1).argmax())
-        got = f"{format_bytes(float(found.offloaded.max()))} of the optimizer's state"
-        remedy = "shard the optimizer over more ranks, or offload nothing"
-        faults.append(Fault(f"second tier of {name}, stage {stage}", f"at most {format_bytes(second)}", got, remedy))
-    if faults:
-        raise Infeasible(faults)
-    return found
-
-
-def _over(found: TrainingMemory, capacity: float, name: str, remedy: str) -> Fault:
-    stage = int(found.total.max(axis=1).argmax())
-    parts = sorted(((float(part[stage].max()), word) for word, part in found.breakdown().items()), reverse=True)
-    listed = ", ".join(f"{word} {format_bytes(size)}" for size, word in parts if size)
-    got = f"{format_bytes(float(found.peak.max()))} ({listed})"
-    return Fault(f"{name}, chip of stage {stage}", f"at most {format_bytes(capacity)}", got, remedy)
-
-
-def _sharding_more(training: PipelinedTraining) -> Iterator[tuple[str, PipelinedTraining]]:
-    """Plans that shard more over the same data-parallel ranks, the smallest change first."""
-    if np.max(training.data.ranks) > 1:
-        for sharded in Sharded:
-            if sharded > training.data.sharded:
-                words = f"shard {SHARDED_NAMES[sharded]} over the data-parallel ranks"
-                yield words, replace(training, data=replace(training.data, sharded=sharded))
-
-
-def _remedy(needs: Mapping[str, float], capacity: float) -> str:
-    """The first change that fits, or the one that saves most."""
-    if not needs:
-        return "take more tensor-parallel ranks or stages, smaller microbatches, or recompute activations"
-    fitting = next(((words, size) for words, size in needs.items() if size <= capacity), None)
-    if fitting:
-        return f"{fitting[0]}, which takes {format_bytes(fitting[1])}"
-    best = min(needs, key=lambda words: needs[words])
-    return f"no single change fits; the best is to {best}, which takes {format_bytes(needs[best])}"

@@ -189,17 +189,6 @@ def _over_capacity(use: float, values: Mapping[str, int], capacity: float, where
     return OverCapacity(Fault(where, expected, got, "use more ranks, or store less"), use)
 
 
-def least_use(costs: Sequence[CostTable], uses: Sequence[CostTable]) -> float:
-    """The least use of any allowed choice, whatever its cost; infinite if none is allowed.
-
-    >>> costs = [CostTable(("x",), np.array([1.0, 4.0, np.inf]))]
-    >>> least_use(costs, [CostTable(("x",), np.array([8.0, 2.0, 1.0]))])
-    2.0
-    """
-    found = _Search(costs, uses, math.inf, 0.0, lambda: None).least_use_point({})
-    return math.inf if found is None else found.use
-
-
 @dataclass(slots=True)
 class _Search:
     """Tables of costs and uses, the multiplier that breaks ties, what is called before each minimum, entries joined so far, and

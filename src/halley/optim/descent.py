@@ -1,8 +1,8 @@
 """Minimises a function of a few positive parameters: a pattern search on their logarithms.
 
-Kernel times are maxima and minima over tiles. Errors of fits to them have kinks and plateaus, where gradients mislead. The
-search multiplies one parameter at a time by a factor. Steps that help become longer, others shorter, until all are short. It
-uses no random numbers: equal measurements give equal parameters.
+Models of times are made of maxima, minima and roundings. Errors of fits to them have kinks and plateaus, where gradients
+mislead. The search multiplies one parameter at a time by a factor. Steps that help become longer, others shorter, until all are
+short. It uses no random numbers: equal measurements give equal parameters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Best chains of downsets: the best way to partition the kernels of a graph into blocks that run one after the other.
+"""Best chains of downsets: the best way to partition the vertices (elements) of a graph into blocks that run one after the other.
 
-A downset (order ideal) contains, with each kernel, all kernels that it needs. Blocks that can run one after the other are the
+A downset (order ideal) contains, with each element, all elements that it needs. Blocks that can run one after the other are the
 differences of nested downsets, so every chain of downsets from the empty to the full one is such a sequence of blocks. A
 dynamic programme over the downsets finds the best chain for any costs of blocks. Graphs of real layers have few downsets.
 
@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 Costs: TypeAlias = tuple[float, ...]
 State = TypeVar("State")
 
-Kernels: TypeAlias = int
+Elements: TypeAlias = int
 """A set of the graph's vertices: bit i stands for vertex i."""
 
 MOST_DOWNSETS = 1_000_000
@@ -33,75 +33,75 @@ class TooManyDownsets(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """The downsets of a graph by size, from the empty to the full one. ``steps``: for each downset, the kernels that can be
+    """The downsets of a graph by size, from the empty to the full one. ``steps``: for each downset, the elements that can be
     added next, ascending, with the index of the resulting downset."""
 
-    downsets: tuple[Kernels, ...]
+    downsets: tuple[Elements, ...]
     steps: tuple[tuple[tuple[int, int], ...], ...]
 
 
 @lru_cache(maxsize=64)
-def lattice(needs: tuple[Kernels, ...], most: int = MOST_DOWNSETS) -> Lattice:
-    """All downsets. ``needs``: for each kernel the set of kernels that it needs, at least the direct ones. A kernel needs
+def lattice(needs: tuple[Elements, ...], most: int = MOST_DOWNSETS) -> Lattice:
+    """All downsets. ``needs``: for each element the set of elements that it needs, at least the direct ones. An element needs
     earlier ones only.
 
     >>> lattice((0b0, 0b1, 0b1, 0b110)).downsets   # a diamond
     (0, 1, 3, 5, 7, 15)
 
-    Raises TooManyDownsets; ValueError if a kernel needs a later one.
+    Raises TooManyDownsets; ValueError if an element needs a later one.
     """
     if any(needed >> place for place, needed in enumerate(needs)):
-        raise ValueError("needs: expected kernels that need earlier ones only")
+        raise ValueError("needs: expected elements that need earlier ones only")
     readers = [[reader for reader, needed in enumerate(needs) if needed >> place & 1] for place in range(len(needs))]
     place = {0: 0}
-    found, ready = [0], [[kernel for kernel, needed in enumerate(needs) if not needed]]
+    found, ready = [0], [[element for element, needed in enumerate(needs) if not needed]]
     steps = []
     for downset, free in zip(found, ready, strict=False):  # both grow during the loop
         taken = []
-        for kernel in free:
-            larger = downset | 1 << kernel
+        for element in free:
+            larger = downset | 1 << element
             target = place.get(larger)
             if target is None:
                 target = place[larger] = len(found)
                 if target >= most:
                     raise TooManyDownsets
                 found.append(larger)
-                freed = [reader for reader in readers[kernel] if not needs[reader] & ~larger]
-                ready.append(sorted([other for other in free if other != kernel] + freed))
-            taken.append((kernel, target))
+                freed = [reader for reader in readers[element] if not needs[reader] & ~larger]
+                ready.append(sorted([other for other in free if other != element] + freed))
+            taken.append((element, target))
         steps.append(tuple(taken))
     return Lattice(tuple(found), tuple(steps))
 
 
 @lru_cache(maxsize=64)
 def chain_lattice(count: int) -> Lattice:
-    """The downsets of kernels that run one by one in the given order. Their chains partition the kernels into runs of
+    """The downsets of elements that run one by one in the given order. Their chains partition the elements into runs of
     consecutive ones.
 
     >>> chain_lattice(3).downsets
     (0, 1, 3, 7)
     """
-    steps = (*(((kernel, kernel + 1),) for kernel in range(count)), ())
+    steps = (*(((element, element + 1),) for element in range(count)), ())
     return Lattice(tuple((1 << size) - 1 for size in range(count + 1)), steps)
 
 
 def blocks(
     downsets: Lattice, source: int, empty: State, grow: Callable[[State, int], Iterable[State]]
 ) -> Iterator[tuple[int, State]]:
-    """Every block that can follow a downset: index of the downset with it, and its state; each set of kernels once per state.
+    """Every block that can follow a downset: index of the downset with it, and its state; each set of elements once per state.
 
-    ``grow`` returns the states of a block with one more kernel: several where the kernel has variants, none where neither the
-    block nor any larger one fits. Kernels are added in ascending order, so ``grow`` must return a state for every subset of a
+    ``grow`` returns the states of a block with one more element: several where the element has variants, none where neither the
+    block nor any larger one fits. Elements are added in ascending order, so ``grow`` must return a state for every subset of a
     block that fits.
     """
     left = [(source, -1, empty)]
     while left:
         at, last, state = left.pop()
-        for kernel, target in downsets.steps[at]:
-            if kernel > last:
-                for grown in grow(state, kernel):
+        for element, target in downsets.steps[at]:
+            if element > last:
+                for grown in grow(state, element):
                     yield target, grown
-                    left.append((target, kernel, grown))
+                    left.append((target, element, grown))
 
 
 class Label(NamedTuple, Generic[State]):
@@ -138,15 +138,15 @@ def best_chain(
     value: Callable[[Costs], float],
     rest: Sequence[Costs],
     limit: float = math.inf,
-    least: Callable[[Kernels, State], Costs] | None = None,
-    single_kernel: Callable[[int], tuple[State, Costs] | None] | None = None,
+    least: Callable[[Elements, State], Costs] | None = None,
+    single: Callable[[int], tuple[State, Costs] | None] | None = None,
 ) -> BestChain[State]:
     """The chain of least value, if any is below ``limit``.
 
     ``empty``, ``grow``: see `blocks`; blocks of different kinds grow from an empty state each. ``cost_of``: the costs of a
     block, none negative. ``value``: of a chain's costs, non-decreasing in each. ``rest``: for each downset, a lower bound of
-    the costs of the remaining kernels; zeros are always valid. ``least``: a lower bound of the costs that remain after a
-    downset if its next block contains the given state's kernels. ``single_kernel``: a block of one kernel that cannot grow,
+    the costs of the remaining elements; zeros are always valid. ``least``: a lower bound of the costs that remain after a
+    downset if its next block contains the given state's elements. ``single``: a block of one element that cannot grow,
     with its costs, in addition to those of ``grow``.
     """
     labels: list[list[Label[State]]] = [[] for _ in downsets.downsets]
@@ -162,15 +162,15 @@ def best_chain(
         done = downsets.downsets[place]
 
         def grown_below_limit(
-            state: State, kernel: int, lowest: Costs = lowest, done: Kernels = done, limit: float = limit
+            state: State, element: int, lowest: Costs = lowest, done: Elements = done, limit: float = limit
         ) -> list[State]:
             """Grown states that may still give a value below the limit."""
-            found = grow(state, kernel)
+            found = grow(state, element)
             return [each for each in found if least is None or value(_sum(lowest, least(done, each))) < limit]
 
         starts = itertools.chain.from_iterable(blocks(downsets, place, each, grown_below_limit) for each in empty)
         grown = ((target, state, cost_of(state)) for target, state in starts)
-        for target, state, costs in itertools.chain(_single(downsets.steps[place], single_kernel), grown):
+        for target, state, costs in itertools.chain(_single(downsets.steps[place], single), grown):
             costed += 1
             for label in open_labels:
                 found = Label(_sum(label.costs, costs), label, state)
@@ -185,11 +185,11 @@ def best_chain(
 
 
 def _single(
-    steps: Iterable[tuple[int, int]], single_kernel: Callable[[int], tuple[State, Costs] | None] | None
+    steps: Iterable[tuple[int, int]], single: Callable[[int], tuple[State, Costs] | None] | None
 ) -> Iterator[tuple[int, State, Costs]]:
-    """The blocks of one kernel that cannot grow."""
-    for kernel, target in steps if single_kernel else ():
-        found = single_kernel(kernel) if single_kernel else None
+    """The blocks of one element that cannot grow."""
+    for element, target in steps if single else ():
+        found = single(element) if single else None
         if found is not None:
             yield target, *found
 

@@ -1,7 +1,7 @@
 """Lagrange multipliers of resources that work at the same time.
 
-The time of a kernel is the largest of its resources' times, hence at least any weighted mean of them. With weights that add up
-to 1 for each kernel, the least weighted sum over all choices is a lower bound of the least time (Lagrangian relaxation). Each
+The time of a task is the largest of its resources' times, hence at least any weighted mean of them. With weights that add up
+to 1 for each task, the least weighted sum over all choices is a lower bound of the least time (Lagrangian relaxation). Each
 choice found bounds this maximum over the weights from above. The weights that are best against a mixture of the choices found
 solve a matrix game; it is solved by extragradient steps on products of simplices (Nemirovski, SIAM Journal on Optimization 15,
 2004). An approximate solution suffices: any weights give a valid bound.
@@ -19,11 +19,11 @@ EXTRAGRADIENT_STEPS = 200
 
 
 def best_multipliers(always: Numbers, times: Numbers) -> Numbers:
-    """Multipliers [kernels, resources] that add up to 1 for each kernel and nearly maximise the least value of the choices.
+    """Multipliers [tasks, resources] that add up to 1 for each task and nearly maximise the least value of the choices.
 
         max over p of min over c of  always[c] + sum over k, r of p[k, r] times[c, k, r]
 
-    ``always`` [choices] [s]: time that nothing overlaps; ``times`` [choices, kernels, resources] [s]: of each resource.
+    ``always`` [choices] [s]: time that nothing overlaps; ``times`` [choices, tasks, resources] [s]: of each resource.
 
     >>> best_multipliers(np.zeros(2), np.array([[[4.0, 0.0]], [[0.0, 2.0]]])).round(1).tolist()
     [[0.3, 0.7]]
@@ -31,7 +31,7 @@ def best_multipliers(always: Numbers, times: Numbers) -> Numbers:
     longest = times.max(axis=2)
     scale = float((always + longest.sum(axis=1)).min()) or 1.0
     always, times, longest = always / scale, times / scale, longest / scale
-    # kernels of short times take larger steps
+    # tasks of short times take larger steps
     pace = 1.0 / np.maximum(longest.max(axis=0), 1e-3)[:, None]
     width = 1.0 / max(float(longest.sum(axis=1).max()), 1.0)
     mixture, shares = np.full(len(always), 1.0 / len(always)), np.full(times.shape[1:], 1.0 / times.shape[2])

@@ -30,15 +30,15 @@ class CompiledLoops:
     mode: str | None = None
     spent: float = 0.0
     load_after: float = LOAD_AFTER_SECONDS
-    _kernels: ModuleType | None = None
+    _loops: ModuleType | None = None
     _missing: bool = False
 
     @property
     def loaded(self) -> bool:
         """Whether the compiled loops are already loaded."""
-        return self._kernels is not None
+        return self._loops is not None
 
-    def kernels(self, ahead: float = 0.0) -> ModuleType | None:
+    def loops(self, ahead: float = 0.0) -> ModuleType | None:
         """The compiled loops if they are to be used now. ``ahead``: seconds of NumPy work that are about to come.
 
         Raises BadInput: the environment names no mode, or requires an accelerator that is not installed.
@@ -47,15 +47,15 @@ class CompiledLoops:
             self.mode = _mode(os.environ.get(MODE_VARIABLE) or "auto")
         if self.mode == "off" or self._missing or (self.mode == "auto" and self.spent + ahead < self.load_after):
             return None
-        if self._kernels is None:
+        if self._loops is None:
             try:
-                self._kernels = importlib.import_module(self.module)
+                self._loops = importlib.import_module(self.module)
             except ImportError as error:
                 if self.mode == "on":
                     fault = Fault(MODE_VARIABLE, "numba where it is on", str(error), "run: pip install 'halley[fast]'")
                     raise BadInput(fault) from error
                 self._missing = True
-        return self._kernels
+        return self._loops
 
 
 def _mode(word: str) -> str:

@@ -85,7 +85,7 @@ class ValueBounds:
         """Passes over the variables, forward and back, ``rounds`` times."""
         least = np.minimum.reduceat(self.single, self.pairs.places[:-1])
         self.lowest = self.constant + math.fsum(least)
-        compiled = SWITCH.kernels()
+        compiled = SWITCH.loops()
         run: Callable[..., float] = compiled.sweep if compiled is not None else sweep
         p = self.pairs
         for number in range(2 * rounds):

@@ -91,7 +91,7 @@ def pipeline_times(
     if pipeline.schedule is PipelineSchedule.GPIPE:
         return _gpipe(pipeline, times[of_work], times[of_leaving], blocking)
     places = np.stack([of_work, of_leaving, none] if blocking else [of_work, none, of_leaving])
-    compiled = SWITCH.kernels()
+    compiled = SWITCH.loops()
     run: SectionRunner = compiled.run if compiled is not None else _run
     passes = timetable(pipeline)
     last, ends = np.empty((chunks, times.shape[1])), np.empty((pipeline.stages, times.shape[1]))

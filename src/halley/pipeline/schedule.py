@@ -163,7 +163,7 @@ def run_schedule(
 def unit_time_schedule(pipeline: TrainingPipeline) -> Integers:
     """[passes, (step, stage, direction (0 forward), chunk in the order of the model, microbatch)] of a 1F1B schedule whose
     passes take one step each, sorted by step and stage. Raises BadInput: the stages deadlock."""
-    plan, stages, compiled = pass_order(pipeline), pipeline.stages, SWITCH.kernels()
+    plan, stages, compiled = pass_order(pipeline), pipeline.stages, SWITCH.loops()
     warmup = np.array([pipeline.warmup(stage) for stage in range(stages)])
     passes = 2 * len(plan.chunk) * stages
     sizes = passes, 3 * stages, 5 * passes

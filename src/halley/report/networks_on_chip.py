@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halley.answer import Status
+from halley.answer import Status, relative_gap
 from halley.importers.network import ImportedNetwork, NetworkLayer
 from halley.mapping.problem import Objective
 from halley.mapping.result import Result
@@ -125,7 +125,7 @@ def on_chip_lines(network: ImportedNetwork, chip: str, objective: Objective, fou
     done = [item for item in found if item.result]
     value, bound = (time if objective is Objective.TIME else energy), sum(item.layer.count * item.bound for item in done)
     proven = all(item.result.best.status is Status.OPTIMAL for item in done if item.result)
-    gap = 0.0 if proven else value / bound - 1 if bound > 0 else float("inf")
+    gap = 0.0 if proven else relative_gap(value, bound)
     words = "proven optimal layer by layer" if proven else f"at most {gap_text(gap)} above the least {objective} of these layers"
     head = f"{network.name} on {chip}: {format_time(time)}, {format_energy(energy)} for {len(done)} of the layers, {words}"
     without = [f"{item.layer.name} ({item.reason})" for item in found if not item.result]

@@ -17,7 +17,7 @@ from halley.ir.system import System
 from halley.kernels.library.decode import DECODE
 from halley.kernels.library.times import KernelFits
 from halley.kernels.library.times import kernel_time as measured_time
-from halley.kernels.machine import PEAK, Efficiency, Machine, machine
+from halley.kernels.machine import Efficiency, Machine, machine
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
 from halley.serving.software import ServingSoftware
 
@@ -118,8 +118,3 @@ def library_kernels(
     if fits is None or not caches:
         return formula
     return MeasuredDecode(formula, replace(fits, machine=formula.chip), software.kernels, caches, software.gap)
-
-
-def peak_kernels(system: System) -> LibraryKernels:
-    """Kernels at the data sheet's rates."""
-    return LibraryKernels(serving_machine(system), PEAK)

@@ -80,7 +80,7 @@ class ReplicaNetwork:
             if ranks % size or axis.size % (size * stride):
                 raise BadInput(Fault(where, f"parts that divide axis {axis.name} ({axis.size} ranks)", str(ranks)))
             library = axis.name if measured and axis.name in self.libraries else ""
-            for lane in lanes(axis, size, stride):
+            for lane in reversed(lanes(axis, size, stride)):
                 made = self._made.setdefault((lane, library), Dimension(lane, self.libraries.get(library)))
                 found.append(made)
             ranks, stride = ranks // size, 1

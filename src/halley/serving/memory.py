@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from halley.errors import Fault, Infeasible
-from halley.formulas.numbers import Number
 from halley.ir.system import System
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, ServedModel, cached_tokens
@@ -86,8 +85,3 @@ def check_fits(memory: ServingMemory, context: int, where: str) -> None:
         remedy = "use more chips (tp, pp, ep), fewer bytes for weights or cache, or a shorter context"
         expected = f"at most {memory.usable / 2**30:.1f} GiB on a chip ({memory.usable / memory.capacity:.0%} of its memory)"
         raise Infeasible(Fault(where, expected, f"{need / 2**30:.1f} GiB ({parts})", remedy))
-
-
-def used_bytes(memory: ServingMemory, users: Number, context: float) -> Number:
-    """Bytes of the cache that so many sequences of a context use."""
-    return users * memory.pages(context) * memory.page

@@ -240,7 +240,7 @@ def _engine(
             if not ended and len(arrivals) <= ahead:
                 continue
         settings[loop.MORE] = not ended
-        compiled = SWITCH.kernels(ahead=SECONDS_PER_STEP * (len(arrivals) - int(integers[loop.HEAD])))
+        compiled = SWITCH.loops(ahead=SECONDS_PER_STEP * (len(arrivals) - int(integers[loop.HEAD])))
         run: Any = loop.run if compiled is None else compiled.run
         before = int(integers[loop.STEPS])
         status = run(

@@ -125,11 +125,3 @@ def speculation_round(
     verifying = float(verification_time(target, users, context, proposed))
     plain = float(target.time(StepBatch(users, context)))
     return Round(window, tokens, drafting, verifying, plain * tokens / (drafting + verifying))
-
-
-def best_window(
-    target: StepModel, draft: StepModel, acceptance: Acceptance, users: float, context: float, longest: int = 8, width: int = 1
-) -> Round:
-    """The window up to ``longest`` with the largest speed-up."""
-    rounds = [speculation_round(target, draft, acceptance, window, users, context, width) for window in range(1, longest + 1)]
-    return max(rounds, key=lambda item: item.speedup)

@@ -23,8 +23,6 @@ ROUNDS = 60
 """Rounds of a fixed point or a bisection."""
 QUEUE_LIMIT = 64
 """Requests in flight, relative to the sequences of a batch, from which arrivals count as too many."""
-SAMPLES = 17
-"""Points of the context at which a long decode is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +60,6 @@ class Steady:
     step: float
     parts: dict[str, float]
     limit: str
-
-
-def static_batch(step: StepModel, batch: float, lengths: Lengths) -> tuple[float, float]:
-    """(time to first token, time of the whole generation) [s] of ``batch`` equal requests that start together on one engine."""
-    first = prompt_time(step, batch, lengths)
-    more = lengths.output - 1
-    if more <= 0:
-        return first, first
-    contexts = np.linspace(lengths.input + 1, lengths.input + more, SAMPLES)
-    times = step.time(StepBatch(batch, contexts))
-    return first, first + more * float(np.trapezoid(times, dx=1.0) / (SAMPLES - 1))
 
 
 def prompt_time(step: StepModel, batch: float, lengths: Lengths) -> float:

@@ -72,11 +72,13 @@ class StepModel:
 
     >>> from halley.io.systems.system import load_system
     >>> from halley.io.transformers import load_model
-    >>> from halley.serving.kernels import peak_kernels
+    >>> from halley.kernels.machine import PEAK
+    >>> from halley.serving.kernels import LibraryKernels, serving_machine
     >>> from halley.serving.software import IDEAL
     >>> system = load_system("1 x h100")
     >>> served, network = ServedModel(load_model("llama3-8b")), ReplicaNetwork(system)
-    >>> model = StepModel(served, ReplicaLayout(), network, peak_kernels(system), IDEAL)
+    >>> kernels = LibraryKernels(serving_machine(system), PEAK)  # at the data sheet's rates
+    >>> model = StepModel(served, ReplicaLayout(), network, kernels, IDEAL)
     >>> f"{float(model.time(StepBatch(users=1, context=1024))) * 1e3:.1f} ms"  # 15 GB of weights at 3.35 TB/s
     '4.5 ms'
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from halley.answer import ROUNDING_GAP, Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault, InternalError
-from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum, least_use
+from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum
 from halley.optim.elimination import cost
 from halley.sharding.joint import FusedPair, fused_pair
 from halley.sharding.layouts import CollectiveStep, CollectiveTime, Layout, Mesh
@@ -76,11 +76,6 @@ class Sharding:
         return tuple((move, step) for move in self.redistributions for step in move.steps if step.kind is not None)
 
     @property
-    def work_time(self) -> float:
-        """Time of the ops alone [s]."""
-        return math.fsum(item.time for item in self.ops)
-
-    @property
     def collective_time(self) -> float:
         """Time of the collectives [s]."""
         return math.fsum(step.time for _, step in self.steps)
@@ -125,22 +120,6 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = 
 
     where = f"sharding of {problem.workload.name}, memory"
     return decoded(graph, constrained_minimum(graph.time, graph.memory, capacity, where, describe, effort=effort))
-
-
-def least_memory(problem: ShardingProblem) -> float:
-    """Least memory [B per rank] of any sharding, for weights and saved tensors.
-
-    >>> from halley.sharding.layouts import MeshAxis
-    >>> from halley.workloads.user import graph
-    >>> gemm = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 8, "k": 64, "n": 8})
-    >>> free = lambda *any: 0.0
-    >>> least_memory(ShardingProblem(gemm, (MeshAxis("x", 4),), free, free, weights={"B": 16.0})) == 64 * 8 * 16 / 4
-    True
-
-    Raises BadInput: as `sharding_graph`.
-    """
-    graph = sharding_graph(problem)
-    return least_use(graph.time, graph.memory)
 
 
 def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[str] | None = None) -> Sharding:

@@ -9,13 +9,11 @@ that is stored sharded and gathered for its readers is fully sharded (FSDP).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from halley.ir.placement import Replicate, Shard
 from halley.ir.workload import OpKind, Workload
-from halley.sharding.layouts import CollectiveStep, layout_text
-from halley.sharding.solution import Redistribution, Sharding
-from halley.units import format_bytes, format_time
+from halley.sharding.solution import Sharding
 
 
 def dim_roles(work: Workload, weights: Iterable[str]) -> dict[str, str]:
@@ -110,54 +108,3 @@ def _gathered(plan: Sharding, weight: str, place: int) -> bool:
         return False
     readers = plan.problem.workload.consumers(weight)
     return any(plan.strategy(op.name)[place].reads[op.inputs.index(weight)] == Replicate() for op in readers)
-
-
-def sharding_text(plan: Sharding) -> str:
-    """Tables of the axes, the ops with their splits, and the collectives with tensor, axes, bytes and time."""
-    mesh, by_op = plan.problem.mesh, op_names(plan)
-    used = parallelisms(plan)
-    head = [
-        f"{format_time(plan.time)}: work {format_time(plan.work_time)}, collectives {format_time(plan.collective_time)}; "
-        f"per rank weights {format_bytes(plan.weights_memory)}, between the passes {format_bytes(plan.saved_memory)}; "
-        f"{_proof(plan)}",
-        *(f"axis {axis.name}, {axis.ranks} ranks: {', '.join(used[axis.name]) or 'repeats all work'}" for axis in mesh),
-    ]
-    called = {name: " ".join(dict.fromkeys(filter(None, each))) for name, each in by_op.items()}
-    ops = [[item.op, *(way.name or "-" for way in item.strategy), called[item.op], format_time(item.time)] for item in plan.ops]
-    moved = [
-        [
-            str(step.kind),
-            move.tensor,
-            " ".join(step.axes),
-            _change(move, step),
-            move.reader or "-",
-            format_bytes(step.bytes),
-            format_time(step.time),
-        ]
-        for move, step in plan.steps
-    ]
-    tables = [
-        _table(["op", *(axis.name for axis in mesh), "name", "work"], ops),
-        _table(["collective", "tensor", "axes", "change", "before", "bytes", "time"], moved) if moved else ["no collectives"],
-        _table(["end", "layout"], [[name, layout_text(layout, mesh)] for name, layout in plan.ends.items()]),
-    ]
-    return "\n".join("\n".join(lines) + "\n" for lines in (head, *tables))
-
-
-def _proof(plan: Sharding) -> str:
-    if plan.certificate.gap:
-        return f"at most {plan.certificate.gap:.2%} above the optimum"
-    return f"optimal of {plan.certificate.size:.3g} shardings of the ops"
-
-
-def _change(move: Redistribution, step: CollectiveStep) -> str:
-    if move.inside:
-        return "inside the op"
-    changes = [f"{a} -> {b}" for a, b in zip(step.before, step.after, strict=True) if a != b]
-    return "; ".join(dict.fromkeys(changes)) + (f", once in {move.runs} runs" if move.runs > 1 else "")
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Left-aligned columns."""
-    widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (titles, *rows)]

@@ -65,8 +65,6 @@ DFMODEL = Assumptions(False, False, False, streaming=False, shared=False, bounda
 
 HALLEY = Assumptions(True, True, True, streaming=True, shared=True, boundary=True, kept_twice=False)
 
-MODELS = {"dfmodel": DFMODEL, "halley": HALLEY}
-
 
 @dataclass(frozen=True, slots=True)
 class SpatialChip:

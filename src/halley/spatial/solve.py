@@ -119,7 +119,7 @@ class PartitionSearch:
         self._rest = [(float(a), float(b), float(c)) for a, b, c in reduce(np.minimum, rests)]
         self._compiled = None
         seconds = SECONDS_PER_DOWNSET_STREAMING if self.problem.assumptions.streaming else SECONDS_PER_DOWNSET
-        compiled = SWITCH.kernels(math.inf if SWITCH.loaded else len(self.made) * len(downsets.downsets) * seconds)
+        compiled = SWITCH.loops(math.inf if SWITCH.loaded else len(self.made) * len(downsets.downsets) * seconds)
         if compiled is not None and len(self.problem.graph.kernels) <= compiled.MAX_KERNELS:
             self._compiled = compiled.CompiledSearch(self.made, downsets, self._rest)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from halley.answer import relative_gap
+
 RELATIVE_ROUNDING = 1e-9
 """What a bound may lose, relatively, by sums in another order."""
 
@@ -42,4 +44,4 @@ class Answered:
     @property
     def gap(self) -> float:
         """How far the value may be from the optimum."""
-        return self.value / self.bound - 1 if 0 < self.bound < math.inf else 0.0 if self.value == self.bound else math.inf
+        return relative_gap(self.value, self.bound)

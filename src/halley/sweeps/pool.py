@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -74,10 +73,3 @@ class InProcess(Executor):
         except Exception as error:
             done.set_exception(error)
         return done
-
-
-def can_spawn() -> bool:
-    """Whether processes can be started from here: not from a program without a file, such as one that is read from stdin."""
-    main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
-    return file is None or os.path.exists(file)

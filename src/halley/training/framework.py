@@ -16,8 +16,8 @@ class FrameworkLimits:
     their numbers of layers; ``recompute``; ``offload``: whether the optimizer's state may be in the host's memory; ``version``
     in words.
 
-    >>> one = FrameworkLimits("Some 1.0", sharded=(Sharded.NOTHING, Sharded.OPTIMIZER), staged=(Sharded.NOTHING,))
-    >>> one.shards(Sharded.OPTIMIZER, stages=1), one.shards(Sharded.OPTIMIZER, stages=4)
+    >>> one = FrameworkLimits("Some 1.0", uneven=False)
+    >>> one.runs(PipelineSchedule.GPIPE, stages=4, chunks=1, layers=32), one.runs(PipelineSchedule.GPIPE, 4, 1, 30)
     (True, False)
     """
 
@@ -29,10 +29,6 @@ class FrameworkLimits:
     uneven: bool = True
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     offload: bool = True
-
-    def shards(self, what: Sharded, stages: int) -> bool:
-        """Whether its data-parallel ranks can shard that, in a pipeline of so many stages."""
-        return what in self.sharded and (stages == 1 or what in self.staged)
 
     def runs(self, schedule: PipelineSchedule, stages: int, chunks: int, layers: int) -> bool:
         """Whether it has a pipeline of so many stages and chunks of a stage, for so many layers."""

@@ -27,11 +27,11 @@ from halley.kernels.searched import kernel_demand
 from halley.kernels.software import Software
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, check_fits, constrained_minimum
 from halley.optim.elimination import CostTable, cost
+from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh, local_extents
 from halley.sharding.solution import Sharding, decoded
 from halley.spatial.solve import SpatialPlan
-from halley.training.facts import differentiated
 from halley.training.groups import sharded_kernels
 from halley.training.kernels import TrainingGraph, lifetimes, resized, training_graph
 from halley.training.part_solvers import CostTerms, PartSolver, Solvers
@@ -236,7 +236,7 @@ def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choic
     last = len(_parts(shape, microbatch, sequence)) - 1
     # embedding and head multiply as they are stored
     products = shape.products if 0 < place < last else ""
-    return training_graph(differentiated(part), part.weights, choice, fused, products)
+    return training_graph(backward(part.workload), part.weights, choice, fused, products)
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from halley.workloads.attention import attention
 from halley.workloads.blocks import embedding, gated_scan, merge_heads, power_spectrum, scatter_add
+from halley.workloads.construction.parameters import Parameter, ParameterType, WorkloadKind
 from halley.workloads.convolution import conv, conv_chain
 from halley.workloads.dlrm import dlrm
 from halley.workloads.einsum import attention_einsum, gpt_layer
@@ -15,7 +16,6 @@ from halley.workloads.mla import mla
 from halley.workloads.mlp import gated_mlp, gemm_gelu_gemm
 from halley.workloads.models import MODELS, ModelShape, shapes
 from halley.workloads.moe import moe
-from halley.workloads.parameters import Parameter, ParameterType, WorkloadKind
 from halley.workloads.registry import WORKLOADS, build, variants
 from halley.workloads.user import graph
 

@@ -13,8 +13,8 @@ import math
 
 from halley.errors import Fault
 from halley.ir.workload import Workload
-from halley.workloads.graph import STATISTIC, contract, tensors
-from halley.workloads.parameters import (
+from halley.workloads.construction.graph import STATISTIC, contract, tensors
+from halley.workloads.construction.parameters import (
     SIZE_LIMIT,
     Rule,
     SameAs,
@@ -26,7 +26,7 @@ from halley.workloads.parameters import (
     grouped_heads,
     size,
 )
-from halley.workloads.steps import scale_scores, softmax_and_values
+from halley.workloads.construction.steps import scale_scores, softmax_and_values
 
 
 def attention(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import elementwise, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import elementwise, tensors
+from halley.workloads.construction.parameters import Rule, WorkloadKind, check, element_type, size
 
 
 def gated_scan(length: int, channels: int, dtype: str = "bf16") -> Workload:

@@ -11,9 +11,9 @@ from itertools import pairwise
 from halley.errors import Fault
 from halley.ir.affine import AffineIndex
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import elementwise, reduction, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, check, count, element_type, size
-from halley.workloads.steps import OpSequence
+from halley.workloads.construction.graph import elementwise, reduction, tensors
+from halley.workloads.construction.parameters import Rule, WorkloadKind, check, count, element_type, size
+from halley.workloads.construction.steps import OpSequence
 
 
 def causal_convolution(

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import contract, elementwise, reduction, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import contract, elementwise, reduction, tensors
+from halley.workloads.construction.parameters import Rule, WorkloadKind, check, element_type, size
 
 LAYERS_LIMIT = 64
 """Largest number of layers of a stack; each layer is one op or two."""

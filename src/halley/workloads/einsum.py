@@ -7,8 +7,8 @@ work, so that results can be compared. For softmax with its reductions, see `att
 from __future__ import annotations
 
 from halley.ir.workload import Op, Workload
-from halley.workloads.graph import contract, elementwise, tensors
-from halley.workloads.parameters import WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import contract, elementwise, tensors
+from halley.workloads.construction.parameters import WorkloadKind, check, element_type, size
 
 
 def attention_einsum(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import elementwise, tensors
-from halley.workloads.parameters import SIZE_LIMIT, Rule, WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import elementwise, tensors
+from halley.workloads.construction.parameters import SIZE_LIMIT, Rule, WorkloadKind, check, element_type, size
 
 
 def fft(rows: int, columns: int, dtype: str = "fp32") -> Workload:

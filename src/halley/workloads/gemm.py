@@ -7,9 +7,9 @@ reduce over n, so splitting n over clusters or chips makes their statistics part
 from __future__ import annotations
 
 from halley.ir.workload import Op, Workload
-from halley.workloads.graph import STATISTIC, batch, contract, elementwise, reduction, tensors
-from halley.workloads.parameters import WorkloadKind, algorithm, check, element_type, size
-from halley.workloads.steps import layernorm, rmsnorm
+from halley.workloads.construction.graph import STATISTIC, batch, contract, elementwise, reduction, tensors
+from halley.workloads.construction.parameters import WorkloadKind, algorithm, check, element_type, size
+from halley.workloads.construction.steps import layernorm, rmsnorm
 
 
 def gemm(m: int, n: int, k: int, b: int = 1, dtype: str = "bf16") -> Workload:

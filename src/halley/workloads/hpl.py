@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from halley.errors import Fault
 from halley.ir.workload import Workload
-from halley.workloads.graph import contract, elementwise, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import contract, elementwise, tensors
+from halley.workloads.construction.parameters import Rule, WorkloadKind, check, element_type, size
 
 
 def hpl(order: int, block: int, dtype: str = "fp64") -> Workload:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from halley.ir.workload import Op, OpKind, Workload
+from halley.workloads.construction.graph import batch as batched
+from halley.workloads.construction.graph import contract, elementwise, tensors
+from halley.workloads.construction.parameters import WorkloadKind, check, element_type, size
 from halley.workloads.convolution import causal_convolution
-from halley.workloads.graph import batch as batched
-from halley.workloads.graph import contract, elementwise, tensors
-from halley.workloads.parameters import WorkloadKind, check, element_type, size
 
 
 def hyena(length: int, model: int, taps: int = 3, batch: int = 1, dtype: str = "bf16") -> Workload:

@@ -12,9 +12,18 @@ from __future__ import annotations
 import math
 
 from halley.ir.workload import Op, Workload
-from halley.workloads.graph import STATISTIC, contract, elementwise, tensors
-from halley.workloads.parameters import SameAs, WorkloadKind, algorithm, check, element_type, flag, grouped_heads, size
-from halley.workloads.steps import OpSequence, layernorm, rmsnorm, scale_scores, softmax_and_values
+from halley.workloads.construction.graph import STATISTIC, contract, elementwise, tensors
+from halley.workloads.construction.parameters import (
+    SameAs,
+    WorkloadKind,
+    algorithm,
+    check,
+    element_type,
+    flag,
+    grouped_heads,
+    size,
+)
+from halley.workloads.construction.steps import OpSequence, layernorm, rmsnorm, scale_scores, softmax_and_values
 
 
 def transformer_layer(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Workload
+from halley.workloads.construction.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.construction.graph import batch as batched
+from halley.workloads.construction.parameters import Rule, WorkloadKind, algorithm, check, element_type, size
+from halley.workloads.construction.steps import OpSequence, rmsnorm
 from halley.workloads.convolution import causal_convolution
-from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
-from halley.workloads.graph import batch as batched
-from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, size
-from halley.workloads.steps import OpSequence, rmsnorm
 
 
 def mamba(

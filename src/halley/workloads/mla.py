@@ -13,9 +13,9 @@ import math
 
 from halley.errors import Fault
 from halley.ir.workload import Op, Workload
-from halley.workloads.graph import STATISTIC, batch, contract, elementwise, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, algorithm, check, element_type, flag, size
-from halley.workloads.steps import OpSequence, scale_scores, softmax_and_values
+from halley.workloads.construction.graph import STATISTIC, batch, contract, elementwise, tensors
+from halley.workloads.construction.parameters import Rule, WorkloadKind, algorithm, check, element_type, flag, size
+from halley.workloads.construction.steps import OpSequence, scale_scores, softmax_and_values
 
 
 def mla(

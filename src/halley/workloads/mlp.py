@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from halley.ir.workload import Workload
-from halley.workloads.graph import contract, elementwise, tensors
-from halley.workloads.parameters import WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import contract, elementwise, tensors
+from halley.workloads.construction.parameters import WorkloadKind, check, element_type, size
 
 
 def gemm_gelu_gemm(tokens: int, model: int, hidden: int, dtype: str = "bf16") -> Workload:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from halley.errors import Fault
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
-from halley.workloads.parameters import Rule, WorkloadKind, check, element_type, size
+from halley.workloads.construction.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.construction.parameters import Rule, WorkloadKind, check, element_type, size
 
 
 def moe(

@@ -9,6 +9,7 @@ from halley.ir.mapping import Compute, Hold, Node, walk
 from halley.ir.workload import Workload
 from halley.workloads.attention import ATTENTION
 from halley.workloads.blocks import EMBEDDING, GATED_SCAN, MERGE_HEADS, POWER_SPECTRUM, SCATTER_ADD
+from halley.workloads.construction.parameters import WorkloadKind, check, completed, faults
 from halley.workloads.convolution import CONV, CONV_CHAIN
 from halley.workloads.dlrm import DLRM
 from halley.workloads.einsum import ATTENTION_EINSUM, GPT_LAYER
@@ -21,7 +22,6 @@ from halley.workloads.mamba import MAMBA, MAMBA_2
 from halley.workloads.mla import MLA
 from halley.workloads.mlp import GATED_MLP, GEMM_GELU_GEMM
 from halley.workloads.moe import MOE
-from halley.workloads.parameters import WorkloadKind, check, completed, faults
 from halley.workloads.user import GRAPH
 
 WORKLOADS: dict[str, WorkloadKind] = {

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halley.ir.workload import Op, OpKind, Workload
-from halley.workloads.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.construction.graph import STATISTIC, contract, elementwise, reduction, tensors
+from halley.workloads.construction.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
 from halley.workloads.model import ModelPart, TrainingModel
 from halley.workloads.moe import gate
-from halley.workloads.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
 from halley.workloads.transformer import Experts, Latent, Transformer, check_training
 
 ROW = "b m"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES
-from halley.workloads.parameters import SIZE_LIMIT
+from halley.workloads.construction.parameters import SIZE_LIMIT
 
 EXPERTS_PER_TOKEN = 64
 """Largest number of experts per token; each needs a round of the gate."""

@@ -1,6 +1,6 @@
 """User graphs: einsums, elementwise functions and reductions, one per line, as a `Workload`.
 
-Each line becomes one op with the name of its result, and one kernel. `halley.workloads.notation` has the grammar.
+Each line becomes one op with the name of its result, and one kernel. `halley.workloads.construction.notation` has the grammar.
 
 | line | op |
 |---|---|
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.affine import AffineIndex
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, MONOIDS, Op, OpKind, Tensor, Workload
-from halley.workloads.notation import Call, LineFault, Place, Ref, Statement, Term, read
-from halley.workloads.parameters import SIZE_LIMIT, WorkloadKind, check, element_type, text
+from halley.workloads.construction.notation import Call, LineFault, Place, Ref, Statement, Term, read
+from halley.workloads.construction.parameters import SIZE_LIMIT, WorkloadKind, check, element_type, text
 
 REDUCTIONS = tuple(name for name, monoid in MONOIDS.items() if monoid.arity == 1)
 """Monoids over one value; those over two are recurrences."""

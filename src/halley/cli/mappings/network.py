@@ -18,8 +18,8 @@ from halley.cli.solve import solve_noted
 from halley.errors import BadInput, Fault, Infeasible, did_you_mean
 from halley.importers.fusing import fused
 from halley.importers.network import ImportedNetwork, NetworkLayer
-from halley.importers.onnx import import_onnx
-from halley.importers.torch_export import import_pt2
+from halley.importers.onnx.load import import_onnx
+from halley.importers.torch.export import import_pt2
 from halley.ir.hardware import Chip
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result

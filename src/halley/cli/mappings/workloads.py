@@ -12,7 +12,7 @@ from halley.cli.parameters import known_kind
 from halley.report.table import Table
 from halley.report.terminal import show
 from halley.workloads import WORKLOADS, WorkloadKind
-from halley.workloads.parameters import Absent, Parameter, SameAs
+from halley.workloads.construction.parameters import Absent, Parameter, SameAs
 
 
 def workloads(

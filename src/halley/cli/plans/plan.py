@@ -66,7 +66,9 @@ def plan(
     sequence: Annotated[
         str | None, typer.Option("--sequence", help="Tokens of a sequence; by default those of the training.", metavar="NUMBER")
     ] = None,
-    train: Annotated[bool, typer.Option("--train", help="Plan an iteration of training (the only kind of plan so far).")] = True,
+    train: Annotated[
+        bool, typer.Option("--train", help="Plan an iteration of training, the default; --serve plans a deployment.")
+    ] = True,
     fix: Annotated[
         str | None, typer.Option("--fix", help="Fixed decisions, e.g. tp=8,pp=8,zero=1 or node=dp:16+pp:8.", metavar="WORDS")
     ] = None,
@@ -140,7 +142,8 @@ def plan(
     json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Find the fastest way to train a model on a system, and prove it: axes, sharding, pipeline, microbatches, memory.
+    """Find the fastest way to train a model on a system, or with --serve to serve it, and prove it: axes, sharding, pipeline,
+    microbatches, memory.
 
     Example: halley plan gpt3-1t --train --system '1024 x h100, nvlink 8, ib' --batch 2048
 

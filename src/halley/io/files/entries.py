@@ -31,7 +31,7 @@ from halley.units import (
     Dimension,
     parse,
 )
-from halley.workloads.parameters import SIZE_LIMIT
+from halley.workloads.construction.parameters import SIZE_LIMIT
 
 T = TypeVar("T")
 JsonSchema: TypeAlias = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from halley.cost.program import Indices
+from halley.cost.programs.program import Indices
 from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import Slot
 from halley.mapping.space.tile_chains import ChainTree

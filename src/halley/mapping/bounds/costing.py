@@ -1,8 +1,8 @@
 """Costs of a group's stages with open tile sizes.
 
-Cost formulas run once on terms instead of numbers (`halley.cost.program`). This module determines which sizes are open, builds
-the tree in which a stage is costed by itself, estimates it, and compiles the estimate. Results are cached for all frames, and as
-far as possible for all groups, that have the stage in common.
+Cost formulas run once on terms instead of numbers (`halley.cost.programs.program`). This module determines which sizes are
+open, builds the tree in which a stage is costed by itself, estimates it, and compiles the estimate. Results are cached for all
+frames, and as far as possible for all groups, that have the stage in common.
 """
 
 from __future__ import annotations

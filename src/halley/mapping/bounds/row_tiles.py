@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from halley.ir.hardware import Chip
 from halley.ir.masks import masks
+from halley.mapping.space.frames.shared_buffer import walkable
 from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import Hierarchy
-from halley.mapping.space.shared_buffer import walkable
 
 TILES_ONE_BY_ONE = 32
 """Up to this number of tiles each has a bound of its own; above it, ranges of numbers that grow by `RANGE_GROWTH`."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from halley.cost.counting import Sums
 from halley.cost.pairs import PAIRS
-from halley.cost.program import Array, Indices, NormalForms, Program
+from halley.cost.programs.program import Array, Indices, NormalForms, Program
 from halley.errors import Fault, InternalError
 from halley.formulas.numbers import Number, as_number
 from halley.formulas.terms import Term, TermFactory

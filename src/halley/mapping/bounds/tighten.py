@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from halley.cost.program import Array, Indices
+from halley.cost.programs.program import Array, Indices
 from halley.mapping.bounds.chain_sets import opened, split_in
 from halley.mapping.bounds.incumbents import Flags
 from halley.mapping.space.stages import BUFFERS

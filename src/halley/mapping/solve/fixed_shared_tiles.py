@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from halley.cost.program import Indices
+from halley.cost.programs.program import Indices
 from halley.errors import Fault, InternalError
 from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTH, DIVE_SHAPES, opened, split_in, starts
 from halley.mapping.bounds.incumbents import Flags, Values

@@ -13,7 +13,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from halley.cost.program import Indices
+from halley.cost.programs.program import Indices
 from halley.mapping.bounds.chain_sets import (
     CHAINS_WITH_OPEN_BUFFERS,
     DIVE_BEAM_WIDTH,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from halley.cost.program import Indices
+from halley.cost.programs.program import Indices
 from halley.mapping.bounds.chain_sets import opened, split_in, starts
 from halley.mapping.bounds.incumbents import Values
 from halley.mapping.solve.group import GroupState, JointBound

@@ -14,7 +14,7 @@ from halley.cost.evaluate import evaluate
 from halley.cost.events import Event, Path
 from halley.cost.footprint import footprint
 from halley.cost.movement import Body
-from halley.cost.program import Array
+from halley.cost.programs.program import Array
 from halley.cost.resources import Resources, energy_of
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total

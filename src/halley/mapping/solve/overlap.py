@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from halley.cost.estimate import Resource
-from halley.cost.program import Array, Indices
+from halley.cost.programs.program import Array, Indices
 from halley.cost.resources import depth_of, shared_engines
 from halley.errors import Fault, InternalError
 from halley.formulas.timing import contended_time, in_flight_time, total, waiting_time

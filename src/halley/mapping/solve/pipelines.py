@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halley.cost.program import Array, Indices
+from halley.cost.programs.program import Array, Indices
 from halley.formulas.timing import waiting_time
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.solve.axis_partitions import common_resources, least_alone

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from halley.cost.estimate import Resource
-from halley.cost.program import Array, Indices
+from halley.cost.programs.program import Array, Indices
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled, least_of_buffers
 from halley.mapping.space.stages import Skeleton

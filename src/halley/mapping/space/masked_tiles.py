@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from halley.cost.instructions import made_of, tabulate
 from halley.cost.pairs import Counts, MaskedPairs, of_open, pair_counts
-from halley.cost.program import Array, Factor, Indices
+from halley.cost.programs.instructions import made_of, tabulate
+from halley.cost.programs.program import Array, Factor, Indices
 from halley.formulas.terms import Operation, Term
 from halley.mapping.space.tile_chains import ChainTree
 

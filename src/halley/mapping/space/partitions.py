@@ -85,8 +85,8 @@ def before(workload: Workload) -> tuple[Kernels, ...]:
 
 def convex_groups(workload: Workload, joined: bool = False) -> list[Kernels]:
     """Every convex set of kernels whose ops have a dim that all can walk together, and each kernel alone; smaller sets first.
-    Other sets have no frame (`halley.mapping.space.frames`). ``joined``: of these sets, those whose kernels are connected by
-    tensors. Raises TooMany."""
+    Other sets have no frame (`halley.mapping.space.frames.group`). ``joined``: of these sets, those whose kernels are
+    connected by tensors. Raises TooMany."""
     needs = before(workload)
     everything = range(len(needs))
     walks = [frozenset.intersection(*(walked(workload, workload.op(name)) for name in part)) for part in kernels(workload)]

@@ -111,11 +111,6 @@ def of_dim(ranges: Callable[[Tiles], Ranges], dim: str) -> Callable[[Tiles], Num
     return lambda tiles: ranges(tiles)[dim]
 
 
-def always(ranges: Ranges) -> Callable[[Tiles], Ranges]:
-    """Ranges that no tile size changes."""
-    return lambda tiles: ranges
-
-
 def one(tiles: Tiles) -> int:
     """A range that no tile size changes: one."""
     return 1

@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from halley.cost.instructions import tabulate
-from halley.cost.program import Array, Factor, Indices
+from halley.cost.programs.instructions import tabulate
+from halley.cost.programs.program import Array, Factor, Indices
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Term
 from halley.mapping.space.stages import BUFFERS, Slot

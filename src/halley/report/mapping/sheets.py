@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from halley.cost.figures import resource_name
-from halley.errors import BadInput, Fault, did_you_mean
 from halley.mapping.result import Result
 from halley.report.mapping.activity import totals
 from halley.report.mapping.causes import causes
 from halley.report.mapping.facts import outer_traffic
 from halley.report.mapping.figures import accesses, plans
 from halley.report.mapping.tree import lines, path_name
-from halley.report.rows import Row, csv_text
+from halley.report.rows import Row
 
 
 def nodes(result: Result) -> Iterator[Row]:
@@ -85,13 +84,3 @@ SHEETS: dict[str, Callable[[Result], Iterator[Row]]] = {
     "front": front,
 }
 """Every table by the name that the command line knows it by."""
-
-
-def sheet(result: Result, name: str) -> str:
-    """The table as CSV (RFC 4180, but with plain line ends). Numbers have all their digits.
-
-    Raises BadInput: there is no table of that name.
-    """
-    if name not in SHEETS:
-        raise BadInput(Fault("TABLE", ", ".join(SHEETS), repr(name), did_you_mean(name, SHEETS)))
-    return csv_text(SHEETS[name](result))

@@ -36,7 +36,7 @@ def others_table(result: TrainingResult) -> Iterator[Table]:
         for place, item in enumerate(result.alternatives, 1)
     ]
     last = max((time for time, _ in found), default=0.0)
-    unknown = ((result.untimed, "plans that were not timed"), (result.unfit, "plans whose tried shardings did not fit"))
+    unknown = ((result.untimed, "plans that were not timed"), (result.unfit, "plans not resolved: no tried sharding fits"))
     for bound, words in unknown:
         if bound < last:
             share = 100 * (bound / best - 1)

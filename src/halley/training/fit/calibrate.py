@@ -17,7 +17,6 @@ import numpy as np
 
 from halley.errors import BadInput, Fault
 from halley.kernels.software import Software
-from halley.optim.descent import descend
 from halley.optim.least_squares import least_squares
 from halley.sharding.axes import Role
 from halley.training.cost import HOST_WAITS
@@ -150,20 +149,12 @@ def _mean(found: Iterable[float]) -> float:
     return float(np.mean(list(found)))
 
 
-def least_loss(loss: Callable[[Software], float], start: Software, names: Sequence[str]) -> tuple[Software, float]:
-    """The software with the numbers of these ``names`` that minimise any loss within `BOUNDS`, from those of ``start``; and the
-    loss."""
-    bounds = [BOUNDS[name] for name in names]
-    found, least = descend(lambda values: loss(_made(start, names, values)), [getattr(start, name) for name in names], bounds)
-    return _made(start, names, found), least
-
-
 def least_error(rows: Sequence[MeasuredIteration], start: Software, names: Sequence[str]) -> tuple[Software, float]:
     """The software with the numbers of these ``names`` that minimise the root mean square of log(predicted / measured) within
     `BOUNDS`; and that. The search starts at the best combination of `STARTS`."""
 
     def residuals(values: Sequence[float]) -> list[float]:
-        software = _made(start, names, values)
+        software = with_numbers(start, names, values)
         return [math.log(row.plan.time(software) / row.seconds) for row in rows]
 
     own = tuple(getattr(start, name) or 0.0 for name in names)
@@ -172,10 +163,11 @@ def least_error(rows: Sequence[MeasuredIteration], start: Software, names: Seque
     bounds = [BOUNDS[name] for name in names]
     begin = [min(max(value, low), high) for value, (low, high) in zip(first, bounds, strict=True)]
     found, least = least_squares(residuals, begin, bounds)
-    return _made(start, names, found), least
+    return with_numbers(start, names, found), least
 
 
-def _made(start: Software, names: Sequence[str], values: Sequence[float]) -> Software:
+def with_numbers(start: Software, names: Sequence[str], values: Sequence[float]) -> Software:
+    """The software with other numbers of these ``names``; a time at the lower bound is 0."""
     numbers: dict[str, Any] = {name: _value(name, value) for name, value in zip(names, values, strict=True)}
     return replace(start, **numbers)
 

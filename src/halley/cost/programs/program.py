@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from halley.cost.grid import SWITCH, Grid, cheapest_order
-from halley.cost.instructions import Array as Array
-from halley.cost.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, made_of, numpy_code, tabulate
-from halley.cost.instructions import Indices as Indices
+from halley.cost.programs.grid import SWITCH, Grid, cheapest_order
+from halley.cost.programs.instructions import Array as Array
+from halley.cost.programs.instructions import Code, Instruction, NumpyCode, Place, allocated, apply, made_of, numpy_code, tabulate
+from halley.cost.programs.instructions import Indices as Indices
 from halley.formulas.numbers import Number
 from halley.formulas.terms import Operation, Term, TermFactory
 
@@ -344,7 +344,7 @@ class Program:
         """Lower bounds, outputs x rows. ``tables``: for each factor, its value by node; ``choices``: by dim, a node per row.
 
         The accelerator caches the last tables: they must not be changed in place."""
-        kernels = SWITCH.kernels()
+        kernels = SWITCH.loops()
         if kernels is not None:
             if self._prepared is None or self._prepared[0] is not tables:
                 self._prepared, self._ready = (tables, kernels.CompiledProgram(self.code, self.factors, tables)), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halley.ir.workload import Op
-from halley.workloads.graph import EPSILON, contract, elementwise, reduction
+from halley.workloads.construction.graph import EPSILON, contract, elementwise, reduction
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numba import types
 
-from halley.cost.grid import Grid
-from halley.cost.instructions import Array, Code, Indices, Place
+from halley.cost.programs.grid import Grid
+from halley.cost.programs.instructions import Array, Code, Indices, Place
 from halley.formulas.terms import Operation
 from halley.optim.jit import DOUBLES, FLOAT, INT, INT_ROWS, INTS, ONES, ROWS, Doubles, compiled, pointer
 

@@ -25,15 +25,15 @@ from types import MappingProxyType
 
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.mapping.space.frame_sets import Frame, GroupSpace
+from halley.mapping.space.frames.idle_members import with_idle_members
+from halley.mapping.space.frames.resident import resident, split_around
+from halley.mapping.space.frames.shared_buffer import Laid, through_shared
+from halley.mapping.space.frames.streamed import can_stream, streamed
 from halley.mapping.space.fused_group import FusedOps
 from halley.mapping.space.hierarchy import Hierarchy
-from halley.mapping.space.idle_members import with_idle_members
 from halley.mapping.space.joins import broadcasts, joins
-from halley.mapping.space.resident import resident, split_around
 from halley.mapping.space.rows import RowStage, chunked_skeletons
-from halley.mapping.space.shared_buffer import Laid, through_shared
 from halley.mapping.space.stages import GroupStage, Sends, Skeleton, Split, gemm_skeletons, loop_orders
-from halley.mapping.space.streamed import can_stream, streamed
 
 
 def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: Laid | None = None) -> GroupSpace:

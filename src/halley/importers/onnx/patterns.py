@@ -12,7 +12,7 @@ import numpy as np
 
 from halley.importers.activations import Formula, activations
 from halley.importers.lowering import NodeView, Shape
-from halley.importers.onnx_norms import CASTS, scalar, with_norms
+from halley.importers.onnx.norms import CASTS, scalar, with_norms
 from halley.importers.reads import GraphNode, NodeGraph
 
 FUNCTIONS = {"Mul": "mul", "Div": "div", "Add": "add", "Pow": "pow", "Erf": "erf", "Tanh": "tanh", "Sigmoid": "sigmoid"}

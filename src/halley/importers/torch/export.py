@@ -16,10 +16,10 @@ from typing import IO, Any
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.assembly import Assembly, mask_remark, printable
-from halley.importers.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, TensorRef, lower_aten
 from halley.importers.lowering import NotLowered, Shape
 from halley.importers.network import ImportedNetwork, LoweredNode
-from halley.importers.norms import tensors, with_activations, with_norms
+from halley.importers.torch.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, TensorRef, lower_aten
+from halley.importers.torch.norms import tensors, with_activations, with_norms
 from halley.ir.workload import DTYPE_BYTES
 
 BYTES_LIMIT = 2**29

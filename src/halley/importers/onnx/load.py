@@ -15,7 +15,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.assembly import Assembly, mask_remark, printable
 from halley.importers.lowering import VIEWS, NodeView, NotLowered, Shape, lower
 from halley.importers.network import ImportedNetwork, LoweredNode
-from halley.importers.onnx_patterns import with_patterns
+from halley.importers.onnx.patterns import with_patterns
 from halley.ir.workload import DTYPE_BYTES
 
 BYTES_LIMIT = 2**29

@@ -2,8 +2,8 @@
 
 The grid is traversed in row-major order, the last dim contiguous. Values that depend on fewer dims are not computed again for
 each combination of the others: the code has levels, one per loop. `Grid` evaluates it with NumPy, a box of trailing dims at a
-time, by broadcasting; `halley.cost.accelerator` evaluates it compiled, a piece of the last dim at a time. Both do the same
-operations in the same order for every combination.
+time, by broadcasting; `halley.cost.programs.accelerator` evaluates it compiled, a piece of the last dim at a time. Both do the
+same operations in the same order for every combination.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halley.cost.instructions import Array, Code, Instruction, Place, allocated, apply
+from halley.cost.programs.instructions import Array, Code, Instruction, Place, allocated, apply
 from halley.formulas.terms import Operation
 from halley.optim.switch import CompiledLoops
 
@@ -35,7 +35,7 @@ INSTRUCTION_START_COST = 32
 """Cost of starting a compiled instruction, in units of one result."""
 
 
-SWITCH = CompiledLoops("halley.cost.accelerator")
+SWITCH = CompiledLoops("halley.cost.programs.accelerator")
 """Whether programs run compiled in this process."""
 
 
@@ -75,7 +75,7 @@ class Grid:
     def costs(self) -> Array:
         """Values of the outputs (outputs x combinations)."""
         result = np.empty((len(self.outputs), self.size))
-        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
+        kernels = SWITCH.loops(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
             kernels.grid_costs(self, result)
             return result
@@ -92,7 +92,7 @@ class Grid:
         equal values the first combination counts; NaN never counts. The compiled version cannot be interrupted with Ctrl-C:
         divide runs of minutes into several grids."""
         width = len(self.outputs) - len(capacities)
-        kernels = SWITCH.kernels(self.size / NUMPY_COMBINATIONS_PER_SECOND)
+        kernels = SWITCH.loops(self.size / NUMPY_COMBINATIONS_PER_SECOND)
         if kernels is not None and self.counts:
             return [GridMinimum(value, place) for value, place in kernels.grid_least(self, capacities)]
         best = [GridMinimum(math.inf, -1)] * width

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from halley.importers.activations import Formula, activations
-from halley.importers.aten import AtenNode, TensorRef
 from halley.importers.reads import GraphNode, NodeGraph
+from halley.importers.torch.aten import AtenNode, TensorRef
 
 CASTS = frozenset({"to", "_to_copy", "type_as"})
 """Operators between the steps that change the element type alone."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from halley.ir.workload import Workload
 from halley.memory.saved import saved_activations
-from halley.rewrite.backward import Differentiated, backward
+from halley.rewrite.backward import backward
 from halley.rewrite.recompute import Recompute, recompute
 from halley.units import format_bytes
 from halley.workloads.model import ModelPart, TrainingModel
@@ -67,11 +67,6 @@ class ModelFacts:
         return "\n".join(lines)
 
 
-def differentiated(part: ModelPart) -> Differentiated:
-    """The part with its backward pass: gradients of its weights and of its input, if it has one."""
-    return backward(part.workload)
-
-
 def model_facts(model: TrainingModel, choice: Recompute = Recompute.NONE, whole: bool = False) -> ModelFacts:
     """Figures of a model on the batch that it was built for.
 
@@ -97,7 +92,7 @@ def bytes_of(workload: Workload, names: Collection[str]) -> int:
 
 def _part(part: ModelPart, choice: Recompute, whole: bool) -> PartFacts:
     work = part.workload
-    found = recompute(differentiated(part), choice, whole)
+    found = recompute(backward(part.workload), choice, whole)
     names = {op.name for op in found.backward}
     held = saved_activations(found.workload, names, part.weights).tensors
     # other inputs of a recomputed op are generated again (dropout), or are in memory anyway (routes)

@@ -1,0 +1,1 @@
+"""Cost formulas as straight-line programs, run on many mappings at once."""

@@ -1,0 +1,1 @@
+"""The frames of a fused group, by kind."""

@@ -1,0 +1,1 @@
+"""What builders of workloads share: parameters, ops and tensors, usual sequences of ops, notation."""
