@@ -314,7 +314,7 @@ def buffered(
             if frame.known_first and all(tiles[slot.name] == min(slot.sizes(int(slot.limit(tiles)))) for slot in frame.shared):
                 continue
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
-            yield composed(frame.in_turn(tiles, nodes), nodes), several
+            yield composed(frame.sequential(tiles, nodes), nodes), several
 
 
 def _sizes(slots: Sequence[Slot]) -> Iterator[tuple[Mapping[str, int], int]]:

@@ -116,7 +116,7 @@ def test_time_is_monotonic_in_every_component_of_a_state(seed: int, monkeypatch:
         nonlocal seen
         if self.resources:
             seen += 1
-            transfers = np.max([time[at] for time in self.around.busy.values()], axis=0)
+            transfers = np.max([time[at] for time in self.outside.busy.values()], axis=0)
             less = transfers * rng.uniform(0, 1.2, states.shape) * rng.integers(0, 2, states.shape)
             more = less + transfers * rng.uniform(0, 0.5, states.shape) * (rng.random(states.shape) < 0.2)
             assert (times(self, less, at) <= times(self, more, at) * (1 + 1e-12)).all()

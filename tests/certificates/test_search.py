@@ -305,11 +305,11 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             stages = [search.costs.estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
             parts = np.array([(stage.time, stage.energy) for stage in stages])
             compared += 1
-            estimate = evaluate(work, search.costs.chip, search.costs.around(GroupMapping(frame, skeletons, tiles).tree()))
+            estimate = evaluate(work, search.costs.chip, search.costs.enclose(GroupMapping(frame, skeletons, tiles).tree()))
             total, whole_cost = parts.sum(axis=0), np.array([estimate.time, estimate.energy])
             if frame.cut and frame.streamed:  # what that frame moves itself is in the tree in turn as well
                 turn = evaluate(
-                    work, search.costs.chip, search.costs.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons]))
+                    work, search.costs.chip, search.costs.enclose(frame.sequential(tiles, [s.build(tiles) for s in skeletons]))
                 )
                 total = np.array([turn.time, turn.energy])
             if frame.cut:  # hidden work saves time and what leaks meanwhile, and nothing else

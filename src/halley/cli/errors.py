@@ -29,7 +29,7 @@ BROKEN = 70
 COMPLETE_VARIABLE = "_HALLEY_COMPLETE"
 """Environment variable by which the script of a shell asks for completions."""
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """System errors of output that cannot be written, none of which is Halley's fault."""
 
 
@@ -80,7 +80,7 @@ class HalleyGroup(TyperGroup):
                 raise KeyboardInterrupt
             return code if isinstance(code, int) else 0
         except HalleyError as error:
-            return _tell(error)
+            return _report(error)
         except (KeyboardInterrupt, typer.Abort):
             print("halley: interrupted", file=sys.stderr)
             return INTERRUPTED
@@ -89,11 +89,11 @@ class HalleyGroup(TyperGroup):
             _drop_output()
             return 0
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in UNWRITABLE_ERRNOS:
                 return _unexpected(error)
             _drop_output()
             remedy = "free some space, or write elsewhere"
-            return _tell(BadInput(Fault("output", "a place with space for the answer", error.strerror or str(error), remedy)))
+            return _report(BadInput(Fault("output", "a place with space for the answer", error.strerror or str(error), remedy)))
         except Exception as error:
             if callable(getattr(error, "format_message", None)):  # a usage error of the option parser
                 return _usage(error)
@@ -105,7 +105,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(error: HalleyError) -> int:
+def _report(error: HalleyError) -> int:
     for fault in error.faults:
         print(f"halley: {visible(str(fault))}", file=sys.stderr)
     if isinstance(error, InternalError):

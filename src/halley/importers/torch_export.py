@@ -79,9 +79,9 @@ def from_torch(
     try:
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), strict=strict)
     except Exception as error:  # of PyTorch and of the module itself
-        told = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+        message = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
         remedy = "export a part of it, or with other inputs"
-        raise BadInput(Fault(named, "a module that torch.export takes", told, remedy)) from None
+        raise BadInput(Fault(named, "a module that torch.export takes", message, remedy)) from None
     buffer = io.BytesIO()
     torch.export.save(_without_weights(torch, program), buffer)
     buffer.seek(0)

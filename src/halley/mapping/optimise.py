@@ -24,7 +24,7 @@ from halley.mapping.declared_space import OP_BY_OP, SPACE, left_out
 from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_promising, worst_mapping
 from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import check_operands, check_outer_memory, tightest
-from halley.mapping.plans import Picks, Plans, whole_plan
+from halley.mapping.plans import Picks, Plans, plan_tree
 from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
@@ -465,20 +465,20 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks, settled: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping; ``settled``: see `FusedGroups.choice`."""
+    def _choices(self, plans: Plans, picks: Picks, adjusted: bool = False) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping; ``adjusted``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
-            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, settled, plans.division)
+            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, adjusted, plans.division)
             for kernels in order
         }
 
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        choices = self._choices(plans, picks, settled=True)
-        plan = whole_plan(plans.workload, self.problem.chip, choices)
+        choices = self._choices(plans, picks, adjusted=True)
+        plan = plan_tree(plans.workload, self.problem.chip, choices)
         workload = self.given[plans.workload.variant]
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
@@ -535,7 +535,7 @@ class _Optimiser:
                 continue  # equal but for rounding
             if points and points[-1].time >= time_ * (1 - RELATIVE_ROUNDING):
                 points.pop()  # as fast but for rounding, and takes more energy
-            points.append(Point(time_, energy, whole_plan(plans.workload, self.problem.chip, self._choices(plans, picks))))
+            points.append(Point(time_, energy, plan_tree(plans.workload, self.problem.chip, self._choices(plans, picks))))
         return tuple(points)
 
     def _infeasible(self) -> Exception:

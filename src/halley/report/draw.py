@@ -97,12 +97,12 @@ def legend(entries: Iterable[tuple[str, str]], x: float, y: float, width: float)
     made: list[Element] = []
     at, row = x, 0
     for name, colour in entries:
-        room = width_of(name) + 34
-        if at > x and at + room > x + width:
+        inner_width = width_of(name) + 34
+        if at > x and at + inner_width > x + width:
             at, row = x, row + 1
         made.append(box(at, y + 20 * row, 12, 12, colour, stroke=FAINT, stroke_width=0.5))
         made.append(words(at + 17, y + 20 * row + 10.5, name))
-        at += room
+        at += inner_width
     return made, 20.0 * (row + 1)
 
 
@@ -181,19 +181,19 @@ def stacked(title: str, bars: Sequence[Bar], fills: dict[str, str], show: Format
     """Bars one under the other on one scale, with an axis worded by ``show`` (none where each bar has its own scale)."""
     left = min(max((width_of(bar.name) for bar in bars), default=0.0) + 16, 280.0)
     right = max((width_of(bar.note) for bar in bars), default=0.0) + 16
-    room = WIDTH - left - right
+    inner_width = WIDTH - left - right
     used = dict.fromkeys(part.key for bar in bars for part in bar.parts if part.value > 0)
     entries = [(key, colour) for key, colour in fills.items() if key in used and colour != OTHER]
     entries += [("others", OTHER)] if any(fills[key] == OTHER for key in used) else []
-    content, top = legend(entries, left, 4, room + right)
+    content, top = legend(entries, left, 4, inner_width + right)
     top += 10
     bottom = top + ROW * len(bars)
     largest = max((bar.total for bar in bars), default=0.0)
     for value in ticks(largest, base) if show else ():
-        x = left + room * value / largest if largest else left
+        x = left + inner_width * value / largest if largest else left
         content += [line(x, top, x, bottom + 4), words(x, bottom + 18, show(value) if show else "", "middle", FAINT, 12)]
     for index, bar in enumerate(bars):
-        content += _bar(bar, fills, left, top + ROW * index, room / (bar.scale or largest or 1.0))
+        content += _bar(bar, fills, left, top + ROW * index, inner_width / (bar.scale or largest or 1.0))
     return canvas(bottom + (24 if show else 6), title, content)
 
 

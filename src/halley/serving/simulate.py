@@ -166,7 +166,7 @@ def simulate(
     """
     found, rows = Simulated(), list[Array]()
     tables = _tables(step)
-    streams = _dealt(list(blocks), engines) if engines > 1 else [iter(blocks)]
+    streams = _round_robin(list(blocks), engines) if engines > 1 else [iter(blocks)]
     for number, stream in enumerate(streams):
         share = concurrency // engines + (number < concurrency % engines) if concurrency else 0
         if concurrency and not share:
@@ -178,7 +178,7 @@ def simulate(
     return found
 
 
-def _dealt(blocks: Sequence[Requests], engines: int) -> list[Iterator[Requests]]:
+def _round_robin(blocks: Sequence[Requests], engines: int) -> list[Iterator[Requests]]:
     """The requests of each engine, by a round robin."""
     merged = Requests(*(np.concatenate([getattr(block, name) for block in blocks]) for name in ("arrivals", "inputs", "outputs")))
     return [

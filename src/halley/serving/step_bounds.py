@@ -165,10 +165,10 @@ class StepProgramme:
     kinds: StepKinds
     rows: Rows
 
-    def bound(self, prices: Array) -> float:
+    def bound(self, multipliers: Array) -> float:
         """The bound of some prices [output, prompt, context, patience], all at least 0; infinite if they say nothing."""
         kinds, rows = self.kinds, self.rows
-        output, prompt, context, patience = (max(float(price), 0.0) for price in prices)
+        output, prompt, context, patience = (max(float(multiplier), 0.0) for multiplier in multipliers)
         if not math.isfinite(rows.patience):
             patience = 0.0
         gain = output * rows.output + prompt * rows.prompt + context * rows.context
@@ -181,7 +181,7 @@ class StepProgramme:
             return math.inf
         return 1 / (kinds.apart + gain / most) if most > 0 else 0.0
 
-    def prices(self) -> Array:
+    def multipliers(self) -> Array:
         """Prices by the simplex method: those of its basis when no kind of step improves it."""
         kinds, rows = self.kinds, self.rows
         limited = math.isfinite(rows.patience)
@@ -202,14 +202,14 @@ class StepProgramme:
         request /= np.abs(request).max()
         basis, costs = np.eye(5), np.zeros(5)
         right = np.array([1.0, *(SLACK * (1 + place) for place in range(4))])
-        prices = np.zeros(5)
+        multipliers = np.zeros(5)
         for _ in range(ITERATIONS):
             inverse = np.linalg.inv(basis)
-            prices = costs @ inverse
-            reduced = -(prices @ columns)
+            multipliers = costs @ inverse
+            reduced = -(multipliers @ columns)
             at = int(reduced.argmax())
-            of_request = 1 - float(prices @ request)
-            slack = -prices
+            of_request = 1 - float(multipliers @ request)
+            slack = -multipliers
             options = [(float(reduced[at]), 0.0, columns[:, at]), (of_request, 1.0, request)]
             options += [(float(slack[row]), 0.0, np.eye(5)[row]) for row in range(5)]
             value, cost, entering = max(options, key=lambda option: option[0])
@@ -221,7 +221,7 @@ class StepProgramme:
                 break
             place = int(leaving[np.argmin(level[leaving] / way[leaving])])
             basis[:, place], costs[place] = entering, cost
-        return np.asarray(prices[1:] / scale[1:])
+        return np.asarray(multipliers[1:] / scale[1:])
 
 
 def engine_bound(
@@ -237,8 +237,8 @@ def engine_bound(
         return known[fine] if rows.prompt else replace(known[fine], apart=0.0)  # prompts are others' then
 
     rough = StepProgramme(kinds(False), rows)
-    prices = rough.prices()
-    each = prices, prices * UNLIMITED  # at the limit those of time can be so large that only the others say something
+    multipliers = rough.multipliers()
+    each = multipliers, multipliers * UNLIMITED  # at the limit those of time can be so large that only the others say something
     found = min(map(rough.bound, each))
     if found <= enough:
         return found

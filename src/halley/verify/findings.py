@@ -59,14 +59,14 @@ def differences(saved: object, found: object, path: str = "") -> list[str]:
     """
     match saved, found:
         case Mapping(), Mapping():
-            told = []
+            different = []
             for key in sorted({*saved, *found}):
                 at = f"{path}.{key}" if path else str(key)
                 if key not in saved or key not in found:
-                    told.append(f"{at}: {'nothing' if key not in saved else 'a value'} in the file, the contrary anew")
+                    different.append(f"{at}: {'nothing' if key not in saved else 'a value'} in the file, the contrary anew")
                 else:
-                    told += differences(saved[key], found[key], at)
-            return told
+                    different += differences(saved[key], found[key], at)
+            return different
         case (str(), _) | (_, str()) | (bool(), _) | (_, bool()) | (None, _) | (_, None):
             equal = saved == found
         case ((int() | float()), (int() | float())):

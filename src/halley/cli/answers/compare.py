@@ -79,7 +79,7 @@ def _compare_files(files: Sequence[str], refused: Sequence[str], json: bool) -> 
         raise BadInput(Fault("halley compare", "one or two files of answers, and no options but --json", got))
     answers = _loaded(files)
     for answer in answers:
-        options.tell(answer.remark)
+        options.remark_to_stderr(answer.remark)
     if len(answers) == 2:
         found = answers[0].compare(answers[1], (files[0], files[1]))
     elif isinstance(answers[0], MappingAnswer):

@@ -186,8 +186,8 @@ def plan(
     if from_flags is not None:
         if fix:
             raise BadInput(Fault("--from-flags", "no --fix beside it", "both", "leave one of them out"))
-        told = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
-        fixed, said = told.fixed(), told.batch
+        degrees = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
+        fixed, said = degrees.fixed(), degrees.batch
     sizes = options.whole_number("--batch", batch, said), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)

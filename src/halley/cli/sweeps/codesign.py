@@ -67,7 +67,7 @@ def codesign(
     finally:
         bar.stop()
     if result.interrupted:
-        options.tell("interrupted; what was found is kept, and the same command goes on")
+        options.remark_to_stderr("interrupted; what was found is kept, and the same command goes on")
 
     def save() -> str:
         files = {}

@@ -179,7 +179,7 @@ def gpu_from(name: str, line: str) -> str:
     stated = f'source: "data sheet: {line.replace(chr(34), "")}"'
     rates = {dtype: rate / (2 * clock * cores * ARRAY) for dtype, rate in sheet.rates.items()}
     lanes = max(1, round(sheet.rates["fp32"] / (2 * clock * cores))) if "fp32" in sheet.rates else LANES
-    told = "the rate in fp32 over cores and clock" if "fp32" in sheet.rates else "as on the A100"
+    assumption = "the rate in fp32 over cores and clock" if "fp32" in sheet.rates else "as on the A100"
     cache = sheet.cache or f"{max(1, round(CORE_CACHE * cores))} KiB"
     text = Template(gpu_text()).substitute(
         name=name,
@@ -195,7 +195,7 @@ def gpu_from(name: str, line: str) -> str:
             {dtype: _marked(wide, "", "", "as on the A100") for dtype, wide in ACCUMULATORS.items() if dtype in rates}
         ),
         energies=_lines({dtype: ENERGIES[dtype] for dtype in rates}),
-        lanes=f'{{value: {lanes}, assumed: "{told}"}}',
+        lanes=f'{{value: {lanes}, assumed: "{assumption}"}}',
     )
     parse_chip(text, f"{name}.yaml", sourced=True)
     return text

@@ -38,10 +38,10 @@ def is_aligned(size: int, extent: int) -> bool:
     return size % ALIGNED == 0 or size >= extent
 
 
-def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], Node], choice: GroupMapping) -> GroupMapping:
+def with_aligned_tiles(workload: Workload, chip: Chip, enclose: Callable[[Node], Node], choice: GroupMapping) -> GroupMapping:
     """The mapping with aligned tile sizes wherever time and energy stay equal (to rounding), the buffers fit, and the last tile
     stays about as large as the others (`UNEVEN`). One size is changed at a time, outer ones first, to the nearest one of the
-    declared sizes. ``around`` wraps the group's tree."""
+    declared sizes. ``enclose`` wraps the group's tree."""
     slots = [slot for slot in choice.slots if slot.dim != BUFFERS]
     costs: tuple[float, float] | None = None
     for slot in slots:
@@ -49,10 +49,10 @@ def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], 
         if not sizes:
             continue
         if costs is None:
-            known = evaluate(workload, chip, around(choice.tree()))
+            known = evaluate(workload, chip, enclose(choice.tree()))
             costs = float(known.time), float(known.energy)
         columns = np.array(sizes, dtype=np.float64)
-        found = evaluate(workload, chip, around(replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()))
+        found = evaluate(workload, chip, enclose(replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()))
         equal = those_that_fit(chip, found, len(sizes))
         for value, own in zip((found.time, found.energy), costs, strict=True):
             equal &= np.abs(value - own) <= RELATIVE_ROUNDING * own

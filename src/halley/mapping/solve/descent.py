@@ -28,7 +28,7 @@ def descend(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None])
                 continue
             columns = np.array([choice.tiles[slot.name], *sizes], dtype=np.float64)
             tree = replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()
-            estimate = evaluate(costs.workload, costs.chip, costs.around(tree))
+            estimate = evaluate(costs.workload, costs.chip, costs.enclose(tree))
             values = np.broadcast_to(np.asarray(getattr(estimate, objective), dtype=np.float64), len(columns))
             values = np.where(those_that_fit(costs.chip, estimate, len(columns)), values, np.inf)
             best = int(values.argmin())

@@ -39,13 +39,13 @@ SMALL = 0.01
 def with_slack(
     workload: Workload,
     chip: Chip,
-    around: Callable[[Node], Node],
+    enclose: Callable[[Node], Node],
     choice: GroupMapping,
     value: Callable[[float, float], float],
 ) -> GroupMapping:
     """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time,
     the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
-    then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around``
+    then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``enclose``
     wraps the group's tree."""
     every = choice.slots
     known: Costs | None = None
@@ -56,7 +56,7 @@ def with_slack(
             continue
         columns = np.array([now, *sizes], dtype=np.float64)
         tiles = {**choice.tiles, slot.name: columns}
-        tree = around(replace(choice, tiles=tiles).tree())
+        tree = enclose(replace(choice, tiles=tiles).tree())
         estimate = evaluate(workload, chip, tree)
         able = those_that_fit(chip, estimate, len(columns)) & _equal(_points(estimate, len(columns)), value)
         if not able[1:].any():

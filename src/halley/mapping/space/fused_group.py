@@ -14,7 +14,7 @@ from halley.mapping.space.affine import taps, tiled
 from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
 from halley.mapping.space.stages import NOTHING, Join, Ranges, Slot, Split, Tiles, member_ranges, splits
-from halley.mapping.space.tile_sizes import Sizes, TileSizes, whole
+from halley.mapping.space.tile_sizes import Sizes, TileSizes, undivided
 
 
 def walked(workload: Workload, op: Op) -> frozenset[str]:
@@ -153,7 +153,7 @@ class FusedOps:
 
     def sizes(self, dim: str) -> Sizes:
         """Tile sizes to try for a dim; all of it where it stays whole."""
-        return whole if dim in self.whole else self._tiles
+        return undivided if dim in self.whole else self._tiles
 
     def row_slot(self, ranges: Ranges) -> Slot:
         """The tile that all stages have of the rows, of these ranges."""

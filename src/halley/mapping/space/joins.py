@@ -80,9 +80,9 @@ def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[L
         return
     kind, seen = CollectiveKind.ALL_REDUCE, set()
     for names in _algorithms(hierarchy, kind, axes):
-        told = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))
-        if told not in seen:
-            seen.add(told)
+        key = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))
+        if key not in seen:
+            seen.add(key)
             yield _join(hierarchy, kind, tensors, axes, names, ("",) * len(axes))
 
 

@@ -166,7 +166,7 @@ def chunked_skeletons(
         kept = tuple((name,) for name in stage.statistics())
         return Hold(hierarchy.vector, kept, node, 1) if kept else node
 
-    def whole(tiles: Tiles) -> Node:
+    def every_row(tiles: Tiles) -> Node:
         return wrap(tiles, Hold(hierarchy.vector, held, statistics(one(stage.steps(stage.ops))), tiles[chunk.name]))
 
     def in_rounds(tiles: Tiles) -> Node:
@@ -176,7 +176,7 @@ def chunked_skeletons(
         return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
 
     row_slot, *around_rows = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
-    found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), whole, reduces)]
+    found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), every_row, reduces)]
     if reduces:
         found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *around_rows), in_rounds, True))
     tiled = {slot.dim: slot for slot in (row_slot, *around_rows)}

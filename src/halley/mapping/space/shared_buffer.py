@@ -24,9 +24,9 @@ from halley.mapping.space.stages import (
     Slot,
     Split,
     Tiles,
-    buffers_around,
     gemm_skeletons,
     named,
+    outer_buffers,
     outer_orders,
     splits,
     spread,
@@ -84,10 +84,10 @@ class ThroughShared:
         handover = Handover(group.workload, shared, tuple((handed,) for handed in group.handed_over), group.runs)
         stages = tuple(map(self.stage, range(len(group.runs))))
         rows, *further = slots = self._slots()
-        around = buffers_around(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
+        around = outer_buffers(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
-            node = handover.body(nodes, cut, shares)
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, partition: AxisPartition | None) -> Node:
+            node = handover.body(nodes, cut, partition)
             for slot in further:
                 node = Temporal(slot.dim, tiles[slot.name], node)
             if self.kept:

@@ -19,9 +19,9 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.mapping.space.array_dims import arrays, uncut
-from halley.mapping.space.held_around import held_around
 from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, LevelAxis
-from halley.mapping.space.tile_sizes import Sizes, whole
+from halley.mapping.space.outer_holds import outer_holds
+from halley.mapping.space.tile_sizes import Sizes, undivided
 
 Tiles = Mapping[str, Number]
 """Tile size by slot name: whole numbers, or arrays for a batch."""
@@ -62,7 +62,7 @@ def buffers(hold: str, memory: Memory, optional: bool = False) -> Slot:
     return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: most, (1 - optional, most))
 
 
-def buffers_around(hold: str, memory: Memory) -> Slot:
+def outer_buffers(hold: str, memory: Memory) -> Slot:
     """The number of buffers of a Hold around several stages: one in a lockstep memory. With several, a transfer would stall a
     step of any stage, so that the costs of the stages would depend on each other."""
     return buffers(hold, replace(memory, buffers=1) if memory.lockstep else memory)
@@ -123,14 +123,14 @@ def one(tiles: Tiles) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor to hold inside a nest: where, with how many buffers, what runs before and after its inner loops; ``around`` all
-    loops of the nest instead of just inside the last that indexes it."""
+    """A tensor to hold inside a nest: where, with how many buffers, what runs before and after its inner loops.
+    ``outside_loops``: outside all loops of the nest instead of just inside the last that indexes it."""
 
     tensor: str
     memory: str
     buffers: Number
     after: tuple[Node, ...] = ()
-    around: bool = False
+    outside_loops: bool = False
     before: tuple[Node, ...] = ()
 
 
@@ -143,7 +143,7 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
             continue
         dims = workload.selectors(placed.tensor)
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
-        at.setdefault(-1 if placed.around else last, []).append(placed)
+        at.setdefault(-1 if placed.outside_loops else last, []).append(placed)
     node = body
     for index in range(len(loops) - 1, -2, -1):
         for placed in at.get(index, []):
@@ -294,7 +294,7 @@ class _Contraction:
         """The name of the tile size of a dim in the loops of a tier."""
         return f"{self.prefix}{dim}{tier + 1}"
 
-    def around(self, tiles: Tiles) -> Ranges:
+    def outer_ranges(self, tiles: Tiles) -> Ranges:
         """What the stage has of each dim, but for its own loops."""
         return member_ranges(self.hierarchy, self.inner_split, self.ranges(tiles), tiles)
 
@@ -315,15 +315,15 @@ class _Contraction:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
     """One shape of a contraction: ``orders`` of its loops, by tier; the last role's innermost in the inner ones (``last``), and
-    where there is a choice a name for those outside (``outside``); the tensors that are held ``around`` the inner loops; what
-    lies on the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of how many ``buffers`` each has; the
-    ``join`` after it; by tensor that one member loads for others, the broadcast that ``sends`` it."""
+    where there is a choice a name for those outside (``outside``); the tensors that are held outside the inner loops (``outer``);
+    what is mapped to the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of their numbers of
+    ``buffers``; the ``join`` after it; by tensor that one member loads for others, the broadcast that ``sends`` it."""
 
     of: _Contraction
     orders: tuple[tuple[str, ...], ...]
     last: str
     outside: str
-    around: tuple[str, ...]
+    outer: tuple[str, ...]
     array: Array
     held: tuple[Mapping[str, str], ...]
     buffers: Mapping[tuple[str, str], Slot]
@@ -348,12 +348,12 @@ class _Form:
         beside = tier == self.of.beside[tensor]
         after = self.after if beside and tensor == self.of.op.outputs[0] else ()
         before = (self.sends[tensor],) if beside and tensor in self.sends else ()
-        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], after, beside and tensor in self.around, before)
+        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], after, beside and tensor in self.outer, before)
 
     @property
     def name(self) -> str:
         op, split = self.of.op, self.of.inner_split
-        name = f"{op.name}: {self.last} innermost" + (f", {' '.join(self.around)} around" if self.around else "")
+        name = f"{op.name}: {self.last} innermost" + (f", {' '.join(self.outer)} around" if self.outer else "")
         name += "".join(
             f", {tensor} in {memory}"
             for at, held in enumerate(self.held)
@@ -429,7 +429,7 @@ def gemm_skeletons(
     engine's says that it is held outside all loops of the stage. ``resident``: that is so of the output, in the memory beside the
     engine; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this stage's
     own, the axes of each tier around its loops; ``uneven``: with operands held around the inner loops, too
-    (`halley.mapping.space.held_around`); ``sends``: broadcasts of what the stage holds beside the engine, each also left out.
+    (`halley.mapping.space.outer_holds`); ``sends``: broadcasts of what the stage holds beside the engine, each also left out.
 
     With columns inside the loops around, a result comes back for every tile of the sum; with the sum inside, it stays. Weights
     come in for every tile of both in either order, and so does the other operand at the clusters: only one that is staged stays
@@ -450,7 +450,7 @@ def gemm_skeletons(
     }
     flags: dict[tuple[str, str], Slot] = {}
     engine, overlapping = hierarchy.engine, bool(workload.indices)
-    every_array = arrays(workload, engine, op, uncut(workload, of.around)) if engine else ((),)
+    every_array = arrays(workload, engine, op, uncut(workload, of.outer_ranges)) if engine else ((),)
     indices = {
         tensor: {*workload.selectors(tensor)} for tensor, at in beside.items() if at == inner and first.get(tensor, 0) <= at
     }
@@ -459,7 +459,7 @@ def gemm_skeletons(
     choices = product(product(*outside), loop_orders(role), _placements(hierarchy, op, first), every_array, every_sent)
     for outer, (every_loop, last), held, array, sent in choices:
         # what stays whole has no loops
-        hidden = {dim for side in array for dim in side[1:]} | {dim for dim in op.dims if sizes(dim) is whole}
+        hidden = {dim for side in array for dim in side[1:]} | {dim for dim in op.dims if sizes(dim) is undivided}
         every = tuple(tuple(dim for dim in loops if dim not in hidden) for loops in (*(order for order, _ in outer), every_loop))
         reduces_last = every_loop[-1] in role.reduced
         buffered: dict[tuple[str, str], Slot] = {}
@@ -477,7 +477,7 @@ def gemm_skeletons(
             ways.append((op.outputs, every[-1]))
         if uneven:
             innermost = next(dims for dims in (role.rows, role.columns, role.reduced) if every_loop[-1] in dims)
-            ways += [way for way in held_around(every[-1], innermost, indices) if way not in ways]
+            ways += [way for way in outer_holds(every[-1], innermost, indices) if way not in ways]
         for (around, loops), after in product(ways, joined):
             if after and not resident and op.outputs[0] not in around and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit

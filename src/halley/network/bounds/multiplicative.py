@@ -37,20 +37,20 @@ BISECTIONS = 24
 """Steps of the search for the best move: near the optimum it is a small part of the way, and less than one is none."""
 
 
-class Weighing:
+class MultiplicativeWeights:
     """A routing and a bound that get better. ``flows`` [sources, links] B and ``time`` [s] are of the best routing, ``lengths``
     [links] and ``bound`` [s] of the best lower bound."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.ways = Shortest(problem.graph)
+        self.paths = Shortest(problem.graph)
         self.sharpness = SHARPNESS
         count = len(problem.sources)
         # shuffled, always the same way: neighbours in one block would all move to the same links
         self.blocks = np.array_split(np.random.default_rng(0).permutation(count), min(BLOCKS, count))
         lengths = 1 / problem.graph.bandwidths
-        distances = self.ways.distances(lengths, problem.sources)
-        self._flows = self.ways.spread(lengths, distances, problem.sources, problem.wanted, EVEN)
+        distances = self.paths.distances(lengths, problem.sources)
+        self._flows = self.paths.spread(lengths, distances, problem.sources, problem.wanted, EVEN)
         self._loads = problem.loads(self._flows)
         self.flows, self.time = self._flows.copy(), float(np.max(self._loads / problem.capacities))
         self.bound, self.lengths = 0.0, lengths
@@ -63,7 +63,7 @@ class Weighing:
             weights = self._weights()
             self._raise_bound(weights)
             yield Progress(time.perf_counter() - start, self.time, self.bound)
-            self._sharpen(weights)
+            self._raise_sharpness(weights)
             for block in self.blocks:
                 self._move(block)
             reached = float(np.max(self._loads / self.problem.capacities))
@@ -78,12 +78,12 @@ class Weighing:
 
     def _raise_bound(self, weights: Floats) -> None:
         lengths = self.problem.lengths(weights)
-        self._distances = self.ways.distances(lengths, self.problem.sources)
+        self._distances = self.paths.distances(lengths, self.problem.sources)
         self._bound = self.problem.bound(self._distances)
         if self._bound > self.bound:
             self.bound, self.lengths = self._bound, lengths
 
-    def _sharpen(self, weights: Floats) -> None:
+    def _raise_sharpness(self, weights: Floats) -> None:
         used = self._loads / self.problem.capacities
         mean = float(weights @ used)
         if mean - self._bound < FAITH * (float(used.max()) - mean):
@@ -97,9 +97,9 @@ class Weighing:
         problem = self.problem
         lengths = problem.lengths(self._weights())
         sources, wanted = problem.sources[of], problem.wanted[:, of]
-        distances, now = self.ways.distances(lengths, sources), problem.loads(self._flows[of], of)
+        distances, now = self.paths.distances(lengths, sources), problem.loads(self._flows[of], of)
         for sharpness in (self.sharpness, EVEN):
-            target = self.ways.spread(lengths, distances, sources, wanted, sharpness)
+            target = self.paths.spread(lengths, distances, sources, wanted, sharpness)
             change = problem.loads(target, of) - now
             step = self._step(change)
             if step > 0:

@@ -199,7 +199,7 @@ def _plain(axis: Axis) -> bool:
     return axis.topology in SIMPLE and not axis.one_way and (not axis.multipath or axis.topology is _T.SWITCH)
 
 
-def _around(times: int, uncut: bool = False) -> Form:
+def _direct_exchanges(times: int, uncut: bool = False) -> Form:
     """Direct exchanges on a ring, so many times; ``uncut``: of the whole payload, not of a share for each."""
     return Form(
         lambda n, k: times,
@@ -231,10 +231,10 @@ def _of_equal_chunks(kind: CollectiveKind, axis: Axis) -> Iterator[tuple[str, Fo
     n = axis.size
     if axis.topology is _T.RING:
         if kind in (*_GATHERS, _K.ALL_TO_ALL):
-            yield "direct", _around(1)
+            yield "direct", _direct_exchanges(1)
         elif kind is _K.ALL_REDUCE:
-            yield "direct", _around(2)
-            yield "one-shot", _around(1, uncut=True)
+            yield "direct", _direct_exchanges(2)
+            yield "one-shot", _direct_exchanges(1, uncut=True)
     elif axis.topology in (_T.FULL, _T.SWITCH) and n > 1:
         full = axis.topology is _T.FULL
         links = 1 if full else 2

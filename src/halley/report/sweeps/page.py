@@ -216,8 +216,8 @@ def _rows(result: SweepResult, shown: Sequence[DesignOutcome]) -> Element:
         row = el("tr", data_design=str(design.index), **({"class": "strong"} if outcome.on_front else {}))
         for text, number in cells:
             row.append(el("td", text, class_="right", **({"data_n": repr(number)} if number is not None else {})))
-        told = "on the front" if outcome.on_front else str(outcome.standing)
-        row.append(el("td", told, title=facts.why(result, outcome)))
+        standing = "on the front" if outcome.on_front else str(outcome.standing)
+        row.append(el("td", standing, title=facts.why(result, outcome)))
         body.append(row)
     made.append(body)
     return el("div", made, class_="scroll")

@@ -201,10 +201,10 @@ def calibrate_software(
     """
     if not rows:
         raise BadInput(Fault("calibration", "measured iterations", "none"))
-    tell = progress or (lambda text, share: None)
-    fit = _Fit(rows, start, tell)
+    report = progress or (lambda text, share: None)
+    fit = _Fit(rows, start, report)
     names, alternatives, remarks = _chosen(fit)
-    tell("fits all rows", 0.5)
+    report("fits all rows", 0.5)
     fitted, _ = fit.least(names)
     judged = _judged(fit, names)
     numbers = tuple(_number(each, start, fitted, [software for software, _ in judged]) for each in names)
@@ -232,7 +232,7 @@ class _Fit:
 
     rows: Sequence[MeasuredIteration]
     start: Software
-    tell: Progress
+    report: Progress
     done: dict[tuple[tuple[int, ...], tuple[str, ...]], tuple[Software, float]] = field(default_factory=dict)
 
     @property
@@ -257,7 +257,7 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
     rows, host = fit.rows, fit.host
     alone = {}
     for place, name in enumerate((host, KERNELS)):
-        fit.tell(f"fits {name} alone", 0.2 * place)
+        fit.report(f"fits {name} alone", 0.2 * place)
         software, error = fit.least((name,))
         alone[name] = float(getattr(software, name)), error
     if len(rows) == 1:
@@ -270,7 +270,7 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
     for more in ((host, KERNELS), *_with_collective(fit)):
         if least < LEAST_GAIN:
             break
-        fit.tell(f"fits {', '.join(more)}", 0.4)
+        fit.report(f"fits {', '.join(more)}", 0.4)
         software, error = fit.least(more)
         if not _gains(least, error):
             continue
@@ -368,7 +368,7 @@ def _judged(fit: _Fit, names: Sequence[str]) -> list[tuple[Software, tuple[int, 
         return []
     found = []
     for number, group in enumerate(groups):
-        fit.tell(f"holds out rows: {number + 1} of {folds}", 0.6 + 0.4 * number / folds)
+        fit.report(f"holds out rows: {number + 1} of {folds}", 0.6 + 0.4 * number / folds)
         kept = [place for place in range(count) if place not in group]
         found.append((fit.least(names, kept)[0], group))
     return found

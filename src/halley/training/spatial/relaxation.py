@@ -35,7 +35,7 @@ MAX_ROUNDS = 12
 LEAST_RELATIVE_RISE = 2e-3
 """Possible relative rise of a bound below which the multipliers are accepted."""
 
-SHARPENING_POWERS = (1.0, 1.5, 2.0, 3.0, 5.0)
+MULTIPLIER_POWERS = (1.0, 1.5, 2.0, 3.0, 5.0)
 """Powers of multipliers that are tried."""
 
 EQUAL_SHARE = 0.05
@@ -236,13 +236,13 @@ def least_by_layout(
     return RelaxedBounds(bounds, best, tuple(choices), entries)
 
 
-def by_section(tables: PartTables, priced: RelaxedBounds) -> RelaxedBounds:
+def by_section(tables: PartTables, by_pass: RelaxedBounds) -> RelaxedBounds:
     """Bounds with multipliers by section, at least those by pass."""
     if len(set(tables.passes)) == tables.sections:
-        return priced
-    found = least_by_layout(tables, met=priced.choices, rounds=MAX_ROUNDS // 2)
-    multipliers = found.multipliers if float(found.bounds.min()) > float(priced.bounds.min()) else priced.multipliers
-    return RelaxedBounds(np.maximum(priced.bounds, found.bounds), multipliers, found.choices, priced.entries + found.entries)
+        return by_pass
+    found = least_by_layout(tables, met=by_pass.choices, rounds=MAX_ROUNDS // 2)
+    multipliers = found.multipliers if float(found.bounds.min()) > float(by_pass.bounds.min()) else by_pass.multipliers
+    return RelaxedBounds(np.maximum(by_pass.bounds, found.bounds), multipliers, found.choices, by_pass.entries + found.entries)
 
 
 def softened(multipliers: Floats) -> Floats:
@@ -257,5 +257,5 @@ def _best_against(choices: Sequence[ShardingChoice], ties: Integers) -> Floats:
     always, times = np.array([each.always for each in choices]), np.array([each.times for each in choices])
     sums = (ties == np.arange(int(ties.max()) + 1)[:, None]).astype(np.float64)
     found = best_multipliers(always, sums @ times)[ties]
-    tried = [found**power / (found**power).sum(axis=1, keepdims=True) for power in SHARPENING_POWERS]
+    tried = [found**power / (found**power).sum(axis=1, keepdims=True) for power in MULTIPLIER_POWERS]
     return max(tried, key=lambda multipliers: float((always + (multipliers * times).sum(axis=(1, 2))).min()))

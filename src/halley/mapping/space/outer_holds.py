@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 
 
-def held_around(
+def outer_holds(
     loops: Sequence[str], innermost: Collection[str], indices: Mapping[str, Set[str]]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The tensors to hold around inner ``loops``, in each useful way, none first; and the loops that are left.
@@ -23,7 +23,7 @@ def held_around(
     inside these loops, the dims whose loops it depends on.
 
     >>> indices = {"A": {"m", "k"}, "B": {"k", "n"}, "C": {"m", "n"}}
-    >>> list(held_around("mnk", "k", indices))
+    >>> list(outer_holds("mnk", "k", indices))
     [((), ('m', 'n', 'k')), (('A',), ('m', 'n', 'k')), (('B',), ('m', 'n', 'k')), (('A', 'B'), ('m', 'n'))]
     """
     yield (), tuple(loops)
