@@ -1,4 +1,4 @@
-"""Every mapping of a group of ops: its stages in turn, overlapped, or on shares of clusters, by the rules of docs/model.md.
+"""Every mapping of a group of ops: stages sequential, overlapped or on partitions of clusters, by the rules of docs/model.md.
 
 What single stages look like is taken from the search. How they are put together is not: who is at work beside whom, on which
 clusters, and with how many buffers for what passes between them is worked out here, on trees. A stage on some of the clusters is

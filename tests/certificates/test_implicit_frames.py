@@ -51,7 +51,7 @@ def whole_group(workload: Workload, chip: Chip, objectives: tuple[str, ...]) -> 
 
 
 def shared_out(count: int) -> Iterator[tuple[Workload, Chip, GroupSpace]]:
-    """Drawn problems of which the whole has stages on shares."""
+    """Drawn problems of which the whole has stages on partitions of an axis."""
     seed = 100_000
     while count:
         workload, chip = drawn(seed)
@@ -167,7 +167,7 @@ def test_millions_of_frames_are_counted_without_making_one() -> None:
 
 
 def test_overlap_in_a_single_round_is_no_better_than_a_sequence() -> None:
-    """So that a search leaves them out: they take no less time and energy, and no less room in any memory."""
+    """So that a search leaves them out: they take no less time and energy, and no smaller footprint in any memory."""
     draw, compared = random.Random(0), 0
     for seed in range(100_000, 100_008):
         workload, chip = drawn(seed)

@@ -1,4 +1,4 @@
-"""Stages on shares of the clusters in the search: every way to share is there, and winners run, count and cost as they should."""
+"""Stages on partitions of the clusters in the search: every partition is there; winners run, count and cost as they should."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_partition_and_every_cut_is_in_the_space() -> None:
     found = [frame for frame in frames(work, hierarchy(load_chip("cloud")), work.ops) if frame.partition]
     stages = len(found[0].stages)
     shares = {(frame.cut, frame.partition.counts) for frame in found if frame.partition}
-    expected = {2: 3, 3: 3, 4: 1}  # parts -> ways to cut four columns into them
+    expected = {2: 3, 3: 3, 4: 1}  # parts -> compositions of four columns
     assert all(sum(counts) == 4 and len(cut) == len(counts) for cut, counts in shares)
     assert len(shares) == len(found)
     assert len(found) == sum(expected[len(cut)] for cut in {frame.cut for frame in found})

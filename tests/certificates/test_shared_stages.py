@@ -19,7 +19,7 @@ from halley.mapping.space.shared_buffer import Laid
 from halley.workloads import attention, gated_mlp
 
 GROUPS = 12
-"""Groups of a workload, with stages on shares of the clusters, that are compared."""
+"""Groups of a workload, with stages on partitions of the clusters, that are compared."""
 
 
 def scanned() -> Workload:

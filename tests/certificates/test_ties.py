@@ -74,7 +74,7 @@ def test_no_mapping_of_the_frame_is_faster_at_this_energy(seed: int) -> None:
 
 
 def by_hand(workload: Workload, chip: Chip, choice: GroupMapping, energy: float) -> float | None:
-    """Least time of the mappings with the stages in turn that take no more energy; None where they are too many to walk."""
+    """Least time of the mappings with sequential stages that take no more energy; None where they are too many to walk."""
     frame, times = replace(choice.frame, cut=(), partition=None), []
     if frame.kept or len(frame.stages) > 3:
         return None

@@ -131,7 +131,7 @@ def test_no_tile_sizes_cost_less_than_the_untiled_stage(drawn_from: Callable[[ra
 
 
 def test_a_finer_cut_has_no_smaller_footprint() -> None:
-    """So that what has no room in any of the coarsest cuts of a family has none in others."""
+    """So that what fits in none of the coarsest cuts of an implicit set fits in no other."""
     less = 0
     for workload, chip, _ in shared_out(10):
         search = whole_group(workload, chip, ("time",))

@@ -145,7 +145,7 @@ def _read(kind: WorkloadKind, words: Sequence[str], options: tuple[str, ...], gi
         if not equals:
             if not rest or rest[0].startswith("--"):
                 yield Fault(f"{where}, option {option}", parameter.meaning, "no value", f"write for example '{option} 64'")
-                given[parameter.name] = parameter.choices[0] if parameter.choices else 1  # told already; not missing besides
+                given[parameter.name] = parameter.choices[0] if parameter.choices else 1  # not reported as missing, too
                 continue
             value = rest.pop(0)
         whole = parameter.type in (ParameterType.SIZE, ParameterType.COUNT) and _WHOLE.fullmatch(value)

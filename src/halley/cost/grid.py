@@ -1,6 +1,6 @@
 """Evaluation of a program for all combinations of choices per dim.
 
-The grid is traversed in row-major order, the last dim contiguous. Values that depend on fewer dims are not computed again for
+The grid is traversed in row-major order, the last dim contiguous. Values that depend on fewer dims are computed once, not for
 each combination of the others: the code has levels, one per loop. `Grid` evaluates it with NumPy, a box of trailing dims at a
 time, by broadcasting; `halley.cost.accelerator` evaluates it compiled, a piece of the last dim at a time. Both do the same
 operations in the same order for every combination.

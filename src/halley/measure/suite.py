@@ -18,7 +18,7 @@ PRODUCTS = ("gemm", "grouped_gemm", UNDER_LOAD)
 ROWS = ("softmax", "layernorm", "rmsnorm")
 STREAMS = ("gelu", "silu", "add", "copy")
 STRIDE = 37
-"""Cases between one that is timed and the next, about: it visits all parts of the suite in turn."""
+"""Cases between one that is timed and the next, about: a run that stops early has timed cases of all parts of the suite."""
 ONE_READ, TWO_READ = 2, 3
 """Tensors that a stream moves: one in and one out, or two in."""
 

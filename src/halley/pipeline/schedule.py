@@ -103,7 +103,7 @@ class PassOrder:
 
 
 def pass_order(pipeline: TrainingPipeline) -> PassOrder:
-    """The order of passes: each group of as many microbatches as stages passes through a stage's chunks in turn.
+    """The order of passes: each group of as many microbatches as stages passes through one chunk of a stage after the other.
 
     >>> pass_order(TrainingPipeline(2, 4, 2)).chunk.tolist(), pass_order(TrainingPipeline(2, 4, 2)).microbatch.tolist()
     ([0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 2, 3, 2, 3])

@@ -36,7 +36,7 @@ SAME = 1e-9
 """Relative difference of two values that is put down to rounding."""
 
 GAP = 1e-3
-"""Relative gap of the searches: effects are told to a tenth of a per cent."""
+"""Relative gap of the searches: effects are reported to a tenth of a per cent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ SECONDS = 20.0
 """Limit of a search, unless the agent sets one [s]: an agent's patience is short."""
 
 ROWS = 12
-"""Rows of a table that are told."""
+"""Rows of a table in an answer."""
 
 ToolAnswer = dict[str, Any]
 

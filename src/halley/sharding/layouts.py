@@ -215,15 +215,15 @@ class Layouts:
 
     def path(self, before: int, after: int) -> tuple[CollectiveStep, ...]:
         """The collectives and slices of the cheapest redistribution."""
-        found, ways = list[CollectiveStep](), self.table
-        for through in ways.through(before, after) if before != after else ():
-            kind = REDISTRIBUTION_KINDS[ways.kind[before, through]]
-            axes = tuple(axis.name for place, axis in enumerate(self.mesh) if ways.axes[before, through] >> place & 1)
+        found, table = list[CollectiveStep](), self.table
+        for through in table.through(before, after) if before != after else ():
+            kind = REDISTRIBUTION_KINDS[table.kind[before, through]]
+            axes = tuple(axis.name for place, axis in enumerate(self.mesh) if table.axes[before, through] >> place & 1)
             # an all-gather counts the bytes after it, the other kinds those before
             sender = through if kind is CollectiveKind.ALL_GATHER else before
-            size = 0 if kind is None else int(ways.bytes[sender])
+            size = 0 if kind is None else int(table.bytes[sender])
             layouts = self.options[before], self.options[through]
-            found.append(CollectiveStep(kind, axes, *layouts, size, float(ways.direct[before, through])))
+            found.append(CollectiveStep(kind, axes, *layouts, size, float(table.direct[before, through])))
             before = through
         return tuple(found)
 

@@ -144,7 +144,7 @@ def least_memory(problem: ShardingProblem) -> float:
 
 
 def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[str] | None = None) -> Sharding:
-    """The sharding for these values of the variables, with its time computed again. ``fused``: the first ops of the pairs that
+    """The sharding for these values of the variables, with its time recomputed. ``fused``: the first ops of the pairs that
     are fused, in place of those that are faster fused.
 
     Raises InternalError: the time differs from the one that the search found; BadInput: a pair cannot be fused.

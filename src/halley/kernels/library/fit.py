@@ -24,7 +24,7 @@ from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves
 from halley.kernels.machine import Machine
 
 EXPECTED_ERROR = 0.05
-"""Relative error at which the loss turns from squared to linear, and the unit in which priors weigh against rows."""
+"""Relative error at which the loss turns from squared to linear, and the unit in which priors are compared with rows."""
 OPTION_EVIDENCE = 3.0
 """By how much the loss (half the sum of squared errors in units of `EXPECTED_ERROR`, and of prior) has to fall for an option."""
 CENTRED_SPREAD = 0.8

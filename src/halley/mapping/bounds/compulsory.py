@@ -115,7 +115,7 @@ class CompulsoryBounds:
         readers, row = 1.0, 1
         ranges: dict[str, int] = {}
         for own, dim in zip(self.machine.axes, split, strict=True):
-            if dim and dim not in self.workload.selectors(tensor) and not own.tier and self.machine.shares_loads(own.level):
+            if dim and dim not in self.workload.selectors(tensor) and not own.tier and self.machine.loads_for_others(own.level):
                 ranges[dim] = math.ceil(ranges.get(dim, self.workload.dims[dim]) / own.axis.size)
                 row = max(row, own.axis.size if own.axis.multicast else 1)
         for dim, part in ranges.items():

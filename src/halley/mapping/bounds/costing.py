@@ -246,7 +246,7 @@ class Costing:
     ) -> Estimate:
         """Estimate of one stage in its frame; the footprint is that of the whole tree. ``rough``: as for `evaluate`."""
         tree, node = self.alone_on(frame, index, skeleton, tiles)
-        if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
+        if len(frame.stages) == 1:  # it is the whole tree, outer loops included; each of several stages is a phase
             return self.share(tree, tree, tree, rough=rough)
         return self.share(tree, node, self.held(frame, index, skeleton, tiles), rough=rough)
 

@@ -15,7 +15,7 @@ from halley.mapping.space.choice import GroupMapping
 
 
 def descend(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None]) -> None:
-    """Add mappings with less of the search's single objective to its incumbents: of each slot in turn, the best declared size or
+    """Add mappings with less of the search's single objective to its incumbents: slot by slot, the best declared size or
     number of buffers with the others given, until no single change helps. ``tick`` may end it."""
     costs, (objective,) = search.costs, search.objectives
     gained = True

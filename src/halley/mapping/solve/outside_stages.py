@@ -168,14 +168,14 @@ def _by_phases(
     """Of a frame whose rounds are the phases, or lie in phases with what follows them."""
     first = path[:1]
     own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
-    phase, whole = estimate.nodes[own], estimate.nodes[first]
+    phase, outermost = estimate.nodes[own], estimate.nodes[first]
     ramps: Number = phase.entries * (phase.filling + phase.ramp_down)
     ends = {name: phase.entries * time for name, time in phase.ends.items()}
     serial: Number = 0.0
     if own != first:
-        outside_cost = whole.filling + whole.ramp_down
+        outside_cost = outermost.filling + outermost.ramp_down
         ramps, ends = ramps + outside_cost, {name: time + outside_cost for name, time in ends.items()}
-        serial = whole.work - estimate.nodes[own[:-1]].work
+        serial = outermost.work - estimate.nodes[own[:-1]].work
     return ramps, ends, serial, _busy(costs, outside, len(own), len(path)), _busy(costs, outside, 0, len(own))
 
 
@@ -186,19 +186,19 @@ def _with_outer_hold(
     the stages, in one phase with them; with one before and after them, and what is inside is a phase of its own, with ramps of
     its own."""
     at = next(at for at in range(1, len(path)) if _keeps(nodes[path[:at]], frame))
-    whole, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
+    outermost, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
     hold = nodes[path[:at]]
     assert isinstance(hold, Hold)
     single = np.asarray(hold.buffers) == 1
-    ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole)]
+    ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, outermost)]
     ends: dict[Resource, Number] = {
-        name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, whole)))
-        for name in (*inner.ends, *whole.ends)
+        name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, outermost)))
+        for name in (*inner.ends, *outermost.ends)
     }
     busy, kept = _busy(costs, outside, at + 1, len(path)), _busy(costs, outside, 0, at + 1)
     for resource, time in kept.items():
         busy[resource] = busy.get(resource, 0.0) + np.where(single, 0.0, time)
-    serial = np.where(single, whole.work - inner.time, 0.0)
+    serial = np.where(single, outermost.work - inner.time, 0.0)
     beside: dict[Resource, Number] = {resource: np.where(single, time, 0.0) for resource, time in kept.items()}
     return np.where(single, *ramps), ends, serial, busy, beside
 

@@ -214,7 +214,7 @@ class Rounds:
             states[place] = known.get(resource, 0.0)
         own, counted = self.adding + child * len(self.memories), self.outside.footprint if follows else self.outside.counted
         left_over = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
-        if not self.frame.cut:  # stages in turn share no room: each fits or not, and what it leaves is of no use
+        if not self.frame.cut:  # sequential stages reuse the capacity: each fits or not, whatever another leaves free
             left_over = np.where(left_over + self.outside.footprint[:, at] > self.capacities[:, None], np.inf, 0.0)
         states[own : own + len(self.memories)] = left_over
         return states

@@ -51,6 +51,6 @@ def _side(dims: list[str], extents: Mapping[str, int], usual: Side, width: int, 
 
 
 def uncut(workload: Workload, ranges: Callable[[Mapping[str, Number]], Mapping[str, Number]]) -> frozenset[str]:
-    """The dims of which a stage has the whole extent, whatever the sizes of the loops around it."""
+    """The dims of which a stage has the whole extent, for any tile sizes of the enclosing loops."""
     smallest = ranges(defaultdict(lambda: 1))
     return frozenset(dim for dim, extent in workload.dims.items() if smallest[dim] == extent)

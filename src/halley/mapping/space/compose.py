@@ -52,7 +52,7 @@ class AxisPartition:
 
 
 def compositions(members: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to share out all of the members, at least one to each part.
+    """Every partition of all members into so many parts of at least one.
 
     >>> list(compositions(4, 2)), list(compositions(2, 3))
     ([(1, 3), (2, 2), (3, 1)], [])

@@ -81,8 +81,8 @@ class Frame:
         return id(skeleton), *map(id, self.shared)
 
     def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
-        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds; and
-        the room on what is kept around them."""
+        """The key of a shape's cost and footprint. Both depend on the ``cut`` for stages that follow the rounds; the footprint
+        depends on what is held outside the rounds, too."""
         return id(skeleton), self.cut if stage in self.last else (), self.kept
 
     def overlapped(self, memory: Memory) -> Iterator[Frame]:

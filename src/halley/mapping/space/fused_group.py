@@ -122,10 +122,10 @@ class FusedOps:
 
     def splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
         """The dims that clusters may split around some ops; around all of them, if none are given."""
-        around = ops or self.ops
-        barred = frozenset().union(*(own for op in around for own in self.workload.unsplit(op)))
+        among = ops or self.ops
+        barred = frozenset().union(*(own for op in among for own in self.workload.unsplit(op)))
         # of the terms of a sum, members may split one
-        barred |= {dim for op in around for index in op.indices for dim in set(index.dims) - {tiled(self.workload, index)}}
+        barred |= {dim for op in among for index in op.indices for dim in set(index.dims) - {tiled(self.workload, index)}}
         return [dim for dim in dims if dim not in barred | self.whole]
 
     def axes_of(self, split: Split, dim: str) -> tuple[LevelAxis, ...]:

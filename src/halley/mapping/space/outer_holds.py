@@ -30,11 +30,11 @@ def outer_holds(
     last = [dim for dim in loops if dim in innermost]
     moving = [tensor for tensor in indices if not indices[tensor].isdisjoint(last)]
     for count in range(1, len(indices)):
-        for around in combinations(moving, count):
-            left = [indices[tensor] for tensor in indices if tensor not in around]
+        for outer in combinations(moving, count):
+            left = [indices[tensor] for tensor in indices if tensor not in outer]
             only = len(left) == 1
             if only and not left[0].isdisjoint(last):
                 continue  # another order has the loop that does not index it innermost, where it is left out
             kept = tuple(dim for dim in loops if not only or dim in left[0])
             if kept:
-                yield around, kept
+                yield outer, kept

@@ -122,8 +122,8 @@ def consecutive_groups(count: int) -> list[Kernels]:
 
 
 class PartitionState(NamedTuple):
-    """A place on the way through the kernels: those that have run, and groups that were chosen but wait for others to run first,
-    the last to be chosen first in turn."""
+    """A state of the walk over the kernels: those that have run, and the stack of groups that were chosen but wait for others to
+    run first; the last one chosen runs first."""
 
     done: Kernels = 0
     pending: tuple[Kernels, ...] = ()

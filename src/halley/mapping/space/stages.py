@@ -79,11 +79,11 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class Skeleton:
     """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
-    it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`). ``kin``: the
-    same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
+    it moves as much as another one of the same sizes and footprint or more, and can only gain time (`gemm_skeletons`). ``kin``:
+    the same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
     that hold nothing around their inner loops and differ from this one in no more; None for such a shape, and if collectives or
-    overlapping boxes depend on it. ``broadcasts``: members load for others. ``in_rounds``: its parts work on successive rounds in
-    buffers that stages hand over, which cannot have the buffers for rounds of stages as well."""
+    overlapping boxes depend on it. ``broadcasts``: members load for others. ``in_rounds``: its parts work on successive rounds
+    in buffers that stages hand over, which cannot have the buffers for rounds of stages as well."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -260,14 +260,14 @@ NO_LOOPS: LoopOrder = ((), "")
 
 
 def loop_orders(role: Roles) -> tuple[LoopOrder, ...]:
-    """Loop orders of a contraction that differ in reuse, with a name for what is innermost: the dims of each role in turn, for
-    they index the same tensors. An order with other dims between those of one role reuses no more."""
+    """Loop orders of a contraction that differ in reuse, with a name for what is innermost: role by role, as the dims of a
+    role index the same tensors. An order with other dims between those of one role reuses no more."""
     groups = [group for group in (role.rows, role.columns, role.reduced) if group]
     return tuple(((*(d for group in groups if group != last for d in group), *last), " ".join(last)) for last in reversed(groups))
 
 
 def outer_orders(role: Roles, leaves: bool) -> tuple[LoopOrder, ...]:
-    """Orders of a fused contraction's loops around its inner ones, the rows' around them all: columns inside, so that the operand
+    """Orders of the outer loops of a fused contraction, with the loop over rows outermost: columns inside, so that the operand
     without them stays; and the sum inside, so that a result that ``leaves`` is whole before the next. One that stays comes and
     goes in neither."""
     last = (*role.reduced, *role.columns), " ".join(role.columns)
@@ -431,9 +431,9 @@ def gemm_skeletons(
     own, the axes of each tier around its loops; ``uneven``: with operands held around the inner loops, too
     (`halley.mapping.space.outer_holds`); ``sends``: broadcasts of what the stage holds beside the engine, each also left out.
 
-    With columns inside the loops around, a result comes back for every tile of the sum; with the sum inside, it stays. Weights
-    come in for every tile of both in either order, and so does the other operand at the clusters: only one that is staged stays
-    for all columns. Where it is not, columns inside revisit.
+    With columns innermost in the outer loops, a result is read and written again for every tile of the sum; with the sum
+    innermost, it stays. Weights are read for every tile of both in either order, and so is the other operand at the clusters:
+    only one that is staged stays for all columns. Where it is not, columns inside revisit.
     """
     role, inner = roles(workload, op), len(hierarchy.tiers) - 1
     middle = (NO_LOOPS,) if tuple(outer_orders) == (NO_LOOPS,) else loop_orders(role)
@@ -472,22 +472,23 @@ def gemm_skeletons(
         named_outside = "".join(
             f"{name} innermost outside, " for (_, name), orders_here in zip(outer, outside, strict=True) if len(orders_here) > 1
         )
-        ways: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), every[-1])]
+        placements: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), every[-1])]
         if not resident and not reduces_last:  # it stays anyway, or is complete before the next is begun
-            ways.append((op.outputs, every[-1]))
+            placements.append((op.outputs, every[-1]))
         if uneven:
             innermost = next(dims for dims in (role.rows, role.columns, role.reduced) if every_loop[-1] in dims)
-            ways += [way for way in outer_holds(every[-1], innermost, indices) if way not in ways]
-        for (around, loops), after in product(ways, joined):
-            if after and not resident and op.outputs[0] not in around and not reduces_last:
+            placements += [way for way in outer_holds(every[-1], innermost, indices) if way not in placements]
+        for (held_outside, loops), after in product(placements, joined):
+            if after and not resident and op.outputs[0] not in held_outside and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
             orders = *every[:-1], loops
             slots = (*(open_sizes[dim, tier] for tier, dims in enumerate(orders) for dim in dims), *buffered.values())
-            form = _Form(of, orders, last, named_outside, around, array, held, buffered, after, sent)
+            form = _Form(of, orders, last, named_outside, held_outside, array, held, buffered, after, sent)
             laid = Compute(op.name, array) if array else None
             rest = tuple(tuple(tensors.items()) for tensors in held), array, after, tuple(sent.values())
-            plain = ((), *rest) if around and not (after or sent or overlapping) else None
-            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, (around, *rest), plain, bool(sent)))
+            plain = ((), *rest) if held_outside and not (after or sent or overlapping) else None
+            kin = (held_outside, *rest)
+            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin, plain, bool(sent)))
     return found
 
 

@@ -1,7 +1,7 @@
 """Trees: binomial ones in logarithmic steps, binary ones that are pipelined, and two of these at once.
 
 A pipelined tree is given by its edges. In step t an edge carries chunk p where t = start + 2 p: every other step, so that a rank
-with two children serves them in turn and one with a single port is never asked for two messages at once.
+with two children alternates between them, and one with a single port is never asked for two messages at once.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ class MultiplicativeWeights:
     def _move(self, of: Indices) -> None:
         """Move some sources towards short paths under the lengths of the moment.
 
-        Traffic shared out over paths that are nearly the shortest does not herd, but may not lower the potential; all on the
-        shortest does, unless nothing will."""
+        Traffic spread over paths that are nearly the shortest does not all move to the same links, but may not lower the
+        potential. All of it on the shortest paths does, unless the potential is at its minimum."""
         problem = self.problem
         lengths = problem.lengths(self._weights())
         sources, wanted = problem.sources[of], problem.wanted[:, of]

@@ -1,4 +1,4 @@
-"""Least distances from many vertices at once, for any lengths of the links, and traffic shared out over short paths.
+"""Least distances from many vertices at once, for any lengths of the links, and traffic spread over short paths.
 
 Arrays have one row per vertex or link and one column per source, so that a round over all links is a few NumPy calls.
 """
@@ -89,8 +89,8 @@ class Shortest:
 
 def all_distances(graph: Graph, lengths: Floats, sources: Indices) -> Floats:
     """[sources, vertices] as `Shortest.distances`, a block of sources at a time."""
-    ways = Shortest(graph)
-    blocks = [ways.distances(lengths, sources[start : start + BLOCK]).T for start in range(0, len(sources), BLOCK)]
+    paths = Shortest(graph)
+    blocks = [paths.distances(lengths, sources[start : start + BLOCK]).T for start in range(0, len(sources), BLOCK)]
     return np.concatenate(blocks) if blocks else np.zeros((0, graph.vertices))
 
 

@@ -181,7 +181,7 @@ Runs = list[NDArray[np.int_]]
 
 
 def _alternate(rows: Sequence[_Rows], runs: Runs, protocols: int) -> tuple[float, Array, Runs]:
-    """Protocols and the rows they own in turn, until neither changes: loss, [protocols, 4] coefficients, runs.
+    """Fits protocols and assigns rows to them until neither changes: loss, [protocols, 4] coefficients, runs.
 
     The loss is infinite where a protocol has no rows at the start; one that loses all its rows later keeps its numbers.
     """

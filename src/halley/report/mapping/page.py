@@ -1,4 +1,4 @@
-"""A result as one HTML file: it needs nothing beside itself, asks the network for nothing, and reads on paper as on a screen."""
+"""A result as one self-contained HTML file, which makes no requests and can be printed."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _resource_list(ranked: Sequence[Roof | Peak], numbers: dict[str, int], left:
 def front_plot(points: Sequence[tuple[float, float]], marks: Sequence[Mark]) -> Element:
     """The front as a staircase (time [s] to the right, energy [J] up) and named plans as diamonds.
 
-    A plan that lies so far off that it would squeeze the front is named below instead.
+    A plan so far away that the front would shrink to a few pixels is named below the plot instead.
     """
     near, far = _near(points, _joined(marks))
     times, energies = (sorted(pair[axis] for pair in (*points, *((t, e) for _, t, e in near))) for axis in (0, 1))

@@ -19,7 +19,7 @@ from halley.report.table import Table, ratio
 from halley.units import format_bytes, format_energy, format_time
 
 SMALL = 0.01
-"""Parts below this share of the largest one are told together."""
+"""Parts below this share of the largest one are listed as one."""
 
 ROUNDING = 1e-12
 """Differences below this share of the largest quantity are rounding."""

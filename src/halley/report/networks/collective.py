@@ -1,4 +1,4 @@
-"""Collectives as tables: what one costs, how far it is from the least possible, and why the others lose."""
+"""Collectives as tables: what one costs, how far it is from the least possible, and why the others are slower."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Table]:
-    """The chosen schedule, and the others with why they lose."""
+    """The chosen schedule, and the others, with why they are slower."""
     cost, team = answer.cost, answer.team
     size = f" of {format_bytes(cost.size)}" if cost.size else ""
     whole = team.graph.ranks == answer.fabric.graph.ranks
@@ -137,10 +137,10 @@ def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Ta
 
 def _row(cost: CollectiveCost, answer: SingleCollective) -> tuple[str, ...]:
     sent = format_bytes(bytes_sent(cost, answer.team))
-    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, gap_text(cost.gap), why_it_loses(cost, answer))
+    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, gap_text(cost.gap), why_slower(cost, answer))
 
 
-def why_it_loses(cost: CollectiveCost, answer: SingleCollective) -> str:
+def why_slower(cost: CollectiveCost, answer: SingleCollective) -> str:
     """What a candidate spends more than the fastest, largest part first; what it saves last."""
     fastest = answer.candidates[0]
     if cost is fastest:
@@ -218,7 +218,7 @@ def _cost_document(cost: CollectiveCost, answer: SingleCollective) -> dict[str, 
         "algbw": cost.algbw,
         "busbw": cost.busbw,
         "gap": cost.gap,
-        "why_it_loses": why_it_loses(cost, answer),
+        "why_it_loses": why_slower(cost, answer),
     }
 
 

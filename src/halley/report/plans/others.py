@@ -1,4 +1,4 @@
-"""Plans beside the best one, and why they lose."""
+"""Other plans than the best one, and why they are slower."""
 
 from __future__ import annotations
 

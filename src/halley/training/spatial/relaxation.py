@@ -51,7 +51,7 @@ class ResourceTimes(NamedTuple):
 
     def relaxed(self, multipliers: Floats) -> float | Floats:
         """The weighted mean of the resources."""
-        return self.always + sum(float(price) * size for price, size in zip(multipliers, self.sizes, strict=True))
+        return self.always + sum(float(weight) * size for weight, size in zip(multipliers, self.sizes, strict=True))
 
     def at(self, place: tuple[int, ...]) -> tuple[float, Floats]:
         """The times of one choice."""
@@ -134,9 +134,9 @@ class PartTables:
             for number, section in enumerate(self.kernels[kernel].sections):
                 own = [item.at(values, multipliers[section]) for item in items]
                 beside, sizes = math.fsum(each for each, _ in own), np.sum([each for _, each in own], axis=0)
-                price = beside + float(multipliers[section] @ sizes) + crossing[number]
-                if price < best[0]:
-                    best = price, beside, number, sizes
+                weighted_time = beside + float(multipliers[section] @ sizes) + crossing[number]
+                if weighted_time < best[0]:
+                    best = weighted_time, beside, number, sizes
             _, beside, number, sizes = best
             always += beside
             taken[self.kernels[kernel].sections[number]] += sizes
