@@ -36,7 +36,7 @@ from halley.network.graph.topologies import build
 from halley.network.time.collective import Collective, bound_of, team_of
 from halley.network.time.contention import concurrent, message
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import TABLED, Dimension, line_of, lines, outdone
+from halley.network.time.lines import MAX_TABLED_RANKS, Dimension, line_of, lines, outdone
 from halley.network.time.phased import collective_time, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules
 from halley.network.time.simulate import Held, initial_chunks, simulate
@@ -194,7 +194,7 @@ def test_every_line_is_its_table(topology: Topology, ranks: int) -> None:
     """Closed forms for payloads divided without rounding, against the step simulator on a payload that all chunks divide."""
     able = topology is T.SWITCH
     axis = Axis("x", ranks, topology, Link(3.0, 7.0, overhead=0.5), multicast=able, reduction=able)
-    assert ranks <= TABLED
+    assert ranks <= MAX_TABLED_RANKS
     graph = build(axis)
     for kind in (*EVERY, K.SHIFT):
         for line in lines(kind, axis, 0.25).every:

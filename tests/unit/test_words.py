@@ -235,3 +235,56 @@ def test_names_use_the_terms_of_the_field() -> None:
 def test_a_banned_name_is_found(module: str, text: str) -> None:
     assert len(list(banned_names(module, ast.parse(text)))) == 1
     assert list(banned_names("cost/x.py", ast.parse("whole = least_time = family = shares = 1"))) == []
+
+
+VAGUE = """
+AGAIN BELOW BEYOND CLOSED DEEPEST ERROR EVEN EVERYTHING EXACT FAITH FAR FEW FEWEST FLOOR LARGE LARGEST LEAST LESS LIMIT LONG
+LONGEST MANY MET MORE MOST NEAR NEGLIGIBLE PARALLEL PATIENCE SAME SHARP SHARPER SMALL SOLVED UNEVEN UNREACHED WAIT
+""".split()  # noqa: SIM905
+"""Names of constants that give neither a meaning nor a unit: `RELATIVE_ROUNDING` says more than `SAME`."""
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """Whether an expression is written with numbers alone: 60, -1e4, 2**20."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+    return False
+
+
+def constant_faults(source: str, where: str) -> list[str]:
+    """Numeric constants of a module whose name is vague, or that have neither a docstring nor a comment with meaning and unit.
+
+    >>> constant_faults("SAME = 1e-9\\n", "x.py")
+    ['x.py:1: SAME: a vague name', 'x.py:1: SAME: no docstring']
+    """
+    found, lines, body = [], source.splitlines(), ast.parse(source).body
+    for node, after in zip(body, [*body[1:], None], strict=False):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) if name.isupper():
+                pass
+            case _:
+                continue
+        if not is_number(node.value):
+            continue
+        commented = "#" in lines[node.lineno - 1] or lines[node.lineno - 2].startswith("#")
+        documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        found += [f"{where}:{node.lineno}: {name}: a vague name"] if name.strip("_") in VAGUE else []
+        found += [] if commented or documented else [f"{where}:{node.lineno}: {name}: no docstring"]
+    return found
+
+
+def test_numeric_constants_say_what_they_mean() -> None:
+    source = ROOT / "src" / "halley"
+    paths = ((path, path.relative_to(source).as_posix()) for path in sorted(source.rglob("*.py")))
+    assert [fault for path, name in paths for fault in constant_faults(path.read_text(encoding="utf-8"), name)] == []
+
+
+def test_a_vague_constant_is_found() -> None:
+    assert len(constant_faults("FEW = 3\n", "x.py")) == 2
+    assert len(constant_faults('_LESS: float = -1e-9\n"""Relative."""\n', "x.py")) == 1
+    assert constant_faults('MAX_ROWS = 2**10\n"""Rows of a table."""\nWORDS = ("a",)\nTRIES = 3  # of a search\n', "x.py") == []

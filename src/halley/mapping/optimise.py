@@ -18,7 +18,7 @@ from halley.cost.figures import UNITS
 from halley.errors import Fault, Infeasible, InternalError, SearchStopped
 from halley.ir.workload import Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
-from halley.mapping.bounds.incumbents import SAME, Frontier, Values
+from halley.mapping.bounds.incumbents import BOUND_ROUNDING, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import OP_BY_OP, SPACE, left_out
 from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_promising, worst_mapping
@@ -52,7 +52,7 @@ Progress = Callable[[str, float], None]
 RELATIVE_ROUNDING = 1e-9
 """Relative difference below which two values count as equal."""
 
-FEW_KERNELS = 3
+MAX_KERNELS_SEARCHED_AT_ONCE = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
 be slower than the kernels one after the other."""
 
@@ -60,7 +60,7 @@ GAP_OF_FIRST_SEARCH = 0.05
 """Relative gap to which single kernels of workloads with many are searched first: proofs of all of them take long, and say little
 while groups of several kernels are open. They are closed where they limit the bound of the best plan."""
 
-OVERTIME = 1.05
+OVERTIME_FACTOR = 1.05
 """How much longer than its limit, and half a second, a search may take to find first plans of baselines."""
 
 INTERRUPTED = "interrupted"
@@ -222,7 +222,7 @@ class _Optimiser:
     def _tick_after_limit(self) -> None:
         """What the quick plans of baselines do at a tick: they end a little after the limit."""
         limit = self.problem.time_limit
-        if limit is not None and time.monotonic() - self.started > limit * OVERTIME + 0.5:
+        if limit is not None and time.monotonic() - self.started > limit * OVERTIME_FACTOR + 0.5:
             raise Interrupted(self.stopped)
 
     def _hurry(self) -> None:
@@ -279,7 +279,7 @@ class _Optimiser:
         self.planned = len(places) + len(self.baselines)
         self._dive_kernels()
         divided = len(self.groups.machines) > 1  # single kernels have many mappings then, and good plans prune them unseen
-        many = any(len(plans.workload.kernels) > FEW_KERNELS for plans in self._of(BEST))
+        many = any(len(plans.workload.kernels) > MAX_KERNELS_SEARCHED_AT_ONCE for plans in self._of(BEST))
         if many and not divided:
             single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
             self._search_groups(single, worst_mapping, GAP_OF_FIRST_SEARCH)
@@ -307,7 +307,7 @@ class _Optimiser:
 
     def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
         """Whether a group lies in one kernel, of a workload with many."""
-        return len(plans.workload.kernels) > FEW_KERNELS and not spans(plans.workload, kernels)
+        return len(plans.workload.kernels) > MAX_KERNELS_SEARCHED_AT_ONCE and not spans(plans.workload, kernels)
 
     def _dive_kernels(self) -> None:
         """A first mapping of each kernel by itself, with whole axes: together they are a plan."""
@@ -496,7 +496,7 @@ class _Optimiser:
         return Solution(restriction.name, plan, estimate, certificate, names, shape, workload.variant)
 
     def _certificate(self, restriction: Restriction, reached: float, size: int | None, bound: float) -> MappingCertificate:
-        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - SAME)
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - BOUND_ROUNDING)
         number = sum(plans.partitions.count for plans in self._of(restriction))
         least = min(bound, reached) if stopped else reached / (1 + self.gap)
         limited = stopped and relative_gap(reached, least) > self.problem.gap

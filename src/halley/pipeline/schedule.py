@@ -28,8 +28,9 @@ GROUPS_WITHOUT_REPEATS = 4
 groups, and a state that occurs twice recurs."""
 
 MAX_CHUNKS = 1024
+"""Most chunks of a pipeline, of all stages: larger schedules take minutes to compute and are not built in practice."""
 MAX_MICROBATCHES = 65_536
-"""Limits of a pipeline: larger schedules take minutes to compute and are not built in practice."""
+"""Most microbatches of a pipeline, for the same reason."""
 
 
 class PipelineSchedule(StrEnum):

@@ -28,10 +28,10 @@ SCHEMA = "halley.tools/1"
 ANSWERS_KEPT = 32
 """Answers that `explain` can look back at; older ones are forgotten."""
 
-SECONDS = 20.0
-"""Limit of a search, unless the agent sets one [s]: an agent's patience is short."""
+TIME_LIMIT = 20.0
+"""Time limit of a search [s] unless the agent sets one: agents wait no longer for a tool."""
 
-ROWS = 12
+TABLE_ROWS = 12
 """Rows of a table in an answer."""
 
 ToolAnswer = dict[str, Any]
@@ -60,7 +60,7 @@ class Tools:
         chip: str,
         objective: str = "time",
         gap: float = 0.01,
-        time_limit: float = SECONDS,
+        time_limit: float = TIME_LIMIT,
     ) -> ToolAnswer:
         """Find the best mapping of a workload on one chip, with a proof.
 
@@ -87,7 +87,7 @@ class Tools:
         batch: int,
         sequence: int | None = None,
         fix: str | None = None,
-        time_limit: float = SECONDS,
+        time_limit: float = TIME_LIMIT,
     ) -> ToolAnswer:
         """Find the fastest way to train a transformer on a system, with a proof: data, pipeline, tensor, sequence, context and
         expert parallelism, microbatches, recomputation, ZeRO, offload.
@@ -171,7 +171,7 @@ class Tools:
 
 
 def _table(table: Table) -> ToolAnswer:
-    rows = [" | ".join(cell for cell in row if cell) for row in table.rows[:ROWS]]
+    rows = [" | ".join(cell for cell in row if cell) for row in table.rows[:TABLE_ROWS]]
     left = len(table.rows) - len(rows)
     return {"title": table.title, "columns": " | ".join(table.head), "rows": rows} | ({"rows_left_out": left} if left else {})
 

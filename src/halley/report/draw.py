@@ -13,7 +13,8 @@ Format = Callable[[float], str]
 WIDTH = 1120.0
 """Width of every figure; all lengths are in pixels at full size."""
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-SIZE = 13.0
+FONT_SIZE = 13.0
+"""Size of a figure's text [px]."""
 INK, FAINT, GRID, PAPER = "#1a1a1a", "#595959", "#d9d9d9", "#ffffff"
 PALETTE = ("#0072b2", "#e69f00", "#006b50", "#f0e442", "#d55e00", "#9ad2f2", "#5b2a6e", "#e3a6c8")
 """After Okabe and Ito (jfly.uni-koeln.de/color, 2008), distinguishable under the common colour blindnesses; dark and light take
@@ -42,7 +43,7 @@ def ink_on(colour: str) -> str:
     return PAPER if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3 else INK
 
 
-def width_of(text: str, size: float = SIZE) -> float:
+def width_of(text: str, size: float = FONT_SIZE) -> float:
     """About how wide the text is; more rather than less, as readers have different fonts.
 
     >>> width_of("four") < width_of("seven"), width_of("WWWW") > width_of("iiii")
@@ -52,7 +53,7 @@ def width_of(text: str, size: float = SIZE) -> float:
     return wide * size
 
 
-def shortened(text: str, width: float, size: float = SIZE) -> str:
+def shortened(text: str, width: float, size: float = FONT_SIZE) -> str:
     """The text, or as much of it as fits; empty where not even two letters would.
 
     >>> shortened("all-reduce mx", 200), shortened("all-reduce mx", 60), shortened("all-reduce mx", 10)
@@ -67,7 +68,7 @@ def shortened(text: str, width: float, size: float = SIZE) -> str:
 
 
 def words(
-    x: float, y: float, text: str, anchor: str = "start", fill: str = INK, size: float = SIZE, **more: Attribute
+    x: float, y: float, text: str, anchor: str = "start", fill: str = INK, size: float = FONT_SIZE, **more: Attribute
 ) -> Element:
     """Text whose baseline is at y."""
     return el("text", text, x=x, y=y, text_anchor=anchor, fill=fill, font_size=size, **more)
@@ -89,7 +90,7 @@ def canvas(height: float, title: str, content: Iterable[Element], width: float =
     """The figure around its content; ``title`` is what a screen reader says."""
     background = box(0, 0, width, height, PAPER)
     size: dict[str, Attribute] = {"width": width, "height": height, "viewBox": f"0 0 {width:g} {height:g}"}
-    return el("svg", background, *content, role="img", aria_label=title, font_family=FONT, font_size=SIZE, **size)
+    return el("svg", background, *content, role="img", aria_label=title, font_family=FONT, font_size=FONT_SIZE, **size)
 
 
 def legend(entries: Iterable[tuple[str, str]], x: float, y: float, width: float) -> tuple[list[Element], float]:

@@ -29,6 +29,7 @@ SECONDS_PER_STEP = 2e-5
 BLOCK = 1 << 15
 """Requests of a block."""
 BINS_PER_OCTAVE = 32
+"""Bins of a histogram by factor of two: a bin is 2.2 % wide."""
 LEAST_TIME, MOST_OCTAVES = 1e-6, 40
 """Histograms of times from a microsecond to 13 days, in bins of 2.2 %."""
 

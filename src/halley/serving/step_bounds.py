@@ -24,10 +24,10 @@ ROUGH, FINE = 8, 32
 """Cells of numbers of tokens between a number and its double: a step of a cell counts with its last number and the time of its
 first."""
 ITERATIONS = 60
-"""Exchanges of kinds of steps after which the prices are taken as they are."""
-ROUNDING = 1e-6
+"""Exchanges of kinds of steps after which the multipliers are taken as they are."""
+TIME_LIMIT_SLACK = 1e-6
 """Relative slack of a limit of time, so that a schedule just at the limit keeps it."""
-ERROR = 1e-13
+RELATIVE_ROUNDING = 1e-13
 """Relative rounding of a sum of a few numbers."""
 SLACK = 1e-7
 """By how much rows are relaxed, relative to a step's numbers, so that no exchange stands still."""
@@ -65,7 +65,7 @@ def request_rows(lengths: Lengths, tpot: float = math.inf, prompts: bool = True,
     """Of a request; without ``prompts`` or ``decoding`` where others do that."""
     steps = max(lengths.output - 1, 0.0) if decoding else 0.0
     context = steps * (lengths.input + (steps + 1) / 2)
-    return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + ROUNDING) if steps else math.inf)
+    return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + TIME_LIMIT_SLACK) if steps else math.inf)
 
 
 def rising(line: Line) -> Line:
@@ -176,7 +176,7 @@ class StepProgramme:
         worth = (kinds.users * (output + context * kinds.context) + prompt * kinds.prompt) / kinds.time
         most = float((worth - patience * kinds.least).max())
         # differences of large numbers: on the safe side
-        most, gain = most + ERROR * float(worth.max()), gain - cost - ERROR * (gain + cost)
+        most, gain = most + RELATIVE_ROUNDING * float(worth.max()), gain - cost - RELATIVE_ROUNDING * (gain + cost)
         if gain <= 0:
             return math.inf
         return 1 / (kinds.apart + gain / most) if most > 0 else 0.0

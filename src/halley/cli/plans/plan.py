@@ -12,7 +12,7 @@ from rich.text import Text
 
 from halley.answer import Status
 from halley.cli import options
-from halley.cli.errors import LIMIT
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
@@ -214,7 +214,7 @@ def plan(
         show_flags(result, emit)
     if result.status is Status.LIMIT:
         remarks.print(Text(f"halley: {proof}"))
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _refuse(view: str, given: Mapping[str, object]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from halley.cost.evaluate import evaluate
 from halley.mapping.solve.group_search import GroupSearch
-from halley.mapping.solve.slack import LESS, other_sizes, those_that_fit
+from halley.mapping.solve.slack import LEAST_RELATIVE_GAIN, other_sizes, those_that_fit
 from halley.mapping.space.choice import GroupMapping
 
 
@@ -32,7 +32,7 @@ def descend(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None])
             values = np.broadcast_to(np.asarray(getattr(estimate, objective), dtype=np.float64), len(columns))
             values = np.where(those_that_fit(costs.chip, estimate, len(columns)), values, np.inf)
             best = int(values.argmin())
-            if values[best] < values[0] * (1 - LESS):
+            if values[best] < values[0] * (1 - LEAST_RELATIVE_GAIN):
                 choice = replace(choice, tiles={**choice.tiles, slot.name: int(columns[best])})
                 search.group.reach(choice.frame, choice.skeletons, {name: int(size) for name, size in choice.tiles.items()})
                 gained = True

@@ -26,7 +26,7 @@ METHODS = ("auto", "exact", "approximate")
 LARGEST_PROGRAM = 20_000
 """Flow variables up to which ``auto`` solves the linear program: seconds."""
 
-EXACT = 1e-6
+OPTIMAL_GAP = 1e-6
 """Relative gap below which time and bound count as equal: what a solver in floating point gets to."""
 
 
@@ -174,6 +174,6 @@ def _answer(problem: Problem, flows: Floats, lengths: Floats, status: Status) ->
     time = float(np.max(whole.sum(axis=0) / graph.bandwidths))
     bound = min(time, length_bound(graph, demands, lengths))
     flow = Flow(graph, demands, whole, lengths, time, bound, status)
-    if status in (Status.OPTIMAL, Status.WITHIN) and flow.gap <= EXACT:
+    if status in (Status.OPTIMAL, Status.WITHIN) and flow.gap <= OPTIMAL_GAP:
         return Flow(graph, demands, whole, lengths, time, bound, Status.OPTIMAL)
     return flow

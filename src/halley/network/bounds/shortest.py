@@ -18,7 +18,7 @@ Indices: TypeAlias = NDArray[np.intp]
 BLOCK = 256
 """Sources at a time where all pairs are asked for: bounds the memory."""
 
-NEGLIGIBLE = 0.01
+LEAST_RELATIVE_PART = 0.01
 """A link that is to get a smaller part than this of what the shortest one gets is left out."""
 
 
@@ -70,7 +70,7 @@ class Shortest:
         part = np.full_like(near, np.inf)  # a vertex without a way from the source has no shares
         np.subtract(near + lengths[self.order][:, None], far, out=part, where=np.isfinite(near))
         part = np.exp(part * (-sharpness / distance[np.isfinite(distance)].mean()))
-        part[(part < NEGLIGIBLE) | ~(near < far)] = 0.0
+        part[(part < LEAST_RELATIVE_PART) | ~(near < far)] = 0.0
         whole = np.add.reduceat(part, self.firsts, axis=0)
         part /= np.where(whole > 0, whole, 1.0)[self.slot]
         carried = np.zeros_like(part)

@@ -35,7 +35,7 @@ from halley.network.time.traffic import slot_loads
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
-SAME = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative difference of times and of loads that counts as rounding."""
 
 
@@ -209,7 +209,9 @@ def _waits(index: int, spans: Sequence[Interval]) -> dict[int, float]:
     for span in spans:
         if index in span.held:
             waited[span.held[index]] += (span.stop - span.start) * (1 - span.rates[index])
-    least = SAME * sum(span.stop - span.start for span in spans)  # two events at about one time leave a sliver between them
+    least = RELATIVE_ROUNDING * sum(
+        span.stop - span.start for span in spans
+    )  # two events at about one time leave a sliver between them
     ordered = sorted(waited.items(), key=lambda pair: -pair[1])
     return {edge: seconds for edge, seconds in ordered if seconds > least}
 
@@ -287,7 +289,7 @@ def _run(executions: Sequence[Execution], graph: Graph, available: Floats) -> It
             yield Interval(now, now + span, started, held)
         now += span
         for index in active:
-            over = ends[index] <= span * (1 + SAME)
+            over = ends[index] <= span * (1 + RELATIVE_ROUNDING)
             runners[index].left = 0.0 if over else runners[index].left - span * rates[index]
 
 
@@ -328,7 +330,7 @@ def fair_rates(demands: Floats, available: Floats) -> tuple[Floats, Integers]:
         step = min(1.0 - level, float(steps.min(initial=np.inf)))
         level += step
         rates[growing] = level
-        stopped = (wanted > 0) & (steps <= step * (1 + SAME)) & growing[:, None]
+        stopped = (wanted > 0) & (steps <= step * (1 + RELATIVE_ROUNDING)) & growing[:, None]
         for index in np.flatnonzero(stopped.any(axis=1)):
             limits[index] = contested[np.argmax(np.where(stopped[index], wanted[index], 0.0))]
         growing &= ~stopped.any(axis=1)

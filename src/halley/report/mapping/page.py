@@ -48,6 +48,7 @@ SECTIONS: tuple[tuple[str, str], ...] = (
 )
 """Identifier and title of each section, in order."""
 LONGEST_TITLE = 160
+"""Most characters of a title; a longer one is shortened, and shown in full below."""
 
 
 def page(result: Result, provenance: Mapping[str, str] | None = None) -> str:

@@ -18,7 +18,7 @@ from halley.report.mapping.causes import causes
 from halley.report.table import Table, ratio
 from halley.units import format_bytes, format_energy, format_time
 
-SMALL = 0.01
+LEAST_LISTED_SHARE = 0.01
 """Parts below this share of the largest one are listed as one."""
 
 ROUNDING = 1e-12
@@ -184,7 +184,7 @@ def headline(found: Reasons) -> str:
 def _sentences(changes: Sequence[Change], words: Callable[[float], str]) -> Iterator[tuple[str, str]]:
     """The changes as sentences; the small ones in one."""
     largest = max((abs(change.difference) for change in changes), default=0.0)
-    small = [change for change in changes if abs(change.difference) < SMALL * largest]
+    small = [change for change in changes if abs(change.difference) < LEAST_LISTED_SHARE * largest]
     for change in changes:
         if change not in small:
             yield _sentence(change, words), _signed(change, words)

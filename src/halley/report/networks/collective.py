@@ -22,9 +22,9 @@ from halley.report.networks.sweep import sweep_document, sweep_table
 from halley.report.table import Table, gap_text, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
 
-SHOWN = 8
+CANDIDATES_SHOWN = 8
 """Candidates that a table shows unless all are asked for."""
-LINKS = 3
+LINKS_SHOWN = 3
 """Shared links that are named."""
 
 
@@ -124,7 +124,7 @@ def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Ta
     among = f"{team.graph.ranks} ranks" if whole else ranks_of(answer.fabric.graph, team.ranks)
     title = f"{cost.kind}{size} ({CONVENTIONS[cost.kind]}) among {among} of {answer.fabric.name}"
     tables = [Table(title, ("", ""), tuple(facts(answer).items()))]
-    shown = answer.candidates if everything else answer.candidates[:SHOWN]
+    shown = answer.candidates if everything else answer.candidates[:CANDIDATES_SHOWN]
     if len(answer.candidates) > 1:
         left = len(answer.candidates) - len(shown)
         more = f" ({left} slower ones left out; --all shows them)" if left else ""
@@ -239,8 +239,8 @@ def contention_tables(found: Contention, fabric: Fabric) -> list[Table]:
     """What each execution takes beside the others, and on which links it waits."""
     graph, rows = fabric.graph, []
     for item in found.outcomes:
-        waits = [f"{format_time(seconds)} at {_edge(fabric, edge)}" for edge, seconds in list(item.waited.items())[:LINKS]]
-        more = f" and {len(item.waited) - LINKS} links more" if len(item.waited) > LINKS else ""
+        waits = [f"{format_time(seconds)} at {_edge(fabric, edge)}" for edge, seconds in list(item.waited.items())[:LINKS_SHOWN]]
+        more = f" and {len(item.waited) - LINKS_SHOWN} links more" if len(item.waited) > LINKS_SHOWN else ""
         times = format_time(item.time), format_time(item.alone), ratio(item.slowdown)
         shared = f"{len(item.shared)} of {len(graph.edges)}"
         rows.append((item.name, *times, shared, (", ".join(waits) or "nowhere") + more))

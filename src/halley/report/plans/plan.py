@@ -60,7 +60,7 @@ SHARDED: Mapping[Sharded, str] = {
     Sharded.GRADIENTS: "state and gradients (ZeRO 2)",
     Sharded.PARAMETERS: "state, gradients and parameters (ZeRO 3)",
 }
-BAR = 24
+BAR_CHARACTERS = 24
 """Characters of the longest bar."""
 
 
@@ -215,7 +215,7 @@ def bar(part: float, largest: float) -> str:
     >>> len(bar(1.0, 2.0))
     12
     """
-    return "\N{FULL BLOCK}" * round(BAR * part / largest) if largest > 0 else ""
+    return "\N{FULL BLOCK}" * round(BAR_CHARACTERS * part / largest) if largest > 0 else ""
 
 
 def account_table(title: str, account: Mapping[str, float], time: float, names: Mapping[str, str], whole: str = "") -> Table:

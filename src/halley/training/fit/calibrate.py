@@ -43,7 +43,7 @@ STARTS: Mapping[str, tuple[float, ...]] = {
 slower, so that a search by small steps would stay where it is."""
 LEAST_GAIN, LEAST_RELATIVE_GAIN = 0.01, 0.2
 """By how much a further number must lower the error: absolutely, and relative to the error without it."""
-PARALLEL = 0.995
+INDISTINCT_COSINE = 0.995
 """Cosine between the changes of all predictions with two numbers, from which the rows do not distinguish them."""
 PROBE = 0.05
 """Relative change of a number with which such changes are computed."""
@@ -51,9 +51,9 @@ MAX_FOLDS = 8
 """Largest number of fits by which rows are judged."""
 AT_BOUND = 1.01
 """Ratio of a number to its bound up to which it is on it."""
-NEGLIGIBLE = 1e-3
+LEAST_EXPLAINED_SHARE = 1e-3
 """Share of an iteration below which no change of a part is given that would explain the rest."""
-IMPLAUSIBLE = 0.5
+LEAST_RATE_SHARE = 0.5
 """Share of the kernel rates below which a time of the host is the likelier cause."""
 PARTS = ("compute", "collectives", "bubble", "host", "optimizer")
 """Into which the time of an iteration is divided."""
@@ -113,7 +113,7 @@ class RowFit:
         """
         time = self.parts.get(part, 0.0)
         left = time + self.measured - self.after
-        return left / time if time > NEGLIGIBLE * self.after and left > 0 else None
+        return left / time if time > LEAST_EXPLAINED_SHARE * self.after and left > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def _likelier(fit: _Fit, alone: Mapping[str, tuple[float, float]]) -> tuple[str,
     passes = f"passes that wait for the host take {100 * waiting:.0f} % of the predicted time of passes"
     if waiting > 0.5:
         return host, passes
-    if share < IMPLAUSIBLE and alone[host][1] <= slow + LEAST_GAIN:
+    if share < LEAST_RATE_SHARE and alone[host][1] <= slow + LEAST_GAIN:
         return host, f"kernels at {100 * share:.0f} % of their rates are implausible"
     return KERNELS, passes
 
@@ -339,7 +339,7 @@ def _parallel(rows: Sequence[MeasuredIteration], software: Software, names: Sequ
         return True
     unit = np.array(columns) / lengths[:, None]
     cosines = np.abs(unit @ unit.T)[np.triu_indices(len(names), 1)]
-    return bool((cosines > PARALLEL).any())
+    return bool((cosines > INDISTINCT_COSINE).any())
 
 
 def _moved(software: Software, name: str, value: float) -> Software:

@@ -36,7 +36,7 @@ LEFT_OUT_KERNELS = (
 )
 """What the mappings do not contain."""
 
-MARGIN = 0.002
+RELATIVE_TIME_MARGIN = 0.002
 """By how much the estimated time of a plan must be above the best time for its other kernels not to be searched [share]."""
 
 ASKED = "asked"
@@ -178,7 +178,7 @@ class _JointSearch:
         work, before = self._work(plan, costs), self._kernel_time(plan, costs)
         for number, shape in enumerate(sorted(missing, key=lambda shape: -work[shape])):
             raised = bound * (1 + (self._kernel_time(plan, costs) - before) / costs.time)
-            if number and self.best is not None and raised > self.best.cost.time * (1 + MARGIN):
+            if number and self.best is not None and raised > self.best.cost.time * (1 + RELATIVE_TIME_MARGIN):
                 return False
             self._report_gap(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
             self.kernels.search(shape, left() if left else None)

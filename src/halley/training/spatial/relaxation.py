@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RESOURCES = 3
+"""Work, memory and network."""
 MEMORY_INDEX = 1
 """Index of memory among work, memory and network."""
 
