@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "studies"
 SCHEMA = "halley.study/1"
 WAYS = ("op_by_op", "unfused", "local", "silent", "best")
-"""The ways to map, by the names of a row's fields."""
+"""Mapping strategies, by the names of a row's fields."""
 
 DEPENDS = ("errors.py", "formulas", "ir", "network", "workloads", "rewrite", "cost", "mapping")
 """The parts of the source that a figure depends on; workloads and chips count by their values."""

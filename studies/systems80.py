@@ -62,7 +62,7 @@ TITLES = {
     "fft": "Fourier transform of 2^40 points",
 }
 PARTS = ("compute", "memory", "network", "bubble")
-"""What an iteration's time is told in; loading weights is memory, transfers and gradients are network."""
+"""The parts of an iteration's time; loading weights is memory, transfers and gradients are network."""
 _PART_OF = {"weights": "memory", "transfers": "network", "gradients": "network"}
 
 FILES = ("systems/grids/dfmodel.yaml", f"models/{MODEL}.yaml", *(f"chips/{name}.yaml" for name in ("h100", "tpu-v4", *DATAFLOW)))

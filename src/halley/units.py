@@ -106,7 +106,7 @@ DIMENSIONS: tuple[Dimension, ...] = (BYTES, BYTES_PER_SECOND, SECONDS, HERTZ, JO
 """Every dimension that a file can ask for; a count is a bare number."""
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?) *([^\W\d_].*)?")
-_LONGEST = 80  # characters: no quantity needs more, and a longer one is not worth quoting back
+_QUANTITY_CHARACTERS = 80  # characters: no quantity needs more, and a longer one is not worth quoting back
 
 
 def parse(
@@ -139,7 +139,7 @@ def parse(
     words = text.strip()
     if dimension.unlimited and words == "unlimited":
         return UNLIMITED
-    match = _QUANTITY.fullmatch(words) if len(words) <= _LONGEST else None
+    match = _QUANTITY.fullmatch(words) if len(words) <= _QUANTITY_CHARACTERS else None
     if match is None:
         raise wrong(_quoted(text))
     number, unit = Fraction(match[1]), (match[2] or "").strip()
@@ -200,7 +200,7 @@ def _finite(value: Fraction) -> float | None:
 
 def _quoted(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _QUANTITY_CHARACTERS else f"{text[: _QUANTITY_CHARACTERS - 3]}..."
 
 
 def format_quantity(value: float, dimension: Dimension) -> str:

@@ -1,4 +1,4 @@
-"""Every mapping of a group of ops: its stages in turn, overlapped, or on shares of clusters, by the rules of docs/model.md.
+"""Every mapping of a group of ops: stages sequential, overlapped or on partitions of clusters, by the rules of docs/model.md.
 
 What single stages look like is taken from the search. How they are put together is not: who is at work beside whom, on which
 clusters, and with how many buffers for what passes between them is worked out here, on trees. A stage on some of the clusters is
@@ -314,7 +314,7 @@ def buffered(
             if frame.known_first and all(tiles[slot.name] == min(slot.sizes(int(slot.limit(tiles)))) for slot in frame.shared):
                 continue
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
-            yield composed(frame.in_turn(tiles, nodes), nodes), several
+            yield composed(frame.sequential(tiles, nodes), nodes), several
 
 
 def _sizes(slots: Sequence[Slot]) -> Iterator[tuple[Mapping[str, int], int]]:

@@ -269,7 +269,7 @@ def test_programs_tell_how_long_they_worked(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
 def test_without_numba(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy goes on where nobody asked for more; who asked is told what to do."""
+    """NumPy is used unless Numba is asked for; then the error says what to do."""
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "halley.cost.programs.accelerator", raising=False)
     switch = CompiledLoops(MODULE, mode, spent=LOAD_AFTER_SECONDS)

@@ -48,13 +48,13 @@ def open_sizes(choice: GroupMapping) -> list[Slot]:
 @pytest.mark.parametrize("name", CASES)
 def test_aligned_sizes_cost_the_same_and_are_declared(name: str) -> None:
     search, before = searched(name)
-    after = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, before)
+    after = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.enclose, before)
     assert cost(search, after) == pytest.approx(cost(search, before), rel=1e-12)
     for slot in open_sizes(after):
         size, extent = int(after.tiles[slot.name]), int(slot.limit(after.tiles))
         assert size in slot.sizes(extent)
         assert size == before.tiles[slot.name] or is_aligned(size, extent)
-    assert with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, after) == after
+    assert with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.enclose, after) == after
 
 
 def test_sizes_that_are_not_aligned_are_replaced() -> None:
@@ -62,7 +62,7 @@ def test_sizes_that_are_not_aligned_are_replaced() -> None:
     replaced = 0
     for name in CASES:
         search, before = searched(name)
-        aligned = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, before)
+        aligned = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.enclose, before)
         slots = open_sizes(aligned)
         for slot in slots:
             extent = int(slot.limit(aligned.tiles))
@@ -72,7 +72,7 @@ def test_sizes_that_are_not_aligned_are_replaced() -> None:
                 if not declared or is_aligned(size, extent) or not is_aligned(int(aligned.tiles[slot.name]), extent):
                     continue
                 if cost(search, other) == pytest.approx(cost(search, aligned), rel=1e-13):
-                    found = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.around, other)
+                    found = with_aligned_tiles(search.costs.workload, search.costs.chip, search.costs.enclose, other)
                     assert is_aligned(int(found.tiles[slot.name]), int(slot.limit(found.tiles)))
                     replaced += 1
     assert replaced

@@ -117,7 +117,7 @@ def test_every_choice_of_dims_is_in_the_space(name: str, machine: str) -> None:
             for shape in stage.skeletons:
                 nodes = [own.skeletons[0].build(tiles) for own in frame.stages]
                 nodes[place] = shape.build(tiles)
-                path = around(frame.in_turn(tiles, nodes), stage.ops[0])
+                path = around(frame.sequential(tiles, nodes), stage.ops[0])
                 inside = path.index(nodes[place]) if nodes[place] in path else len(path)
                 compute = path[-1]
                 assert isinstance(compute, Compute)

@@ -27,10 +27,10 @@ def test_costs_outside_the_stages_are_equal_for_all_partitions() -> None:
     for workload, chip, _ in shared_out(12):
         search = whole_group(workload, chip, ("time",))
         known: dict[object, OutsideCost] = {}
-        for frame in (frame for family in search.space.families for frame in family):
-            assert frame.shares
+        for frame in (frame for implicit_set in search.space.implicit_sets for frame in implicit_set):
+            assert frame.partition
             found = around._found(search.costs, frame)
-            before = known.setdefault((frame.cut, frame.shares.axis), found)
+            before = known.setdefault((frame.cut, frame.partition.axis), found)
             assert found.busy.keys() == before.busy.keys()
             for name in ("entries", "ramps", "energy", "room", "counted"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(before, name))
@@ -64,7 +64,7 @@ def test_least_times_are_those_of_all_mappings_that_fit(limit: int, monkeypatch:
                 start = {dim: int(own[at]) for dim, own in starts(part.trees, rounds.frame.shared, rounds.rows).items()}
                 nodes = singles(part, start)
                 values = part.bounds(nodes, len(next(iter(nodes.values()))))
-                room = np.maximum(values[2 + len(part.resources) :] - rounds.around.counted[:, combination], 0.0)
+                room = np.maximum(values[2 + len(part.resources) :] - rounds.outside.counted[:, combination], 0.0)
                 times = values[0, (room <= rounds.capacities[:, None]).all(axis=0)]
                 expected = times.min(initial=np.inf)
                 assert found == expected if limit else found <= expected

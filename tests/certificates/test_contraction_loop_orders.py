@@ -69,6 +69,6 @@ def test_a_stationary_result_has_one_loop_order() -> None:
 
 
 def _cost(search: GroupSearch, frame: Frame, index: int, shape: Skeleton, tiles: Mapping[str, int]) -> Estimate:
-    """What a stage costs on given tiles, with the room of the whole."""
+    """What a stage costs on given tiles, with the footprint of the whole tree."""
     tree, node = search.costs.alone_on(frame, index, shape, tiles)
     return search.costs.share(tree, node, search.costs.held(frame, index, shape, tiles))

@@ -40,15 +40,15 @@ def test_stages_of_a_partition_fit_together_if_each_fits() -> None:
     draw, seen, full = random.Random(3), 0, 0
     for workload, chip, _ in shared_out(12):
         search = whole_group(workload, chip, ("time",))
-        for frame in (frame for family in search.space.families for frame in family):
+        for frame in (frame for implicit_set in search.space.implicit_sets for frame in implicit_set):
             choice = drawn_mapping(frame, draw)
-            whole = used(search, search.costs.around(choice.tree()))
+            whole = used(search, search.costs.enclose(choice.tree()))
             held = (search.costs.held(frame, at, shape, choice.tiles) for at, shape in enumerate(choice.skeletons))
             stages = [used(search, tree) for tree in held]
             for memory in chip.levels[-1].memories:
                 needs = [stage.get(memory.name, 0.0) for stage in stages]
                 assert whole.get(memory.name, 0.0) == max(needs)
-                told = [footprint_on_partition(chip, frame.shares.level, stage).get(memory.name, 0.0) for stage in stages]
+                told = [footprint_on_partition(chip, frame.partition.level, stage).get(memory.name, 0.0) for stage in stages]
                 assert (max(told) > memory.capacity) == (max(needs) > memory.capacity)
                 assert len({size for size in told if size <= memory.capacity} - {0.0}) <= 1
                 seen, full = seen + 1, full + (max(needs) > memory.capacity)
@@ -71,10 +71,10 @@ def test_all_mappings_have_one_footprint_in_the_outermost_memory() -> None:
     for workload, chip, _ in shared_out(6):
         search = whole_group(workload, chip, ("time",))
         needs = {
-            used(search, search.costs.around(drawn_mapping(frame, draw).tree()))[chip.memories[0].name] for frame in search.space
+            used(search, search.costs.enclose(drawn_mapping(frame, draw).tree()))[chip.memories[0].name] for frame in search.space
         }
         (need,) = needs
-        tree = search.costs.around(Steps(tuple(Compute(op.name) for op in workload.ops)))
+        tree = search.costs.enclose(Steps(tuple(Compute(op.name) for op in workload.ops)))
         for capacity, limited in ((need, False), (need - 1, True), (math.inf, False)):
             levels = (replace(chip.levels[0], memories=(replace(chip.memories[0], capacity=capacity),)), *chip.levels[1:])
             found = may_be_full(workload, replace(chip, levels=levels), tree)

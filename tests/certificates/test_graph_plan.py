@@ -113,7 +113,7 @@ def fitting_times(problem: GraphProblem) -> Iterator[float]:
 def test_bound_holds_where_what_passes_between_ops_does_not_fit(
     overlap: bool, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan that fits may come from less room for inputs; the bound may not."""
+    """A plan that fits may come from a smaller budget for inputs; the bound may not."""
     problem = GraphProblem(WIDE, load_system(RING), layouts={"Y": {}}, overlap=overlap)
     room = share * plan_graph(problem).memory.total
     monkeypatch.setattr(GraphProblem, "capacity", room)

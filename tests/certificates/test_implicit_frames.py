@@ -51,12 +51,12 @@ def whole_group(workload: Workload, chip: Chip, objectives: tuple[str, ...]) -> 
 
 
 def shared_out(count: int) -> Iterator[tuple[Workload, Chip, GroupSpace]]:
-    """Drawn problems of which the whole has stages on shares."""
+    """Drawn problems of which the whole has stages on partitions of an axis."""
     seed = 100_000
     while count:
         workload, chip = drawn(seed)
         space = frames(workload, hierarchy(chip), workload.ops)
-        if any(True for family in space.families for _ in family):
+        if any(True for implicit_set in space.implicit_sets for _ in implicit_set):
             count -= 1
             yield workload, chip, space
         seed += 1
@@ -79,10 +79,10 @@ def plain_attention() -> Workload:
 
 def optima(search: GroupSearch) -> Iterator[tuple[object, np.ndarray]]:
     """Every frame of a search's families, by its cut and shares, with the front of its mappings."""
-    for family in search.space.families:
-        for frame in family:
+    for implicit_set in search.space.implicit_sets:
+        for frame in implicit_set:
             alone = search.narrowed(GroupSpace((frame,)), search.objectives)
-            yield (frame.cut, frame.shares), alone.run(np.empty((0, len(search.objectives)))).points
+            yield (frame.cut, frame.partition), alone.run(np.empty((0, len(search.objectives)))).points
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -100,10 +100,10 @@ def test_every_frame_better_than_the_incumbents_is_made(objectives: tuple[str, .
             search.group.found = Frontier(len(objectives))
             search.found.add(share * np.quantile(values, rank, axis=0), None)
             made, bounds = set(), np.empty((0, len(objectives)))
-            for family in search.space.families:
-                pipelines = Pipelines(search.group, family)
+            for implicit_set in search.space.implicit_sets:
+                pipelines = Pipelines(search.group, implicit_set)
                 bounds = np.vstack([bounds, pipelines.bounds()])
-                made |= {(frame.cut, frame.shares) for frame in pipelines.frames()}
+                made |= {(frame.cut, frame.partition) for frame in pipelines.frames()}
             better = {key for key, points in fronts if not search.found.pruned(points).all()}
             assert better <= made
             for _, points in fronts:
@@ -161,13 +161,13 @@ def test_millions_of_frames_are_counted_without_making_one() -> None:
     shape = Skeleton("the only one", (), lambda tiles: Steps(()), False)
     stages = tuple(GroupStage(f"stage {index}", (), (shape,)) for index in range(7))
     whole = Frame("whole", (), stages, lambda tiles, nodes, cut, shares: Steps(tuple(nodes)), False)
-    family = ImplicitFrames("cluster", "x", 40, whole, lambda index, members: stages[index])
-    assert count_mappings(GroupSpace((), (family,)), Trees()) == math.comb(45, 6) - 1
-    assert len(list(replace(family, members=5))) == math.comb(10, 6) - 1
+    implicit_set = ImplicitFrames("cluster", "x", 40, whole, lambda index, members: stages[index])
+    assert count_mappings(GroupSpace((), (implicit_set,)), Trees()) == math.comb(45, 6) - 1
+    assert len(list(replace(implicit_set, members=5))) == math.comb(10, 6) - 1
 
 
 def test_overlap_in_a_single_round_is_no_better_than_a_sequence() -> None:
-    """So that a search leaves them out: they take no less time and energy, and no less room in any memory."""
+    """So that a search leaves them out: they take no less time and energy, and no smaller footprint in any memory."""
     draw, compared = random.Random(0), 0
     for seed in range(100_000, 100_008):
         workload, chip = drawn(seed)
@@ -179,9 +179,9 @@ def test_overlap_in_a_single_round_is_no_better_than_a_sequence() -> None:
             for slot in (slot for skeleton in skeletons for slot in skeleton.slots):
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
             nodes = [skeleton.build(tiles) for skeleton in skeletons]
-            tree = search.costs.around(frame.tree(tiles, nodes))
+            tree = search.costs.enclose(frame.tree(tiles, nodes))
             at_once, in_turn = (
-                evaluate(workload, chip, each) for each in (tree, search.costs.around(frame.in_turn(tiles, nodes)))
+                evaluate(workload, chip, each) for each in (tree, search.costs.enclose(frame.sequential(tiles, nodes)))
             )
             if [at_once.nodes[path].entries for path, node in walk(tree) if isinstance(node, Overlap)] != [1]:
                 continue

@@ -87,7 +87,7 @@ def time_at(one: TrainingProblem) -> float:
 
 
 def test_state_in_the_further_memory() -> None:
-    """It takes the bandwidth of that memory, and no room in the nearer one."""
+    """It takes the bandwidth of that memory, and no capacity of the nearer one."""
     here = best_training_plan(problem(home="hbm", offload=False, stages=1, data=2, sharded=None), others=0)
     away = best_training_plan(problem(home="hbm", offload=True, stages=1, data=2, sharded=None), others=0)
     load = next(load for load in away.cost.loads if load.resource == "ddr")

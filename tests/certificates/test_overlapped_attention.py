@@ -69,7 +69,7 @@ def test_best_mappings_execute_count_and_simulate_as_costed(seed: int) -> None:
 
 
 def test_every_cut_of_the_stages_inside_the_loop_is_in_the_space() -> None:
-    """The closing stage is never beside the others; FlashAttention-2 and FlashDecoding have their stages in turn."""
+    """The closing stage is never beside the others; FlashAttention-2 and FlashDecoding have sequential stages."""
     work = attention(1, 1, 1, 4, 4, 4, variant="online")
     space = frames(work, hierarchy(load_chip("edge")), work.ops)
     by_split: dict[str, list[tuple[tuple[int, ...], ...]]] = {}
@@ -93,7 +93,7 @@ def test_a_running_value_has_a_copy_per_round_in_flight() -> None:
 
 @pytest.mark.parametrize(("chip", "share"), [("edge", 0.8), ("cloud", 1.0)])
 def test_overlap_makes_running_softmax_faster(chip: str, share: float) -> None:
-    """On edge, matrix and vector engine take about as long on a head of 64: in turn, the sum; overlapped, little more than the
+    """On edge, matrix and vector engine take about as long on a head of 64: sequential, the sum; overlapped, little more than the
     longer. On cloud the vector engine takes most of the time."""
     work = attention(1, 2, 1, 512, 512, 64, variant="online")
     result = optimise(Problem(work, load_chip(chip), baselines=("flash-attention-2",), fixed_variant=True))
@@ -116,7 +116,7 @@ def test_time_is_monotonic_in_every_component_of_a_state(seed: int, monkeypatch:
         nonlocal seen
         if self.resources:
             seen += 1
-            transfers = np.max([time[at] for time in self.around.busy.values()], axis=0)
+            transfers = np.max([time[at] for time in self.outside.busy.values()], axis=0)
             less = transfers * rng.uniform(0, 1.2, states.shape) * rng.integers(0, 2, states.shape)
             more = less + transfers * rng.uniform(0, 0.5, states.shape) * (rng.random(states.shape) < 0.2)
             assert (times(self, less, at) <= times(self, more, at) * (1 + 1e-12)).all()

@@ -1,4 +1,4 @@
-"""Stages on shares of the clusters in the search: every way to share is there, and winners run, count and cost as they should."""
+"""Stages on partitions of the clusters in the search: every partition is there; winners run, count and cost as they should."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_winning_pipelines_run_and_count_and_the_queues_agree(seed: int) -> None
 def test_every_partition_and_every_cut_is_in_the_space() -> None:
     """On 4 x 4 alike: of four stages, each cut into runs, and each way to give all four columns to these."""
     work = attention(1, 1, 1, 4, 4, 4, variant="plain")
-    found = [frame for frame in frames(work, hierarchy(load_chip("cloud")), work.ops) if frame.shares]
+    found = [frame for frame in frames(work, hierarchy(load_chip("cloud")), work.ops) if frame.partition]
     stages = len(found[0].stages)
-    shares = {(frame.cut, frame.shares.counts) for frame in found if frame.shares}
-    expected = {2: 3, 3: 3, 4: 1}  # parts -> ways to cut four columns into them
+    shares = {(frame.cut, frame.partition.counts) for frame in found if frame.partition}
+    expected = {2: 3, 3: 3, 4: 1}  # parts -> compositions of four columns
     assert all(sum(counts) == 4 and len(cut) == len(counts) for cut, counts in shares)
     assert len(shares) == len(found)
     assert len(found) == sum(expected[len(cut)] for cut in {frame.cut for frame in found})

@@ -78,7 +78,7 @@ def test_bounds_hold_and_single_mappings_cost_what_they_cost(seed: int) -> None:
         sizes = {name: size for dim, tree in shape.trees.items() for name, size in tree.sizes(int(nodes[dim][0])).items()}
         sizes |= search.costs.fixed_sizes((*frame.shared, *skeleton.slots))
         known = search.costs
-        everything = group_search(known.workload, known.chip, search.space, known.around, ("time", "energy"))
+        everything = group_search(known.workload, known.chip, search.space, known.enclose, ("time", "energy"))
         estimate = everything.costs.estimate(frame, index, skeleton, sizes)
         fits = all(used <= search.costs.chip.memory(name).capacity for name, used in estimate.footprint.items())
         costs = np.array([getattr(estimate, name) for name in search.objectives])
@@ -165,7 +165,7 @@ def test_costs_of_terms_are_those_of_numbers() -> None:
             for slot in skeleton.slots:
                 tiles[slot.name] = draw.choice(slot.sizes(int(slot.limit(tiles))))
             plain = evaluate(
-                search.costs.workload, search.costs.chip, search.costs.around(GroupMapping(frame, (skeleton,), tiles).tree())
+                search.costs.workload, search.costs.chip, search.costs.enclose(GroupMapping(frame, (skeleton,), tiles).tree())
             )
             columns = {name: np.array([float(size)]) for name, size in tiles.items()}
             given = {slot.name: tiles[slot.name] for slot in skeleton.slots if slot.dim == BUFFERS}

@@ -249,7 +249,7 @@ def test_what_leaves_a_group_beside_overlapped_rounds_is_counted(seed: int) -> N
 
 
 def test_overlapped_stages_are_found_and_the_simulation_likes_them_too() -> None:
-    """Scores, softmax and values at once beat the same tiles with stages in turn, by the queues' account as well."""
+    """Scores, softmax and values at once beat the same tiles with sequential stages, in the simulation too."""
     work, on = attention(1, 4, 4, 64, 64, 64, variant="plain"), load_chip("edge")
     best = optimise(Problem(work, on, baselines=False, fixed_variant=True)).best
     assert any(isinstance(node, Overlap) for _, node in walk(best.plan))
@@ -305,11 +305,11 @@ def test_stage_costs_add_up_to_the_groups(seed: int, chip: str) -> None:
             stages = [search.costs.estimate(frame, at, skeleton, tiles) for at, skeleton in enumerate(skeletons)]
             parts = np.array([(stage.time, stage.energy) for stage in stages])
             compared += 1
-            estimate = evaluate(work, search.costs.chip, search.costs.around(GroupMapping(frame, skeletons, tiles).tree()))
+            estimate = evaluate(work, search.costs.chip, search.costs.enclose(GroupMapping(frame, skeletons, tiles).tree()))
             total, whole_cost = parts.sum(axis=0), np.array([estimate.time, estimate.energy])
-            if frame.cut and frame.streamed:  # what that frame moves itself is in the tree in turn as well
+            if frame.cut and frame.streamed:  # what that frame moves itself is in the sequential tree as well
                 turn = evaluate(
-                    work, search.costs.chip, search.costs.around(frame.in_turn(tiles, [s.build(tiles) for s in skeletons]))
+                    work, search.costs.chip, search.costs.enclose(frame.sequential(tiles, [s.build(tiles) for s in skeletons]))
                 )
                 total = np.array([turn.time, turn.energy])
             if frame.cut:  # hidden work saves time and what leaks meanwhile, and nothing else

@@ -12,7 +12,7 @@ from tests.cli.running import halley
 from halley import Problem, build, load_chip, optimise, plan
 from halley.errors import BadInput
 from halley.mapping.result import Result
-from halley.products.sensitivity import GAP, ChangedValue, HardwareNumber, chip_parameters, sensitivity
+from halley.products.sensitivity import SEARCH_GAP, ChangedValue, HardwareNumber, chip_parameters, sensitivity
 from halley.training.plan import TrainingProblem
 
 WORK = build("gemm-softmax", {"m": 32, "n": 48, "k": 64})
@@ -54,7 +54,7 @@ def test_a_search_on_a_changed_chip_file_finds_the_same(tmp_path: Path, result: 
     for change in (effect.better, effect.worse):
         expected = from_file(tmp_path, name, change.factor)
         assert change.best is not None
-        assert expected * (1 - 1e-9) <= change.best <= expected * (1 + GAP)
+        assert expected * (1 - 1e-9) <= change.best <= expected * (1 + SEARCH_GAP)
         assert change.bound <= expected * (1 + 1e-9)
 
 
@@ -74,7 +74,7 @@ def test_every_change_lies_between_its_bounds(objective: str) -> None:
             assert change.best <= change.kept * (1 + 1e-9)
             assert change.bound <= change.best * (1 + 1e-9)
         assert found.value / 1.1 * (1 - 1e-9) <= better.best <= found.value * (1 + 1e-9)  # type: ignore[operator]
-        assert found.bound * (1 - 1e-9) <= worse.best <= found.value * 1.1 * (1 + GAP)  # type: ignore[operator]
+        assert found.bound * (1 - 1e-9) <= worse.best <= found.value * 1.1 * (1 + SEARCH_GAP)  # type: ignore[operator]
         if worse.proven:
             assert worse.same_plan
             assert worse.best == pytest.approx(found.value)
@@ -107,7 +107,7 @@ def test_a_plan_of_training() -> None:
         for change in (effect.better, effect.worse):
             assert change.best is not None
             assert change.bound <= change.best * (1 + 1e-9)
-            assert found.value / 1.5 * (1 - 1e-9) <= change.best <= found.value * 1.5 * (1 + GAP)
+            assert found.value / 1.5 * (1 - 1e-9) <= change.best <= found.value * 1.5 * (1 + SEARCH_GAP)
     faster = plan("gpt2-xl", given.problem.system, batch=128)
     assert faster.certificate.value == pytest.approx(found.value, rel=1e-6)
 

@@ -19,7 +19,7 @@ from halley.mapping.space.partitions import every_partition, group_ops
 from halley.workloads import attention, gated_mlp
 
 GROUPS = 12
-"""Groups of a workload, with stages on shares of the clusters, that are compared."""
+"""Groups of a workload, with stages on partitions of the clusters, that are compared."""
 
 
 def scanned() -> Workload:
@@ -30,9 +30,9 @@ def scanned() -> Workload:
 def at_hand(space: GroupSpace) -> list[Frame]:
     """The plain frames, and of each family the first of each number of members."""
     found = list(space.plain)
-    for family in space.families:
-        stages = range(len(family.whole.stages))
-        found += [family.alone(stage, count) for stage in stages for count in range(1, family.members)]
+    for implicit_set in space.implicit_sets:
+        stages = range(len(implicit_set.sequential.stages))
+        found += [implicit_set.alone(stage, count) for stage in stages for count in range(1, implicit_set.members)]
     return found
 
 
@@ -45,10 +45,10 @@ def test_shared_stages_are_those_of_each_group_alone(made: Callable[[], Workload
     while groups and spaces < GROUPS:
         ops = group_ops(workload, groups.pop())
         space = frames(workload, machine, ops)
-        if space.families:
+        if space.implicit_sets:
             spaces += 1
             alone, common = at_hand(space), at_hand(frames(workload, machine, ops, laid))
-            asked += len({id(stage) for frame in alone if frame.shares for stage in frame.stages})
+            asked += len({id(stage) for frame in alone if frame.partition for stage in frame.stages})
             assert [frame.name for frame in alone] == [frame.name for frame in common]
             for mine, other in zip(alone, common, strict=True):
                 compare(mine, other, trees)

@@ -30,11 +30,11 @@ from halley.workloads import build, gemm
 
 def settled(search: GroupSearch, choice: GroupMapping, value: str = "time") -> GroupMapping:
     values = {"time": lambda time, energy: time, "energy": lambda time, energy: energy}
-    return with_slack(search.costs.workload, search.costs.chip, search.costs.around, choice, values[value])
+    return with_slack(search.costs.workload, search.costs.chip, search.costs.enclose, choice, values[value])
 
 
 def evaluate_of(search: GroupSearch, choice: GroupMapping) -> Estimate:
-    return evaluate(search.costs.workload, search.costs.chip, search.costs.around(choice.tree()))
+    return evaluate(search.costs.workload, search.costs.chip, search.costs.enclose(choice.tree()))
 
 
 @pytest.mark.medium

@@ -98,7 +98,7 @@ def blocks_after(problem: SpatialProblem, done: frozenset[int]) -> Iterator[froz
 
 
 def least_cycles(problem: SpatialProblem, tile: int, block: frozenset[int]) -> float:
-    """Over every way to deal out the compute tiles, one by one."""
+    """Over every distribution of the compute tiles, one by one."""
     chip, sequence = problem.chip, problem.graph.sequence
 
     def cycles(kernel: Kernel, tiles: int) -> float:
@@ -113,7 +113,7 @@ def least_cycles(problem: SpatialProblem, tile: int, block: frozenset[int]) -> f
         )
         return min(folds) * depth
 
-    best = {0: 0.0}  # by compute tiles that are dealt out: the slowest kernel
+    best = {0: 0.0}  # by number of compute tiles distributed: the slowest kernel
     for place in block:
         after: dict[int, float] = {}
         for used, slowest in best.items():
@@ -246,7 +246,7 @@ def test_best_of_all_sequence_tiles() -> None:
 
 @pytest.mark.usefixtures("_loop")
 def test_each_partition_has_the_sequence_tile_that_suits_it() -> None:
-    """Where there is one sample at a time; of several, partitions that work off the same ones have one tile."""
+    """Where there is one sample at a time; of several, partitions that process the same ones have one tile."""
     mixed = 0
     for seed in range(40):
         made = drawn(seed, HALLEY, most=4)

@@ -98,7 +98,7 @@ DRAWN = random.Random(5).sample(CASES, 5)
     ("shape", "mesh", "fused", "choice"), [*DRAWN[:2], *(pytest.param(*case, marks=pytest.mark.slow) for case in DRAWN[2:])]
 )
 def test_laws_of_fusing(shape: Transformer, mesh: Mesh, fused: bool, choice: Recompute) -> None:
-    """Never slower than kernel by kernel; never slower with more room; without room, kernel by kernel; never below the bounds."""
+    """Never slower than kernel by kernel or with less capacity; without any, kernel by kernel; never below the bounds."""
     ranks = math.prod(axis.ranks for axis in mesh)
     for graph, sharding, one_by_one in parts(shape, mesh, fused, choice):
         before = one_by_one

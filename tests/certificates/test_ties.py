@@ -51,7 +51,7 @@ def least_energy(seed: int) -> tuple[GroupSearch, GroupMapping] | None:
 
 def cost(search: GroupSearch, choice: GroupMapping) -> tuple[float, float]:
     """Time and energy."""
-    estimate = evaluate(search.costs.workload, search.costs.chip, search.costs.around(choice.tree()))
+    estimate = evaluate(search.costs.workload, search.costs.chip, search.costs.enclose(choice.tree()))
     return float(estimate.time), float(estimate.energy)
 
 
@@ -74,8 +74,8 @@ def test_no_mapping_of_the_frame_is_faster_at_this_energy(seed: int) -> None:
 
 
 def by_hand(workload: Workload, chip: Chip, choice: GroupMapping, energy: float) -> float | None:
-    """Least time of the mappings with the stages in turn that take no more energy; None where they are too many to walk."""
-    frame, times = replace(choice.frame, cut=(), shares=None), []
+    """Least time of the mappings with sequential stages that take no more energy; None where they are too many to walk."""
+    frame, times = replace(choice.frame, cut=(), partition=None), []
     if frame.kept or len(frame.stages) > 3:
         return None
     for count, (tree, several) in enumerate(buffered(frame, frame.stages)):

@@ -23,8 +23,8 @@ from halley.mapping.declared_space import LEFT_OUT, SPACE
 from halley.mapping.problem import Objective
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.frames.group import frames
-from halley.mapping.space.held_around import held_around
 from halley.mapping.space.hierarchy import hierarchy
+from halley.mapping.space.outer_holds import outer_holds
 from halley.mapping.space.stages import Skeleton
 from halley.mapping.space.tile_sizes import tile_sizes
 from halley.rewrite import legality
@@ -149,7 +149,7 @@ def test_search_of_a_gemm_equals_the_exhaustive_walk(seed: int) -> None:
 
 
 def test_what_the_innermost_loop_leaves_in_place_is_not_held_around() -> None:
-    found = {last: list(held_around(order, last, INDICES)) for order, last in (("mnk", "k"), ("mkn", "n"), ("nkm", "m"))}
+    found = {last: list(outer_holds(order, last, INDICES)) for order, last in (("mnk", "k"), ("mkn", "n"), ("nkm", "m"))}
     assert [around for around, _ in found["k"]] == [(), ("A",), ("B",), ("A", "B")]
     assert [around for around, _ in found["n"]] == [(), ("B",), ("C",), ("B", "C")]
     assert [around for around, _ in found["m"]] == [(), ("A",), ("C",), ("A", "C")]

@@ -51,10 +51,10 @@ def some_group(workload: Workload, chip: Chip, objectives: tuple[str, ...], draw
 def some_frames(search: GroupSearch, draw: random.Random) -> list[Frame]:
     """Frames on all clusters, and stages of others alone on some."""
     found = draw.sample(search.space.plain, min(FRAMES, len(search.space.plain)))
-    for family in search.space.families:
-        stage, members = draw.randrange(len(family.whole.stages)), draw.randrange(1, family.members)
-        if family.stage(stage, members).skeletons:
-            found.append(family.alone(stage, members))
+    for implicit_set in search.space.implicit_sets:
+        stage, members = draw.randrange(len(implicit_set.sequential.stages)), draw.randrange(1, implicit_set.members)
+        if implicit_set.stage(stage, members).skeletons:
+            found.append(implicit_set.alone(stage, members))
     return found
 
 
@@ -73,7 +73,7 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     against these: on whole tiles they are found for open numbers of buffers."""
     costs = search.costs
     tree, node = costs.alone_on(frame, index, skeleton, tiles)
-    whole, body = costs.whole(frame, index, skeleton, tiles)
+    whole, body = costs.untiled(frame, index, skeleton, tiles)
     single = len(frame.stages) == 1
     found = costs.share(tree, tree if single else node, Steps(()))
     least = costs.share(whole, whole if single else body, Steps(()), ramps=False)
@@ -82,7 +82,7 @@ def compare(search: GroupSearch, frame: Frame, index: int, skeleton: Skeleton, t
     for resource, busy in least.busy.items():
         assert float(busy) <= float(found.busy.get(resource, 0)) * SLACK, (name, resource)
     at = row(search, frame, tiles)
-    if frame.shares is None:
+    if frame.partition is None:
         bounds, reached = costs.bounds(frame, index, skeleton)[at], [getattr(found, name) for name in search.objectives]
     else:
         bounds = shares._alone(search.group, frame, index, skeleton)[at]
@@ -124,20 +124,20 @@ def test_no_tile_sizes_cost_less_than_the_untiled_stage(drawn_from: Callable[[ra
     search = some_group(workload, chip, OBJECTIVES[seed % 2], draw)
     for frame in some_frames(search, draw):
         for _ in range(MAPPINGS):
-            stages = [at for at, stage in enumerate(frame.stages) if not frame.shares or at in frame.cut[0]]
+            stages = [at for at, stage in enumerate(frame.stages) if not frame.partition or at in frame.cut[0]]
             index = draw.choice(stages)
             skeleton = draw.choice(frame.stages[index].skeletons)
             compare(search, frame, index, skeleton, lean(search, frame, skeleton, drawn(frame, (skeleton,), draw)))
 
 
 def test_a_finer_cut_has_no_smaller_footprint() -> None:
-    """So that what has no room in any of the coarsest cuts of a family has none in others."""
+    """So that what fits in none of the coarsest cuts of an implicit set fits in no other."""
     less = 0
     for workload, chip, _ in shared_out(10):
         search = whole_group(workload, chip, ("time",))
-        for family in search.space.families:
-            room = {frame.cut: room_of(search, frame) for frame in family.coarsest()}
-            for frame in family:
+        for implicit_set in search.space.implicit_sets:
+            room = {frame.cut: room_of(search, frame) for frame in implicit_set.coarsest()}
+            for frame in implicit_set:
                 starts = {child[0] for child in frame.cut}
                 coarser = [found for cut, found in room.items() if {child[0] for child in cut} <= starts]
                 assert coarser
@@ -148,4 +148,4 @@ def test_a_finer_cut_has_no_smaller_footprint() -> None:
 
 
 def room_of(search: GroupSearch, frame: Frame) -> Values:
-    return around._room(search.costs, frame, frame.tree(around.shared_sizes(search.costs, frame), frame.users()))
+    return around._footprint(search.costs, frame, frame.tree(around.shared_sizes(search.costs, frame), frame.users()))

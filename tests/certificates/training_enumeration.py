@@ -37,7 +37,7 @@ class Enumerated:
 
 
 def cut(axis: Any) -> Iterator[tuple[SubAxis, ...]]:
-    """All ways to cut an axis; the order of the parts matters where ranks are not all alike."""
+    """All factorisations of an axis; the order of the parts matters where ranks are not all alike."""
     for sizes in itertools.product(range(1, axis.size + 1), repeat=3):
         if math.prod(sizes) != axis.size:
             continue

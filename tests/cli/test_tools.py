@@ -1,4 +1,4 @@
-"""The tools of an agent: short, versioned answers that equal those of the products; faults that are told; and the server."""
+"""The tools of an agent: short, versioned answers that equal those of the products; faults in words; and the server."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def kept(result: TrainingResult, framework: str) -> bool:
 @pytest.mark.medium
 @pytest.mark.parametrize("framework", LIMITS)
 def test_the_best_of_what_it_can_run(framework: str) -> None:
-    """Equal to the best over all plans of the whole space, each choice fixed in turn, that the framework has."""
+    """Equal to the best over all plans of the whole space, each choice of the framework fixed once."""
     found = best_training_plan(problem(framework))
     assert kept(found, framework)
     assert found.certificate.left_out[0] == f"plans that {LIMITS[framework].version} has no settings for"

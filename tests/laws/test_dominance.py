@@ -143,7 +143,7 @@ def test_an_algorithm_is_left_out_only_where_it_is_outdone_on_every_axis() -> No
 @pytest.mark.parametrize("topology", CHIP_TOPOLOGIES)
 @pytest.mark.parametrize("kind", [CollectiveKind.REDUCE, CollectiveKind.ALL_REDUCE])
 def test_a_reduce_scatter_costs_no_more_than_other_reductions(kind: CollectiveKind, topology: Topology) -> None:
-    """So that sums which leave the clusters need no other: shared out, they also leave through all ports at once."""
+    """So that sums which leave the clusters need no other: scattered, they also leave through all ports at once."""
     for size in SIZES[1:]:
         chunks = payloads(size)
         shared = [

@@ -82,7 +82,7 @@ def compared(kind: str, parameters: dict[str, Any], chip: str, objective: str, m
                     for dim, tree in trees.items():
                         sizes |= tree.sizes(int(picked[dim][at]))
                     found = evaluate(
-                        search.costs.workload, machine, search.costs.around(GroupMapping(frame, (shape,), sizes).tree())
+                        search.costs.workload, machine, search.costs.enclose(GroupMapping(frame, (shape,), sizes).tree())
                     )
                     cost, case = getattr(found, objective) * (1 + ROUNDING), (frame.name, shape.name, sizes)
                     assert least[at] <= cost, case
@@ -99,7 +99,7 @@ def plain_bound(search: GroupSearch, frame: Frame, shape: Skeleton, sizes: Mappi
     own = dict(sizes)
     for slot in plain.slots:
         own.setdefault(slot.name, int(slot.limit(own)))
-    tree = search.costs.around(GroupMapping(frame, (plain,), own).tree())
+    tree = search.costs.enclose(GroupMapping(frame, (plain,), own).tree())
     return evaluate(search.costs.workload, search.costs.chip, tree, once=True)
 
 

@@ -37,7 +37,7 @@ def test_no_mapping_with_so_many_tiles_costs_less(name: str, made: int) -> None:
     group = FusedOps(work, machine, work.ops)
     kept = (*work.inputs, *work.outputs)
     floors, every = CompulsoryBounds(work, chip, machine, work.ops, kept), list(row_tiles(group))
-    shared = [frame for frame in frames(work, machine, work.ops) if frame.name.startswith("through") and not frame.shares]
+    shared = [frame for frame in frames(work, machine, work.ops) if frame.name.startswith("through") and not frame.partition]
     judged = 0
     for frame in draw.sample(shared, min(12, len(shared))):
         for _ in range(12):

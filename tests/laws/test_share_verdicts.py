@@ -68,7 +68,7 @@ class Sketch:
     def parts(self, op: Op) -> list[Node]:
         """An op and its collectives: together in a share, each in one or in none, or side by side."""
         own = Hold("ibuf", (op.outputs,), Compute(op.name)) if self.draw.random() < 0.1 else Compute(op.name)
-        nodes = [self.wrapped(own, self.loop, self.spread, self.spread)]  # what is shared out has no loop around
+        nodes = [self.wrapped(own, self.loop, self.spread, self.spread)]  # what runs on a partition has no loop outside
         nodes += [self.collective() for _ in range(self.draw.choice([0, 1, 1, 2]))]
         match self.draw.choice(["together", "alone", "beside"]):
             case "together":

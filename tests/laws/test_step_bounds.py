@@ -61,7 +61,7 @@ def test_the_bound_is_the_optimum_of_the_programme(kind: str, tpot: float) -> No
     rows = request_rows(lengths, tpot)
     programme = StepProgramme(kinds, rows)
     optimum = solved(optimize, kinds, (rows.output, rows.prompt, rows.context, rows.patience))
-    assert programme.bound(programme.prices()) == pytest.approx(optimum, rel=1e-4)
+    assert programme.bound(programme.multipliers()) == pytest.approx(optimum, rel=1e-4)
     random = np.random.default_rng(0)
     for _ in range(50):
         assert programme.bound(random.random(4) * (1, 1, 1e-3, 20)) >= optimum * (1 - 1e-9)

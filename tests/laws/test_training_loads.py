@@ -90,7 +90,7 @@ def partition_bytes(plan: SpatialPlan) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_kernels_alone_move_what_they_move_on_other_chips(shape: Transformer) -> None:
-    """Without room on the chip, a spatial chip is any other."""
+    """Without on-chip capacity, a spatial chip is like any other."""
     fixed = Fixed(microbatch=1, recompute=Recompute.SELECTIVE, fused=True)
     problem = TrainingProblem(shape, System("one", without_room("sn10"), ()), 1, shape.sequence, FITTED, fixed=fixed)
     spatial = best_training_plan(problem, others=0)

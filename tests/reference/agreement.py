@@ -84,7 +84,7 @@ MOVING = (
 
 
 def dealt_again(workload: Workload, tree: Node) -> bool:
-    """Whether a collective that gathers or deals out shares runs again on sums that it moved before: there the simulation takes
+    """Whether a collective that gathers or scatters shares runs again on sums that it moved before: there the simulation takes
     what the last visit left for the payload (the interpreter's bytes are the formulas')."""
     nodes = dict(walk(tree))
     for path, node in nodes.items():

@@ -36,10 +36,10 @@ from halley.network.graph.topologies import build
 from halley.network.time.collective import Collective, bound_of, team_of
 from halley.network.time.contention import concurrent, message
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import TABLED, Dimension, line_of, lines, outdone
+from halley.network.time.lines import MAX_TABLED_RANKS, Dimension, line_of, lines, outdone
 from halley.network.time.phased import collective_time, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules
-from halley.network.time.simulate import Held, deal, simulate
+from halley.network.time.simulate import Held, initial_chunks, simulate
 from halley.sharding.axes import Role, SubAxis, assignments, degree
 from halley.sharding.communication import Communication, Interconnect
 from halley.verify.collective import phase_executions, slot_executions
@@ -70,7 +70,7 @@ def all_at_once(graph: Graph, kind: CollectiveKind, name: str, groups: Sequence[
     vectors = [np.arange(SIZE) + 1000 * rank for rank in range(graph.ranks)]
     held: Held = [{} for _ in range(graph.ranks)]
     for place, ranks in enumerate(groups):
-        for rank, mine in zip(ranks, deal(kind, [vectors[rank] for rank in ranks], chunks), strict=True):
+        for rank, mine in zip(ranks, initial_chunks(kind, [vectors[rank] for rank in ranks], chunks), strict=True):
             held[rank] = {chunk + place * chunks: part for chunk, part in mine.items()}
     run = simulate(graph, steps, held)
     if kind is K.ALL_REDUCE:
@@ -194,7 +194,7 @@ def test_every_line_is_its_table(topology: Topology, ranks: int) -> None:
     """Closed forms for payloads divided without rounding, against the step simulator on a payload that all chunks divide."""
     able = topology is T.SWITCH
     axis = Axis("x", ranks, topology, Link(3.0, 7.0, overhead=0.5), multicast=able, reduction=able)
-    assert ranks <= TABLED
+    assert ranks <= MAX_TABLED_RANKS
     graph = build(axis)
     for kind in (*EVERY, K.SHIFT):
         for line in lines(kind, axis, 0.25).every:
@@ -202,7 +202,7 @@ def test_every_line_is_its_table(topology: Topology, ranks: int) -> None:
                 continue
             chunks = line.schedule.chunks(kind, ranks)
             size = 2 * chunks
-            held = deal(kind, [np.zeros(size, dtype=np.int8)] * ranks, chunks)
+            held = initial_chunks(kind, [np.zeros(size, dtype=np.int8)] * ranks, chunks)
             run = simulate(graph, line.schedule.steps(kind, ranks, topology is T.LINE), held, startup=0.25)
             assert line.time(size) == pytest.approx(run.time, rel=1e-12), (kind, line.schedule.name)
 
@@ -250,7 +250,7 @@ def test_direct_exchanges_across_dimensions_are_their_tables(name: str, kind: Co
     for algorithm in ("direct", "one-shot") if kind is K.ALL_REDUCE else ("direct",):
         schedule = Schedule(algorithm)
         chunks = schedule.chunks(kind, team.graph.ranks)
-        held = deal(kind, [np.zeros(2 * chunks, dtype=np.int8)] * team.graph.ranks, chunks)
+        held = initial_chunks(kind, [np.zeros(2 * chunks, dtype=np.int8)] * team.graph.ranks, chunks)
         run = simulate(team.graph, schedule.steps(kind, team.graph.ranks, False), held, startup=0.25)
         assert found[algorithm].time(2 * chunks) == pytest.approx(run.time, rel=1e-12)
 
@@ -275,7 +275,9 @@ def test_phases_in_one_piece_take_what_the_simulator_says(name: str, kind: Colle
             plan = way.schedule(size).algorithm
             if not isinstance(plan, Phased) or size % plan.chunks(kind) or graph.ranks * size > 1 << 20:
                 continue
-            run = simulate(graph, plan.steps(kind), deal(kind, [np.zeros(size, dtype=np.int8)] * graph.ranks, plan.chunks(kind)))
+            run = simulate(
+                graph, plan.steps(kind), initial_chunks(kind, [np.zeros(size, dtype=np.int8)] * graph.ranks, plan.chunks(kind))
+            )
             assert way.time(size) == pytest.approx(run.time, rel=1e-9), plan.name
             seen += 1
     assert seen

@@ -34,7 +34,7 @@ CASES = {
                             hold smem x2: A
                               compute gemm
         """),
-    "tiles of 24 and 14 in turn: one buffer has all of the large ones": ("a100", "gemm", GEMV, """
+    "tiles of 24 and 14 alternating: one buffer has all of the large ones": ("a100", "gemm", GEMV, """
         hold dram: A B C
           spread n by 342 over sm.x
             spread n by 38 over sm.y

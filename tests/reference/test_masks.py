@@ -167,7 +167,7 @@ def test_resources_are_as_busy_in_the_simulation(outer: list[tuple[str, int, str
 
 
 def test_the_critical_member_has_the_rows_that_see_most() -> None:
-    """Contiguous shares of rows: the last one works on 7 of the 10 pairs of tiles. Dealt out in turn: on 6."""
+    """Contiguous shares of rows: the last one works on 7 of the 10 pairs of tiles. Distributed cyclically: on 6."""
     work, on, inner = masked(8, 8), machine(Random(2)), {"a": 2, "b": 2, "c": 2}
     alone, shares, turns = (
         evaluate(work, on, flash(outer, 2, 2, inner)) for outer in ([], [("m", 4, "x")], [("m", 4, ""), ("m", 2, "x")])

@@ -174,7 +174,7 @@ def test_no_sharding_costs_less_than_the_bound(seed: int) -> None:
 
 @pytest.mark.parametrize("choice", list(Recompute))
 def test_alone_the_bound_is_near(choice: Recompute) -> None:
-    """On one chip nothing is shared out: sizes and counts are equal, and times differ by waves, refetches and padding."""
+    """On one chip nothing is sharded: sizes and counts are equal, and times differ by waves, refetches and padding."""
     shape = load_model("megatron-22b")
     found = model_costs(shape, 2, 2048, terms(mesh=()), choice)
     bound = model_bound(shape, 2, 2048, 1, CHIP, FIT, choice)

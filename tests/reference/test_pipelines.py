@@ -116,7 +116,7 @@ def test_smaller_last_groups_are_refused_where_stages_deadlock() -> None:
 
 @pytest.mark.parametrize(("stages", "chunks", "count"), [(1, 1, 40), (2, 1, 75), (3, 1, 80), (2, 2, 45), (3, 2, 63), (3, 3, 60)])
 def test_long_pipelines_equal_simulation(stages: int, chunks: int, count: int) -> None:
-    """Microbatches that are left out and added at a steady pace, and plans whose stages are too alike to settle soon."""
+    """Microbatches that are left out and added at a steady pace, and plans whose equal stages reach a steady state late."""
     draw, plans, pipeline = np.random.default_rng(stages * count), 6, TrainingPipeline(stages, count, chunks)
     assert timetable(pipeline).repeats > 5
     for unevenness, scale, holding in ((1e-3, 0.0, False), (1.0, 0.5, False), (5.0, 4.0, False), (1.0, 1.0, True)):
@@ -134,7 +134,7 @@ def test_long_pipelines_equal_simulation(stages: int, chunks: int, count: int) -
 
 
 LATE = (2, 1, 120), (2, 4, 96), (3, 2, 90), (4, 3, 80), (6, 1, 150)
-"""Stages, chunks and microbatches of pipelines that have many repeats to settle in."""
+"""Stages, chunks and microbatches of pipelines that repeat often enough to reach a steady state."""
 
 
 @pytest.mark.parametrize("numbers", LATE)

@@ -1,4 +1,4 @@
-"""Prefetch across phases: text, rules, room, time and simulation of a `Sequence` that runs on (docs/model.md)."""
+"""Prefetch across phases: text, rules, footprint, time and simulation of a `Sequence` that runs on (docs/model.md)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_something_must_run_on() -> None:
     assert legality.faults(turned(tree, False), two_gemms(), chip(1, 1)) == []
 
 
-# ---- room and counts -------------------------------------------------------------------------------
+# ---- footprint and counts -------------------------------------------------------------------------------
 
 
 def test_room_for_what_comes_early() -> None:
@@ -202,7 +202,7 @@ def edited(random: Random, work: Workload, machine: Chip, tree: Node) -> Node:
 
 
 def judge(count: int) -> tuple[int, int, int]:
-    """How many trees are legal and run on, need more room so, and are faster so; all else is checked."""
+    """How many trees are legal and run on, then need more memory, and are then faster; all else is checked."""
     judged = roomier = faster = 0
     for seed, (work, machine, tree, legal) in enumerate(running_on(count)):
         try:

@@ -1,4 +1,4 @@
-"""Children that hand over and work on successive rounds: times by hand and simulated, results and counts as in turn."""
+"""Children that hand over and work on successive rounds: times by hand and simulated, results and counts as of a sequence."""
 
 from __future__ import annotations
 

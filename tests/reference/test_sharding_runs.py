@@ -61,7 +61,7 @@ def test_collectives_carry_what_they_are_said_to(seed: int) -> None:
 
 @pytest.mark.parametrize(("seed", "axes"), [*((seed, 1) for seed in range(6)), pytest.param(9, 2, marks=pytest.mark.slow)])
 def test_a_layer_with_its_backward(seed: int, axes: int) -> None:
-    """Every output and gradient of a transformer layer, tied and with ends that lie alike, with and without room to keep
+    """Every output and gradient of a transformer layer, tied and with ends that lie alike, with and without capacity for
     copies."""
     random = Random(3000 + seed)
     mesh = drawn_mesh(random, axes)

@@ -272,7 +272,7 @@ def quick(memory: Memory, times: float) -> Memory:
 
 
 def shares_in_a_loop() -> tuple[Workload, Chip, Node]:
-    """Each n is dealt out anew, so that member 0 has every one of them; the formula gives it the first alone."""
+    """Each n is distributed anew, so that member 0 has every one of them; the formula gives it the first alone."""
     series = Sequence((nest(("n", 2, "x"), Compute("C")), collect("all-to-all", "C", algorithm="direct", dim="n")))
     return gemm(4, 2, 4), chip(2, 1), nest(("dram", "A B C"), ("ibuf", "A"), ("wbuf", "B"), ("obuf", "C"), ("n", 1), series)
 

@@ -30,7 +30,7 @@ from halley.network.time.evaluate import Evaluation, evaluate, layout
 from halley.network.time.forms import FORMS
 from halley.network.time.lines import line_of
 from halley.network.time.schedules import Schedule
-from halley.network.time.simulate import Held, SimulatedRun, deal, simulate
+from halley.network.time.simulate import Held, SimulatedRun, initial_chunks, simulate
 
 K, T = CollectiveKind, Topology
 Vector = NDArray[Any]
@@ -128,7 +128,7 @@ def test_every_algorithm_on_every_network(ranks: int) -> None:
                 continue
             for size in {1, ranks, ranks + 1, draw.randint(1, 120)}:
                 given, startup = vectors(draw, ranks, size), draw.choice([0.0, 0.7])
-                run = simulate(graph, table, deal(kind, given, setting.chunks), np.add, startup)
+                run = simulate(graph, table, initial_chunks(kind, given, setting.chunks), np.add, startup)
                 check_values(kind, given, run.held, setting.chunks)
                 found = evaluate(laid, laid.sizes(size), startup)
                 agree(run, found)
@@ -147,7 +147,9 @@ def test_a_maximum_combines_like_a_sum() -> None:
         for kind, name, setting in tables(draw, ranks):
             if kind in (K.ALL_REDUCE, K.REDUCE, K.REDUCE_SCATTER):
                 given = vectors(draw, ranks, 50)
-                run = simulate(graph, ALGORITHMS[name].make[kind](setting), deal(kind, given, setting.chunks), np.maximum)
+                run = simulate(
+                    graph, ALGORITHMS[name].make[kind](setting), initial_chunks(kind, given, setting.chunks), np.maximum
+                )
                 check_values(kind, given, run.held, setting.chunks, np.maximum)
 
 
@@ -175,7 +177,7 @@ def test_random_graphs_with_unequal_links(seed: int) -> None:
         table = ALGORITHMS[name].make[kind](setting)
         laid, size = layout(graph, kind, table, setting.chunks), draw.randint(1, 90)
         given = vectors(draw, ranks, size)
-        run = simulate(graph, table, deal(kind, given, setting.chunks))
+        run = simulate(graph, table, initial_chunks(kind, given, setting.chunks))
         check_values(kind, given, run.held, setting.chunks)
         agree(run, evaluate(laid, laid.sizes(size)))
         if kind is not Pattern.BARRIER:
@@ -194,7 +196,7 @@ def test_several_dimensions(seed: int) -> None:
         plan = drawn_plan(draw, kind, shape, draw.randint(1, 2), draw.randint(1, 2))
         chunks, size = plan.chunks(kind), draw.randint(1, 150)
         given = vectors(draw, plan.ranks, size)
-        run = simulate(graph, plan.steps(kind), deal(kind, given, chunks))
+        run = simulate(graph, plan.steps(kind), initial_chunks(kind, given, chunks))
         check_values(kind, given, run.held, chunks)
         laid = layout(graph, kind, plan.steps(kind), chunks)
         agree(run, evaluate(laid, laid.sizes(size)))
@@ -216,7 +218,7 @@ def test_switches_add_in_each_of_several_dimensions(kind: CollectiveKind) -> Non
         chunks = plan.chunks(kind)
         for size in (1, 17, 360):
             given = vectors(draw, plan.ranks, size)
-            run = simulate(graph, plan.steps(kind), deal(kind, given, chunks))
+            run = simulate(graph, plan.steps(kind), initial_chunks(kind, given, chunks))
             check_values(kind, given, run.held, chunks)
             laid = layout(graph, kind, plan.steps(kind), chunks)
             agree(run, evaluate(laid, laid.sizes(size)))
@@ -226,7 +228,7 @@ def test_multi_path_shares_bytes_evenly() -> None:
     graph = build(axis(T.TORUS, 16, Link(2.0, 1.0), shape=(4, 4), multipath=True))
     for name in ("direct", "bruck"):
         table = ALGORITHMS[name].make[K.ALL_TO_ALL](Setting(16, 256))
-        run = simulate(graph, table, deal(K.ALL_TO_ALL, vectors(random.Random(1), 16, 37), 256))
+        run = simulate(graph, table, initial_chunks(K.ALL_TO_ALL, vectors(random.Random(1), 16, 37), 256))
         laid = layout(graph, K.ALL_TO_ALL, table, 256)
         found = evaluate(laid, laid.sizes(37))
         assert found.time == pytest.approx(run.time, rel=1e-12)
@@ -273,7 +275,7 @@ def test_closed_forms_equal_the_simulator(topology: Topology) -> None:
         graph = build(able(topology, ranks, link))
         chunks, size = item.chunks(kind, ranks, draw.randint(1, 9)), drawn_size(draw, ranks)
         table = item.make[kind](Setting(ranks, chunks, topology is T.LINE))
-        held = deal(kind, [np.zeros(size, dtype=np.int8)] * ranks, chunks)
+        held = initial_chunks(kind, [np.zeros(size, dtype=np.int8)] * ranks, chunks)
         run = simulate(graph, table, held, startup=startup)
         where = (kind, name, ranks, chunks, size)
         assert form.bytes(ranks, chunks, size) == run.busiest, where

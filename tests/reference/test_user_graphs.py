@@ -1,4 +1,4 @@
-"""Graphs that users write: they mean what NumPy says, run on mappings, count as costed; faults are told by line and column."""
+"""Graphs that users write: they mean what NumPy says, run on mappings, count as costed; faults name line and column."""
 
 # ruff: noqa: E501 - a message and what causes it read best on one line
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from halley.report.browser import QUIET, browser
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Chromium:
@@ -74,7 +74,7 @@ class Chromium:
         return self.send(method, self._session, **parameters)
 
     def _receive(self) -> dict[str, Any]:
-        stop = time.monotonic() + PATIENCE
+        stop = time.monotonic() + TIMEOUT
         while b"\0" not in self._left:
             ready, _, _ = select.select([self._answers], [], [], max(stop - time.monotonic(), 0.0))
             assert ready, "an answer of the browser"
@@ -129,7 +129,7 @@ class Chromium:
             self.send("Browser.close")
         except (AssertionError, OSError):
             self._process.kill()
-        self._process.wait(PATIENCE)
+        self._process.wait(TIMEOUT)
         os.close(self._commands)
         os.close(self._answers)
 

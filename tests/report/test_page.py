@@ -132,9 +132,9 @@ BOX = "((item) => { const r = item.getBoundingClientRect(); return [r.x, r.y, r.
 OUTSIDE = """[...document.querySelectorAll("figure svg")].flatMap((svg) => {
   const edge = svg.getBoundingClientRect();
   return [...svg.querySelectorAll("text")].filter((text) => {
-    const room = text.getBoundingClientRect();
-    const wide = room.left < edge.left - 1 || room.right > edge.right + 1;
-    return text.textContent !== "" && (wide || room.top < edge.top - 1 || room.bottom > edge.bottom + 1);
+    const box = text.getBoundingClientRect();
+    const wide = box.left < edge.left - 1 || box.right > edge.right + 1;
+    return text.textContent !== "" && (wide || box.top < edge.top - 1 || box.bottom > edge.bottom + 1);
   }).map((text) => text.textContent);
 })"""
 """Words that stick out of their figure."""

@@ -1,4 +1,4 @@
-"""Assignments of a system's axes: all of them, none twice, as many as a formula says; degrees that nothing gives are told."""
+"""Assignments of a system's axes: all of them, none twice, as many as a formula says; impossible degrees are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ drawn = drawn_axes.map(lambda axes: system(*axes))
 
 
 def products(number: int, factors: int) -> int:
-    """Ordered ways to write a number as a product of so many numbers: each prime's powers are dealt out on their own."""
+    """Ordered ways to write a number as a product of so many numbers: the powers of each prime are distributed independently."""
     found, prime = 1, 2
     while number > 1:
         power = 0
@@ -45,8 +45,8 @@ def products(number: int, factors: int) -> int:
 
 
 def ways(axis: Axis) -> int:
-    """How many ways to cut an axis there are: products of three numbers where the order does not matter; else, for each choice of
-    roles in an order, products of as many numbers above 1 (by inclusion and exclusion)."""
+    """The number of factorisations of an axis: products of three numbers where the order does not matter; else, for each choice
+    of roles in an order, products of as many numbers above 1 (by inclusion and exclusion)."""
     if axis.topology in (T.SWITCH, T.FULL):
         return products(axis.size, 3)
     if axis.size == 1:

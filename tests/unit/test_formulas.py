@@ -339,7 +339,7 @@ def test_units_balance(formula: Formula) -> None:
 
 @each_formula
 def test_a_wrong_unit_shows(formula: Formula) -> None:
-    """Give each argument in turn one dimension too many: the formula raises, or its result has another dimension."""
+    """Give one argument after the other one dimension too many: the formula raises, or its result has another dimension."""
     case = CASES[formula]
     for position, unit in enumerate(case.arguments):
         if not unit:

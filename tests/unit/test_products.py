@@ -90,7 +90,7 @@ PRODUCTS = {
 }
 PRODUCTS["h100-clusters"] = PRODUCTS["h100"]
 POOLED = {"tpu-v5e": 128 * MIB, "sn10": 320 * MIB, "sn40l": 520 * MIB, "wse-2": 40 * GB}
-"""On-chip memory [B] of chips whose one pool of memory is told as a shared and a local part; for SN40L the local part is all."""
+"""On-chip memory [B] of chips with one pool that is described as a shared and a local part; for SN40L the local part is all."""
 
 
 def members(chip: Chip) -> int:

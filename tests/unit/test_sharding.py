@@ -151,7 +151,7 @@ def test_partial_sums_pass_through_linear_functions(name: str) -> None:
 
 
 def test_a_sum_that_is_reduced_once_has_its_share_in_each_run() -> None:
-    """Partial sums of a result that no rank has room to split: an all-reduce, of which each run pays a part."""
+    """Partial sums of a result that no rank has the capacity to split: an all-reduce, of which each run pays a part."""
     fixed: dict = {"splits": {"C": {"x": "k"}}, "layouts": {"C": (Replicate(),)}}
     each, once = shard(problem(**fixed)), shard(problem(**fixed, runs_per_change={"C": 10}))
     assert each.collective_time == pytest.approx(10 * once.collective_time)

@@ -1,4 +1,4 @@
-"""How layers, chips, batches are dealt out; what a training graph keeps; words of what is wrong."""
+"""How layers, chips and batches are distributed; what a training graph keeps; words of what is wrong."""
 
 from __future__ import annotations
 

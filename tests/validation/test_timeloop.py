@@ -141,7 +141,7 @@ def test_own_energy_differs_by_two_rules_alone() -> None:
 
 
 def test_drawn_mappings_meet_the_loop_nest() -> None:
-    """Their counts, by which Timeloop's energy is told, on small dims (the nest is run step by step)."""
+    """Their counts, from which Timeloop's energy follows, on small dims (the nest is run step by step)."""
     for read, estimate in drawn(12, seed=3, least=2, most=3):
         found, nest = counts(estimate, "Z"), Nest(read.blocks, read.problem)
         for level, storage in enumerate(read.architecture.storages):

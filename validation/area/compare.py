@@ -8,7 +8,7 @@ from validation.outcome import Case, Line, Outcome
 from halley.silicon.processes import FACTORS
 
 NAMED = ("GA100 (A100)", "GH100 (H100)", "TPU v4i", "Eyeriss", "Simba chiplet")
-"""Dies that are told by themselves."""
+"""Dies with a row of their own."""
 
 
 def compare() -> Outcome:

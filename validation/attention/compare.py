@@ -63,7 +63,7 @@ def fused_time(shape: Shape, matrix: float = MATRIX_FRACTION, bus: float = BUS_F
 
 
 def fastest(work: Workload, chip: Chip, plan: Callable[[plans.Deal], tuple[Node, ...]]) -> float:
-    """Time [s] of the kernels one after the other, each dealt out in the way that takes least of those that fit."""
+    """Time [s] of the kernels one after the other, each in the fastest distribution that fits."""
     return sum(time for time, _ in chosen(work, chip, plan))
 
 

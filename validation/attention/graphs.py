@@ -140,7 +140,7 @@ def _blocks(heads: int, queries: int, keys: int, head_dim: int, block: int) -> d
 
 
 def backward(heads: int, queries: int, keys: int, head_dim: int) -> Workload:
-    """The fused backward kernels: S and P are computed again from Q, K and the logarithm of each row's sum of exponentials.
+    """The fused backward kernels: S and P are recomputed from Q, K and the logarithm of each row's sum of exponentials.
 
     The factor of the scale is part of the GEMMs of dQ and dK.
     """

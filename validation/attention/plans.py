@@ -242,7 +242,7 @@ def standard(deal: Deal, causal: bool) -> tuple[Node, ...]:
 
 
 def forward(deal: Deal) -> tuple[Node, ...]:
-    """FlashAttention-2's forward kernel: 128 rows of Q against 128 keys (64 at a head dim of 128). An SM has room for two of its
+    """FlashAttention-2's forward kernel: 128 rows of Q against 128 keys (64 at a head dim of 128). An SM holds two of its
     thread blocks of four warps, so that the products of one run beside the exponentials of another."""
     keys = 128 if deal.sizes["d"] <= 64 else 64
     return (parse(FORWARD.format(**deal.shares("m"), tile=deal.tile("m", 128), keys=keys)),)

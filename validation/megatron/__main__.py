@@ -24,7 +24,7 @@ def errors(path: Path) -> str:
 
 
 def accounts(path: Path) -> str:
-    """Where the time goes, of the stage that is done last, and what it waits for."""
+    """Where the time goes, of the stage that finishes last, and what it waits for."""
     sections = []
     for point in points(path):
         found = iteration(point)

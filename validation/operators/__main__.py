@@ -1,4 +1,4 @@
-"""``python -m validation.operators FOLDER``: errors of every operator beside simpler models, and of other ways to split the rows.
+"""``python -m validation.operators FOLDER``: errors of every operator beside simpler models, and of other splits of the rows.
 
 ``--figure`` draws predicted over measured times instead, as docs/images/validation-operators.svg has them; ``--fit NAME`` fits
 ``a100`` or ``h20`` anew and prints the file that ships. FOLDER holds ``measured_ops.csv``.
@@ -96,7 +96,7 @@ def figure(path: Path) -> str:
 
 
 def fitted(path: Path, name: str) -> str:
-    """The fit that ships, made anew."""
+    """The fit that ships, fitted again."""
     device, source = DEVICES[name]
     chip = machine(load_chip(name))
     judged = judge(fit_rows(path, device), chip)

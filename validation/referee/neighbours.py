@@ -2,9 +2,8 @@
 
 No memory gets more buffers for a tensor than its chip file allows, or than the winner has in it.
 
-The search keeps the best plan alone, so its rivals are found around it: each loop, split or Hold is changed at a time, what is
-legal and fits is costed, and the best of these are changed again.
-"""
+The search keeps the best plan alone, so its neighbours are generated from it: each loop, split or Hold is changed at a time,
+what is legal and fits is costed, and the best of these are changed again."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def compared(source: str, workload: Workload, chip: Chip, tree: Node) -> Drawn |
 
 
 def drawn(count: int, seed: int = 0) -> Iterator[Drawn]:
-    """Varied plans, the sources in turn."""
+    """Varied plans, from one source after the other."""
     random, found = Random(seed), 0
     plans = {name: plan(name) for name in sources()}
     for name in cycle(plans):

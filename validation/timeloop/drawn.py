@@ -32,7 +32,7 @@ def _known(name: str) -> Case:
 
 def drawn(number: int, seed: int = 0, least: int = 6, most: int = 11) -> Iterator[tuple[Case, Estimate]]:
     """Legal mappings that fit, half of them to each architecture, with Halley's estimate: dims are powers of two, from the
-    ``least`` to the ``most``; their factors of two are dealt to the levels and the mesh at random, as far as there is room."""
+    ``least`` to the ``most``; their factors of two are dealt to the levels and the mesh at random, as far as they fit."""
     source = random.Random(seed)
     found = 0
     while found < number:

@@ -85,7 +85,7 @@ class Answer(ABC, Generic[V]):
 
     @abstractmethod
     def document(self) -> Plain:
-        """The content of a file, made anew."""
+        """The content of a file, from the answer as it is now."""
 
     @abstractmethod
     def lines(self) -> tuple[str, ...]:

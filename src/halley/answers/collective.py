@@ -33,7 +33,7 @@ PARTS = {
 }
 """Parts of a collective's time."""
 
-DRAWN = 8
+MOST_CANDIDATES_DRAWN = 8
 """Candidates in a figure."""
 
 SIZES = tuple(1024 * 4**power for power in range(11))
@@ -127,7 +127,7 @@ class CollectivesAnswer(Answer[CollectiveAnswer]):
 
     def _bars(self) -> Element:
         single = self._single()
-        bars = {cost.algorithm: _parts(cost, single) for cost in single.candidates[:DRAWN]}
+        bars = {cost.algorithm: _parts(cost, single) for cost in single.candidates[:MOST_CANDIDATES_DRAWN]}
         return account_bars(f"{self.value.title}: time of the fastest candidates", bars, PARTS, single.cost.algorithm)
 
     def _plot(self) -> Element:

@@ -25,7 +25,7 @@ from halley.report.plans.graph import PARTS, graph_headline, graph_tables, graph
 from halley.report.plans.op import op_text
 from halley.report.plans.others import others_table
 from halley.report.plans.page import plan_page
-from halley.report.plans.plan import ACCOUNT, HELD, SHARED_OUT, account_table, headline, memory_table, plan_tables, verdict
+from halley.report.plans.plan import ACCOUNT, HELD, SHARDED, account_table, headline, memory_table, plan_tables, verdict
 from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import traffic_tables
 from halley.report.plans.words import DIMS, plan_words, schedule_words, short_words
@@ -264,7 +264,7 @@ def _training_decisions(result: TrainingResult) -> Decisions:
         "schedule": schedule_words(plan) if plan.pipeline.stages > 1 else "one stage",
         "layers of a chunk": f"{min(plan.layers)} to {max(plan.layers)}",
         "recomputed": str(plan.recompute),
-        "sharded over data-parallel ranks": SHARED_OUT[Sharded(plan.sharded)],
+        "sharded over data-parallel ranks": SHARDED[Sharded(plan.sharded)],
         "optimizer state": "offloaded" if plan.offload else "on the chip",
         "attention": "one kernel" if plan.fused else "kernel by kernel",
     }

@@ -18,31 +18,34 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from halley.cli.interrupts import INTERRUPTED
+from halley.cli.interrupts import INTERRUPTED_EXIT_CODE
 from halley.errors import BadInput, Fault, HalleyError, InternalError, did_you_mean, visible
 
-USAGE = 1
-LIMIT = 3
-BROKEN = 70
+USAGE_EXIT_CODE = 1
+"""Exit code of a fault of the input: a wrong option, file or value."""
+LIMIT_EXIT_CODE = 3
+"""Exit code where a limit of time or gap ended a search early."""
+INTERNAL_ERROR_EXIT_CODE = 70
+"""Exit code of a fault of Halley itself: EX_SOFTWARE of sysexits.h."""
 
 
 COMPLETE_VARIABLE = "_HALLEY_COMPLETE"
 """Environment variable by which the script of a shell asks for completions."""
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """System errors of output that cannot be written, none of which is Halley's fault."""
 
 
 class LimitReached(HalleyError):
     """The limit came before any mapping, or before the gap that was asked for."""
 
-    exit_code = LIMIT
+    exit_code = LIMIT_EXIT_CODE
 
 
 class Cancelled(HalleyError):
     """Ctrl-C before any answer."""
 
-    exit_code = INTERRUPTED
+    exit_code = INTERRUPTED_EXIT_CODE
 
 
 class HalleyGroup(TyperGroup):
@@ -76,24 +79,24 @@ class HalleyGroup(TyperGroup):
     def _code(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
         try:
             code = super().main(args, prog_name, standalone_mode=False, **extra)
-            if code == INTERRUPTED:  # the option parser makes an exit code of Ctrl-C, and says nothing
+            if code == INTERRUPTED_EXIT_CODE:  # the option parser makes an exit code of Ctrl-C, and says nothing
                 raise KeyboardInterrupt
             return code if isinstance(code, int) else 0
         except HalleyError as error:
-            return _tell(error)
+            return _report(error)
         except (KeyboardInterrupt, typer.Abort):
             print("halley: interrupted", file=sys.stderr)
-            return INTERRUPTED
+            return INTERRUPTED_EXIT_CODE
         except BrokenPipeError:
             # the reader has gone (`| head`); keep the interpreter from complaining about it at exit
             _drop_output()
             return 0
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in UNWRITABLE_ERRNOS:
                 return _unexpected(error)
             _drop_output()
             remedy = "free some space, or write elsewhere"
-            return _tell(BadInput(Fault("output", "a place with space for the answer", error.strerror or str(error), remedy)))
+            return _report(BadInput(Fault("output", "a place with space for the answer", error.strerror or str(error), remedy)))
         except Exception as error:
             if callable(getattr(error, "format_message", None)):  # a usage error of the option parser
                 return _usage(error)
@@ -105,7 +108,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(error: HalleyError) -> int:
+def _report(error: HalleyError) -> int:
     for fault in error.faults:
         print(f"halley: {visible(str(fault))}", file=sys.stderr)
     if isinstance(error, InternalError):
@@ -117,7 +120,7 @@ def _usage(error: Any) -> int:
     if not error.format_message():  # no command was given: the help has been shown, which is what was asked
         return 0
     print(f"halley: {visible(str(_usage_fault(error)))}", file=sys.stderr)
-    return USAGE
+    return USAGE_EXIT_CODE
 
 
 def _usage_fault(error: Any) -> Fault:
@@ -153,7 +156,7 @@ def _unexpected(error: Exception) -> int:
     report = "please report it, with what HALLEY_DEBUG=1 prints"
     print(f"halley: internal error, {type(error).__name__}: {text}; {report}", file=sys.stderr)
     _debug(error)
-    return BROKEN
+    return INTERNAL_ERROR_EXIT_CODE
 
 
 def _debug(error: Exception) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-INTERRUPTED = 130
+INTERRUPTED_EXIT_CODE = 130
 """Exit code of an interrupted command: 128 and the number of the signal of Ctrl-C, as shells have it."""
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -47,7 +47,7 @@ def leave(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
     try:
         os.write(2, b"halley: interrupted\n")
     finally:
-        os._exit(INTERRUPTED)
+        os._exit(INTERRUPTED_EXIT_CODE)
 
 
 @contextmanager

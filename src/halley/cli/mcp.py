@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from halley.errors import BadInput, Fault, HalleyError
-from halley.products.tools import Told, Tools
+from halley.products.tools import ToolAnswer, Tools
 from halley.version import halley_version
 
 ABOUT = (
@@ -37,14 +37,14 @@ def server(tools: Tools | None = None) -> Any:
     return made
 
 
-def _telling(tool: Callable[..., Told], failed: type[Exception]) -> Callable[..., Told]:
+def _telling(tool: Callable[..., ToolAnswer], failed: type[Exception]) -> Callable[..., ToolAnswer]:
     """The tool; the agent gets the faults of its arguments."""
 
     @wraps(tool)
-    def told(*args: Any, **kwargs: Any) -> Told:
+    def answered(*args: Any, **kwargs: Any) -> ToolAnswer:
         try:
             return tool(*args, **kwargs)
         except HalleyError as error:
             raise failed(str(error)) from None
 
-    return told
+    return answered

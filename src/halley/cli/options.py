@@ -147,7 +147,7 @@ def remarks() -> Console:
     return SafeConsole(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
-def tell(remark: str) -> None:
+def remark_to_stderr(remark: str) -> None:
     """What there is to say beside an answer, if anything."""
     if remark:
         remarks().print(Text(f"halley: {remark}"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 LAYER = "--layer"
-TOKENS = 512
+DEFAULT_TOKENS = 512
 """Tokens of a layer of a model, unless --tokens sets another number."""
 
 
@@ -71,14 +71,14 @@ def _layer_of(model: ImportedModel, words: Sequence[str], options: tuple[str, ..
         for item in native.parameters
     )
     if native.parameter("tokens") is None:
-        own = (*own, size("tokens", "tokens that the layer processes", TOKENS))
+        own = (*own, size("tokens", "tokens that the layer processes", DEFAULT_TOKENS))
     kind = replace(native, name=f"{model.name} {name}", parameters=own, rules=())
     given: dict[str, object] = {}
     faults = list(_read(kind, rest, (*options, LAYER), given))
     faults += value_faults(kind, given)
     if faults:
         raise BadInput(faults)
-    tokens = given.pop("tokens", TOKENS)
+    tokens = given.pop("tokens", DEFAULT_TOKENS)
     if isinstance(tokens, int) and tokens % layer.unit:
         raise BadInput(Fault(f"workload {kind.name}, option --tokens", f"a multiple of {layer.unit}", str(tokens)))
     counted = {parameter: int(str(tokens)) // layer.unit for parameter in layer.tokens}
@@ -145,7 +145,7 @@ def _read(kind: WorkloadKind, words: Sequence[str], options: tuple[str, ...], gi
         if not equals:
             if not rest or rest[0].startswith("--"):
                 yield Fault(f"{where}, option {option}", parameter.meaning, "no value", f"write for example '{option} 64'")
-                given[parameter.name] = parameter.choices[0] if parameter.choices else 1  # told already; not missing besides
+                given[parameter.name] = parameter.choices[0] if parameter.choices else 1  # not reported as missing, too
                 continue
             value = rest.pop(0)
         whole = parameter.type in (ParameterType.SIZE, ParameterType.COUNT) and _WHOLE.fullmatch(value)

@@ -21,7 +21,7 @@ from halley.mapping.result import Result
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-PATIENCE = 1.0
+PROGRESS_DELAY = 1.0
 """Seconds before a progress bar appears."""
 
 
@@ -39,7 +39,7 @@ class Bar:
         if self.interrupts:
             raise KeyboardInterrupt
         if self.progress is None:
-            if not self.console.is_terminal or time.monotonic() - self.started < PATIENCE:
+            if not self.console.is_terminal or time.monotonic() - self.started < PROGRESS_DELAY:
                 return
             # loaded by then only: most commands end without a bar
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from halley.cli.interrupts import leave, set_handlers, unraisable
 
-ALLOCATIONS = 200_000
+COLLECTION_THRESHOLD = 200_000
 """Objects that a command makes between two looks for cycles: modules and searches make many that stay, and drop few cycles."""
 
 
@@ -19,7 +19,7 @@ def main() -> None:
     """Entry point of the ``halley`` command; leaves the process with the exit code."""
     set_handlers(leave)
     sys.unraisablehook = unraisable
-    gc.set_threshold(ALLOCATIONS)
+    gc.set_threshold(COLLECTION_THRESHOLD)
     run = import_module("halley.cli.main").app
     try:
         set_handlers(signal.default_int_handler)

@@ -32,7 +32,7 @@ NAMES = (
 )  # fmt: skip
 """The comparisons of `validation.sources`."""
 
-FAILED = 1
+FAILED_EXIT_CODE = 1
 """Exit code where a tolerance is missed."""
 
 
@@ -73,7 +73,7 @@ def validate(
             text = f"{outcome.source}: {line.quantity}: missed; worst: {case.name}: {case.halley:.6g} against {case.figure:.6g}"
             options.remarks().print(text, markup=False)
     if not all(outcome.holds for outcome in outcomes):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(FAILED_EXIT_CODE)
 
 
 def _folder(data: Path | None) -> Path | None:

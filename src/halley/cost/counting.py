@@ -47,7 +47,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnclosingHold:
-    """A Hold around a node: its memory, the depth of the memory, the loops around the Hold, the next outer Hold of the tensor."""
+    """A Hold around a node: its memory, the depth of the memory, its enclosing loops, the next outer Hold of the tensor."""
 
     node: Hold
     memory: str

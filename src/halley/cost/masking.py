@@ -136,6 +136,6 @@ def masked_rescales(
 ) -> Number:
     """Rescaled points of an accumulator, or of its rows, inside a loop over visible keys: the points of all visible tiles except
     for the first. ``common``: the loops that also enclose the Compute of the running maximum."""
-    around = tuple(loop for loop in scope.loops if loop.dim not in reduced or loop.axis is not None or loop in common)
-    first = tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in around)
-    return counter.boxes(dims, scope, around, each, critical) - counter.boxes(dims, scope, first, each, critical)
+    enclosing = tuple(loop for loop in scope.loops if loop.dim not in reduced or loop.axis is not None or loop in common)
+    first = tuple(loop.first if loop.axis is None and loop.dim in reduced else loop for loop in enclosing)
+    return counter.boxes(dims, scope, enclosing, each, critical) - counter.boxes(dims, scope, first, each, critical)

@@ -311,8 +311,8 @@ def drain(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: s
     touches = body.touching(hold.node.body, tensor)
     reduced = counter.workload.reduced(op)
     writing = next(t.loops for t in touches if isinstance(t.node, Compute) and t.node.op == op.name)
-    around = (*scope.loops, *writing)
-    adding = frozenset(loop.axis for loop in around if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
+    enclosing = (*scope.loops, *writing)
+    adding = frozenset(loop.axis for loop in enclosing if loop.axis in counter.adding and loop.dim in reduced and loop.axis)
     adding -= {(t.node.level, t.node.axis) for t in touches if isinstance(t.node, Collective)}
     left = _at_exit(counter, scope, hold, tensor, body)
     # a drain moves the whole held region: loops in time inside the Hold do not narrow it
@@ -355,8 +355,8 @@ def _at_exit(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor
         size = {share[0]: share[1] for share in touch.shares}.get(axis, counter.axis_size(axis, scope))
         if size == 1 or touch.node.kind is CollectiveKind.SHIFT:
             continue
-        around = {id(loop) for loop in touch.loops}  # inside loops in time, the collective distributes each tile
-        narrowed = [loop for loop in narrowed if (loop.axis and loop.axis != axis) or (not loop.axis and id(loop) in around)]
+        enclosing = {id(loop) for loop in touch.loops}  # inside loops in time, the collective distributes each tile
+        narrowed = [loop for loop in narrowed if (loop.axis and loop.axis != axis) or (not loop.axis and id(loop) in enclosing)]
         shares[axis] = size
         moved.add(axis)
         if touch.node.kind in SHARDING_KINDS:

@@ -243,18 +243,18 @@ def _rescale_to_maximum(
 ) -> None:
     """Rescale partial results to the current running maximum: they can be added only if they are relative to the same one."""
     largest = store.scaled_by(name)
-    around = scope.holds.get(largest)
-    found = around[-1].placements[largest].get((node.level, node.axis), Replicate()) if around else None
-    if not around or isinstance(found, Partial):
+    enclosing = scope.holds.get(largest)
+    found = enclosing[-1].placements[largest].get((node.level, node.axis), Replicate()) if enclosing else None
+    if not enclosing or isinstance(found, Partial):
         raise IllegalMapping(
             Fault(
                 _text(node),
                 f"{largest} Replicate over {node.level}.{node.axis}, for {name} is relative to it",
-                str(found) if around else f"no hold of {largest}",
+                str(found) if enclosing else f"no hold of {largest}",
                 f"insert all-reduce {largest} over {node.level}.{node.axis} before it",
             )
         )
-    rescale(store, name, hold, around[-1], [(i, line.box, line.ranges) for i in line.instances], hold.depth)
+    rescale(store, name, hold, enclosing[-1], [(i, line.box, line.ranges) for i in line.instances], hold.depth)
 
 
 def _payload(store: Store, node: Collective, holds: Mapping[str, OpenHold], instance: Instance, box: Box) -> Payload:

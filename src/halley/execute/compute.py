@@ -91,12 +91,12 @@ def _elements(store: Store, op: Op, name: str, ranges: Ranges) -> int:
 
 
 def _innermost(op: Op, name: str, scope: ExecutionScope) -> OpenHold:
-    around = scope.holds.get(name)
-    if not around:
+    enclosing = scope.holds.get(name)
+    if not enclosing:
         raise IllegalMapping(
             Fault(f"compute {op.name}", f"a hold around it with {name}", "none", f"hold {name} in a memory further out")
         )
-    return around[-1]
+    return enclosing[-1]
 
 
 def _check_loops(store: Store, site: ComputeSite) -> None:

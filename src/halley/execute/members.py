@@ -150,7 +150,7 @@ class Siblings:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionScope:
-    """The scope of a node: the range per member and dim (only members that take part), the loops around it, and the open Holds.
+    """The scope of a node: the range per member and dim (only members that take part), the enclosing loops, and the open Holds.
 
     ``split``: the dim that each split axis splits. ``shares``: (first member, number of members) of an axis that a `Parallel` or
     `Pipeline` partitions. ``loops``: (dim, index of the iteration) of every loop in time. ``holds``: the open Holds of each

@@ -37,7 +37,7 @@ class _Round:
 
     def __init__(self, workload: Workload, nodes: dict[Path, Node], path: Path, node: Overlap | Parallel | Pipeline) -> None:
         self.workload, self.node = workload, node
-        self.around = [(nodes[path[:depth]], depth) for depth in range(len(path))]
+        self.enclosing = [(nodes[path[:depth]], depth) for depth in range(len(path))]
         self.uses: dict[str, set[int]] = {}
         self.changes: dict[str, set[int]] = {}
         self.writers: dict[str, int] = {}
@@ -94,7 +94,7 @@ class _Round:
         found = []
         for name, makers in self.changes.items():
             walked: set[str] = set()
-            for node, _ in reversed(self.around):
+            for node, _ in reversed(self.enclosing):
                 if isinstance(node, Hold) and name in node.names:
                     break
                 if isinstance(node, Temporal | Pipeline):
@@ -112,7 +112,7 @@ class _Round:
         found = []
         inner: set[str] = set()
         walked: set[str] = set()
-        for node, depth in reversed(self.around):
+        for node, depth in reversed(self.enclosing):
             if isinstance(node, Temporal | Pipeline):
                 walked.add(node.dim)
             if not isinstance(node, Hold):
@@ -120,7 +120,7 @@ class _Round:
             for group in node.tensors:
                 names = [name for name in group if name not in inner]
                 users = set().union(*(self.uses.get(name, set()) for name in names))
-                further = [other for other, above in self.around if above < depth and isinstance(other, Hold)]
+                further = [other for other, above in self.enclosing if above < depth and isinstance(other, Hold)]
                 outer = {name for other in further for name in other.names}
                 carried = any(walked - set(self.workload.tensors[name].dims) for name in names if name in handed)
                 extra = 1 if carried or outer.intersection(names) else 0

@@ -69,8 +69,8 @@ def slot_time(
     dimension d, 0 where it does not use it; u_id, d_id [s] its transfers on the busiest links from the ranks and to them, summed
     over its steps, which differ only for phases of one step. Holds for: dimensions that share no link; max-min fair sharing of
     the links; a rank that posts one message at a time. Source: the phase that ends last takes its own latency and transfer alone.
-    While it runs at a rate r < 1, a link is full of which the other phases use at least 1 - r; so it loses no more than their
-    transfers take.
+    While it runs at a rate r < 1, a link is full of which the other phases use at least 1 - r; so it is delayed by no more than
+    their transfers take.
 
     >>> slot_time([1, 2], [[3], [4]], [[5], [6]], [[70], [80]], [[9], [10]])
     163

@@ -41,14 +41,14 @@ class OverlapTables:
         """Largest number of resources of a kernel."""
         return max(map(len, self.kernels))
 
-    def weighted(self, shares: Numbers) -> Iterator[CostTable]:
-        """Tables whose sum is a lower bound of the time; ``shares`` [kernels, resources]: multipliers that add up to at most 1
+    def weighted(self, weights: Numbers) -> Iterator[CostTable]:
+        """Tables whose sum is a lower bound of the time; ``weights`` [kernels, resources]: multipliers that add up to at most 1
         for each kernel."""
         yield from self.always
-        for kernel, prices in zip(self.kernels, shares, strict=True):
-            for tables, price in zip(_filled(kernel, self.resources), prices, strict=True):
+        for kernel, multipliers in zip(self.kernels, weights, strict=True):
+            for tables, multiplier in zip(_filled(kernel, self.resources), multipliers, strict=True):
                 for item in tables:
-                    yield CostTable(item.variables, item.values * price)
+                    yield CostTable(item.variables, item.values * multiplier)
 
     def times(self, values: Mapping[str, int]) -> tuple[float, Numbers]:
         """Of a choice: the time that overlaps with nothing [s], and [kernels, resources] [s]."""

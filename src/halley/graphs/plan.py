@@ -364,7 +364,7 @@ def _overlapped(problem: GraphProblem, communication: Communication, tick: Tick)
 
 
 def _asked_overlapped(problem: GraphProblem, communication: Communication) -> ShardingProblem:
-    """What is to be shared out in the view of DFModel."""
+    """The sharding problem in the view of DFModel."""
     return replace(_asked(problem, communication.mesh), collective_time=mesh_time(problem.system))
 
 
@@ -479,7 +479,7 @@ class _Fitting:
     tick: Tick
 
     def relaxed(self, costs: Sequence[CostTable], budget: float = math.inf, seconds: float = 60.0) -> ConstrainedMinimum:
-        """The least cost of those whose inputs and outputs fit; its bound holds for all shardings that fit. ``room`` [B]:
+        """The least cost of those whose inputs and outputs fit; its bound holds for all shardings that fit. ``budget`` [B]:
         memory budget; ``seconds`` [s]: time limit."""
         uses = [*self.graph.weights, *self._outputs()]
         where = f"{self.problem.workload.name} on {self.problem.system.name}, memory"

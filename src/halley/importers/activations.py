@@ -95,13 +95,13 @@ def activations(formulas: Sequence[Formula | None], graph: NodeGraph) -> Iterato
     taken: set[int] = set()
     for place, formula in enumerate(formulas):
         if formula is not None and formula.function in ANCHORS and place not in taken:
-            found = _around(formulas, graph, place)
+            found = _activation_at(formulas, graph, place)
             if found is not None and not taken & set(found.places):
                 taken.update(found.places)
                 yield found
 
 
-def _around(formulas: Sequence[Formula | None], graph: NodeGraph, anchor: int) -> Activation | None:
+def _activation_at(formulas: Sequence[Formula | None], graph: NodeGraph, anchor: int) -> Activation | None:
     """The activation whose error function, tanh or sigmoid is at this place."""
     sources = list(_behind(formulas, graph, anchor))
     roots: list[int] = []

@@ -19,6 +19,7 @@ MEDIA = {
 }
 """Model types of several media, with the type of their text model where the file does not say it."""
 NAME_LIMIT = 60
+"""Most characters of a model's name; the rest is cut off."""
 
 
 def import_config(text: str, source: str, name: str = "") -> ImportedModel:

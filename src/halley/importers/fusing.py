@@ -11,9 +11,9 @@ from halley.importers.assembly import VIEW, distinct_layers
 from halley.importers.network import ImportedNetwork, LoweredNode, NetworkNode
 from halley.workloads.user import graph
 
-RETURN = 2**62
+RETURN_PLACE = 2**62
 """The place of what the network returns, behind all nodes."""
-MOST = 6
+LAYER_NODES_LIMIT = 6
 """Most nodes of a layer: longer chains, which real networks hardly have, become several layers."""
 
 SAME_ORDER = frozenset({
@@ -101,7 +101,7 @@ def _chains(network: ImportedNetwork) -> Iterator[_Chain]:
         for name in set(node.values) - written:
             readers.setdefault(viewed.get(name, name), set()).add(place)
     for name in network.results:
-        readers.setdefault(viewed.get(name, name), set()).add(RETURN)
+        readers.setdefault(viewed.get(name, name), set()).add(RETURN_PLACE)
     taken: set[int] = set()
     for place in range(len(network.nodes)):
         if place not in taken:
@@ -127,9 +127,9 @@ def _longest(
     """The longest chain from a node; None if nothing behind it belongs to it."""
     chain = _begun(network, start)
     best = None
-    while chain is not None and len(chain.places) < MOST:
+    while chain is not None and len(chain.places) < LAYER_NODES_LIMIT:
         behind = {place for name in chain.made for place in readers.get(name, ())} - set(chain.places)
-        if not behind or min(behind) in taken or RETURN in behind:
+        if not behind or min(behind) in taken or RETURN_PLACE in behind:
             break
         alone = readers[list(chain.made)[-1]] == behind if list(chain.made)[-1] in readers else False
         chain = _with(chain, min(behind), network.nodes[min(behind)].lowered, network.constant, viewed, alone)

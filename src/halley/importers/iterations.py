@@ -34,7 +34,9 @@ TEXT_LIMIT = 2**20
 LOG_LIMIT = 64 * 2**20
 """Largest log of a framework [B]."""
 ROW_LIMIT = 1000
+"""Most runs of a table."""
 NUMBER_LIMIT = 1e15
+"""Largest number of a cell; a larger one is a typing error."""
 WARM_UP = 0.1
 """Share of the iterations of a log that is left out at its start, at least one of several."""
 

@@ -13,7 +13,7 @@ from halley.importers.layers import attention_layer, block, dense, mixture, prod
 from halley.importers.model import LayerWorkload, WeightGroup
 from halley.workloads.transformer import Experts
 
-CHUNK = 256
+CHUNK_TOKENS = 256
 """Tokens of a chunk of a state-space block, as in the published kernels."""
 
 
@@ -128,9 +128,16 @@ def _mamba_2(fields: Fields) -> Counted:
         _group("last norm", model),
         _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
     )
-    mixer: dict[str, object] = {"chunk": CHUNK, "model": model, "heads": heads, "head_dim": width, "state": state, "taps": taps}
+    mixer: dict[str, object] = {
+        "chunk": CHUNK_TOKENS,
+        "model": model,
+        "heads": heads,
+        "head_dim": width,
+        "state": state,
+        "taps": taps,
+    }
     made = {
-        "mixer": LayerWorkload("state-space block, in chunks of 256 tokens", "mamba-2", mixer, ("chunks",), unit=CHUNK),
+        "mixer": LayerWorkload("state-space block, in chunks of 256 tokens", "mamba-2", mixer, ("chunks",), unit=CHUNK_TOKENS),
         "logits": product("projection to the vocabulary", vocabulary, model),
     }
     remarks = ("the workload of a mixer has one group of states",) if groups > 1 else ()

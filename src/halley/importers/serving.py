@@ -22,7 +22,7 @@ from halley.units import SECONDS, parse
 SOFTWARE = "vllm"
 """The software of deployments that name none."""
 
-LONGEST = 10_000_000
+TOKENS_LIMIT = 10_000_000
 """Most tokens of a prompt or an answer."""
 
 _LIMIT = re.compile(r"\s*(ttft|tpot)\s+(\S.*?)\s*")
@@ -71,8 +71,8 @@ def lengths_of(prompt: int, answer: int, cached: int = 0, where: str = "prefix")
     256
     """
     for name, number, least in (("input", prompt, 1), ("output", answer, 1), ("prefix", cached, 0)):
-        if not least <= number <= LONGEST:
-            raise BadInput(Fault(name, f"a number of tokens from {least} to {LONGEST:,}", f"{number:,}"))
+        if not least <= number <= TOKENS_LIMIT:
+            raise BadInput(Fault(name, f"a number of tokens from {least} to {TOKENS_LIMIT:,}", f"{number:,}"))
     if cached >= prompt:
         raise BadInput(Fault(where, f"fewer than the {prompt} tokens of a prompt", str(cached)))
     return Lengths(prompt, answer, cached)

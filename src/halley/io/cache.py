@@ -36,7 +36,7 @@ MODEL = ("cost", "formulas", "ir", "mapping", "optim", "rewrite", "workloads")
 FILE = "products.sqlite"
 """Name of the file."""
 
-WAIT = 60.0
+LOCK_TIMEOUT = 60.0
 """How long a process waits for another one that writes [s]."""
 
 TABLES: Mapping[str, type[KernelShape]] = {"products": Product, "attention": AttentionShape, "groups": GroupShape}
@@ -121,7 +121,7 @@ class KernelCache:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             address = f"{self.path.resolve().as_uri()}?mode={'rwc' if write else 'ro'}"
-            with closing(sqlite3.connect(address, uri=True, timeout=WAIT)) as base:
+            with closing(sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT)) as base:
                 if write:
                     base.execute("pragma journal_mode = wal")
                     for table, kind in TABLES.items():

@@ -16,11 +16,11 @@ from halley.errors import BadInput, Fault
 from halley.serving.simulate import BLOCK, Requests
 
 COLUMNS = ("arrival", "input", "output")
-LONGEST = 10_000_000
+TOKENS_LIMIT = 10_000_000
 """Most tokens of a prompt or an answer."""
-FAULTS = 10
+FAULTS_SHOWN = 10
 """Faults of a file that are named at most."""
-LINE = 10_000
+LINE_LIMIT = 10_000
 """Most characters of a line: a file without line breaks is never read whole."""
 
 
@@ -51,10 +51,10 @@ def read_requests(path: str | Path) -> Iterator[Requests]:
 def _lines(file: TextIO, name: str) -> Iterator[str]:
     """The lines of the file. Raises BadInput: a line that is too long."""
     number = 0
-    while line := file.readline(LINE):
+    while line := file.readline(LINE_LIMIT):
         number += 1
-        if len(line) == LINE:
-            raise BadInput(Fault(f"{name}:{number}", f"a line of less than {LINE:,} characters", "a longer one"))
+        if len(line) == LINE_LIMIT:
+            raise BadInput(Fault(f"{name}:{number}", f"a line of less than {LINE_LIMIT:,} characters", "a longer one"))
         yield line
 
 
@@ -79,10 +79,10 @@ def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int
             text = row[place].strip() if place < len(row) else ""
             value = _number(text)
             what = COLUMNS[column]
-            least, most = (0.0, math.inf) if what == "arrival" else (1.0, float(LONGEST))
+            least, most = (0.0, math.inf) if what == "arrival" else (1.0, float(TOKENS_LIMIT))
             whole = what == "arrival" or value == math.floor(value) if math.isfinite(value) else False
             if not (least <= value <= most and whole and math.isfinite(value)):
-                expected = "a time from 0 s" if what == "arrival" else f"a whole number of tokens from 1 to {LONGEST:,}"
+                expected = "a time from 0 s" if what == "arrival" else f"a whole number of tokens from 1 to {TOKENS_LIMIT:,}"
                 faults.append(Fault(f"{where}, {what}", expected, repr(text[:40])))
             elif what == "arrival":
                 if value < last:
@@ -91,7 +91,7 @@ def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int
                     )
                 last = max(last, value)
             table[offset, column] = value
-        if len(faults) >= FAULTS:
+        if len(faults) >= FAULTS_SHOWN:
             break
     if faults:
         raise BadInput(faults)

@@ -23,7 +23,7 @@ class Word:
         return repr(self.text)
 
 
-_LONGEST = 80
+_QUOTED_CHARACTERS = 80
 """Most characters of a word in a message."""
 
 
@@ -34,7 +34,7 @@ class SyntaxFault(Exception):
         super().__init__(expected)
         found = str(got)
         self.expected, self.remedy = expected, remedy
-        self.got = found if len(found) <= _LONGEST else f"{found[: _LONGEST - 3]}..."
+        self.got = found if len(found) <= _QUOTED_CHARACTERS else f"{found[: _QUOTED_CHARACTERS - 3]}..."
 
 
 def words_of(line: str) -> Iterator[Word]:

@@ -140,7 +140,9 @@ def array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine)
     members = math.prod(axis.size for _, axis in chip.axes)
     rate = members * engine.rate.get(dtype, 1.0) * engine.clock
     skew = engine.rows + engine.cols - 2
-    per_point = max(skew * word / (_room(chip, engine, role) * width) for role, word, width in _streams(engine, dtype, result))
+    per_point = max(
+        skew * word / (_capacity(chip, engine, role) * width) for role, word, width in _streams(engine, dtype, result)
+    )
     return np.asarray(np.maximum(least, macs / rate * (1 / (engine.rows * engine.cols) + per_point)))
 
 
@@ -173,7 +175,7 @@ def _streams(engine: MatrixEngine, dtype: str, result: str) -> Iterator[tuple[st
     yield "input" if engine.dataflow is Dataflow.WEIGHT else "weight", word, engine.cols
 
 
-def _room(chip: Chip, engine: MatrixEngine, role: str) -> float:
+def _capacity(chip: Chip, engine: MatrixEngine, role: str) -> float:
     """Bytes of the largest memory that the engine reads this operand from, or writes it to."""
     return max((chip.memory(name).capacity for name in engine.reads.get(role, ())), default=math.inf)
 

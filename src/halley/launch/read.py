@@ -15,7 +15,8 @@ from halley.pipeline.data_parallel import Sharded
 from halley.rewrite.recompute import Recompute
 from halley.training.plan import Fixed
 
-LARGEST = 10**9
+NUMBER_LIMIT = 10**9
+"""Largest number of a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class _Settings:
         if value is None:
             return default
         text = str(value)
-        if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= LARGEST:
+        if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= NUMBER_LIMIT:
             self.faults.append(Fault(f"{self.where}: {name}", "a whole number from 1", repr(text[:40])))
             return default
         return int(text)

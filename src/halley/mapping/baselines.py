@@ -91,7 +91,7 @@ def _restricted(space: GroupSpace, admits: Callable[[Skeleton], bool]) -> GroupS
 
     made = (replace(frame, stages=tuple(map(left, frame.stages))) for frame in space.plain)
     plain = tuple(frame for frame in made if all(stage.skeletons for stage in frame.stages))
-    return GroupSpace(plain, tuple(family.restricted(left) for family in space.families))
+    return GroupSpace(plain, tuple(implicit_set.restricted(left) for implicit_set in space.implicit_sets))
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class FusedGroups:
         self._spaces: dict[tuple[Whose, Kernels], GroupSpace] = {}
         self._work: dict[Whose, dict[Hashable, tuple[float, float]]] = {}
         self._fastest: dict[int, tuple[GroupMapping, GroupMapping]] = {}
-        self._settled: dict[int, tuple[GroupMapping, GroupMapping]] = {}
+        self._adjusted: dict[int, tuple[GroupMapping, GroupMapping]] = {}
 
     def of(self, workload: Workload, kernels: Kernels, division: int = 0) -> FusedGroup:
         """The group with all of its shapes, searched for the objectives of the best plan. ``division``: the number of the chip
@@ -175,12 +175,12 @@ class FusedGroups:
         work = self._work.setdefault(_whose(workload, division), {})
         floors = CompulsoryBounds(workload, chip, machine, ops, kept, work)
 
-        def around(node: Node) -> Node:
+        def enclose(node: Node) -> Node:
             return Hold(outer, tuple((name,) for name in kept), node, 1)
 
         def make() -> GroupSearch:
             space = self._frames(workload, kernels, division)
-            costs = Costing(workload, chip, space.ops, around, self.objectives, self.trees, self.tally)
+            costs = Costing(workload, chip, space.ops, enclose, self.objectives, self.trees, self.tally)
             return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
 
         none = np.empty((0, len(self.objectives)))
@@ -220,11 +220,11 @@ class FusedGroups:
         kernels: Kernels,
         found: GroupMapping,
         tick: Callable[[], None] = lambda: None,
-        settled: bool = False,
+        adjusted: bool = False,
         division: int = 0,
     ) -> GroupMapping:
         """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
-        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``settled``: of
+        objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``adjusted``: of
         mappings that are equally good, one with slack and aligned tile sizes."""
         group = self.of(workload, kernels, division)
         own = self._frames(workload, kernels, division)
@@ -232,13 +232,13 @@ class FusedGroups:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)
             found = self._fastest[id(found)][1]
-        if settled:
-            if id(found) not in self._settled:
+        if adjusted:
+            if id(found) not in self._adjusted:
                 costs = group.search.costs
-                given = costs.workload, costs.chip, costs.around
+                given = costs.workload, costs.chip, costs.enclose
                 value = partial(objective_value, self.problem.objective)
-                self._settled[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value))
-            found = self._settled[id(found)][1]
+                self._adjusted[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value))
+            found = self._adjusted[id(found)][1]
         return renamed(found, group.search.space, own)
 
 

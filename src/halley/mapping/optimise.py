@@ -18,13 +18,13 @@ from halley.cost.figures import UNITS
 from halley.errors import Fault, Infeasible, InternalError, SearchStopped
 from halley.ir.workload import Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
-from halley.mapping.bounds.incumbents import SAME, Frontier, Values
+from halley.mapping.bounds.incumbents import BOUND_ROUNDING, Frontier, Values
 from halley.mapping.bounds.progress import Interrupted, SearchCounter
 from halley.mapping.declared_space import OP_BY_OP, SPACE, left_out
 from halley.mapping.group_order import Candidates, ObjectiveOf, limiting, most_promising, worst_mapping
 from halley.mapping.groups import FusedGroup, FusedGroups
 from halley.mapping.infeasible import check_operands, check_outer_memory, tightest
-from halley.mapping.plans import Picks, Plans, whole_plan
+from halley.mapping.plans import Picks, Plans, plan_tree
 from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
@@ -52,7 +52,7 @@ Progress = Callable[[str, float], None]
 RELATIVE_ROUNDING = 1e-9
 """Relative difference below which two values count as equal."""
 
-FEW_KERNELS = 3
+MAX_KERNELS_SEARCHED_AT_ONCE = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
 be slower than the kernels one after the other."""
 
@@ -60,7 +60,7 @@ GAP_OF_FIRST_SEARCH = 0.05
 """Relative gap to which single kernels of workloads with many are searched first: proofs of all of them take long, and say little
 while groups of several kernels are open. They are closed where they limit the bound of the best plan."""
 
-OVERTIME = 1.05
+OVERTIME_FACTOR = 1.05
 """How much longer than its limit, and half a second, a search may take to find first plans of baselines."""
 
 INTERRUPTED = "interrupted"
@@ -223,7 +223,7 @@ class _Optimiser:
     def _tick_after_limit(self) -> None:
         """What the quick plans of baselines do at a tick: they end a little after the limit."""
         limit = self.problem.time_limit
-        if limit is not None and time.monotonic() - self.started > limit * OVERTIME + 0.5:
+        if limit is not None and time.monotonic() - self.started > limit * OVERTIME_FACTOR + 0.5:
             raise Interrupted(self.stopped)
 
     def _hurry(self) -> None:
@@ -280,7 +280,7 @@ class _Optimiser:
         self.planned = len(places) + len(self.baselines)
         self._dive_kernels()
         divided = len(self.groups.machines) > 1  # single kernels have many mappings then, and good plans prune them unseen
-        many = any(len(plans.workload.kernels) > FEW_KERNELS for plans in self._of(BEST))
+        many = any(len(plans.workload.kernels) > MAX_KERNELS_SEARCHED_AT_ONCE for plans in self._of(BEST))
         if many and not divided:
             single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
             self._search_groups(single, worst_mapping, GAP_OF_FIRST_SEARCH)
@@ -317,7 +317,7 @@ class _Optimiser:
 
     def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
         """Whether a group lies in one kernel, of a workload with many."""
-        return len(plans.workload.kernels) > FEW_KERNELS and not spans(plans.workload, kernels)
+        return len(plans.workload.kernels) > MAX_KERNELS_SEARCHED_AT_ONCE and not spans(plans.workload, kernels)
 
     def _dive_kernels(self) -> None:
         """A first mapping of each kernel by itself, with whole axes: together they are a plan."""
@@ -475,20 +475,20 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks, settled: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping; ``settled``: see `FusedGroups.choice`."""
+    def _choices(self, plans: Plans, picks: Picks, adjusted: bool = False) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping; ``adjusted``: see `FusedGroups.choice`."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
-            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, settled, plans.division)
+            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, adjusted, plans.division)
             for kernels in order
         }
 
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        choices = self._choices(plans, picks, settled=True)
-        plan = whole_plan(plans.workload, self.problem.chip, choices)
+        choices = self._choices(plans, picks, adjusted=True)
+        plan = plan_tree(plans.workload, self.problem.chip, choices)
         workload = self.given[plans.workload.variant]
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
@@ -506,7 +506,7 @@ class _Optimiser:
         return Solution(restriction.name, plan, estimate, certificate, names, shape, workload.variant)
 
     def _certificate(self, restriction: Restriction, reached: float, size: int | None, bound: float) -> MappingCertificate:
-        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - SAME)
+        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - BOUND_ROUNDING)
         number = sum(plans.partitions.count for plans in self._of(restriction))
         least = min(bound, reached) if stopped else reached / (1 + self.gap)
         limited = stopped and relative_gap(reached, least) > self.problem.gap
@@ -545,7 +545,7 @@ class _Optimiser:
                 continue  # equal but for rounding
             if points and points[-1].time >= time_ * (1 - RELATIVE_ROUNDING):
                 points.pop()  # as fast but for rounding, and takes more energy
-            points.append(Point(time_, energy, whole_plan(plans.workload, self.problem.chip, self._choices(plans, picks))))
+            points.append(Point(time_, energy, plan_tree(plans.workload, self.problem.chip, self._choices(plans, picks))))
         return tuple(points)
 
     def _infeasible(self) -> Exception:

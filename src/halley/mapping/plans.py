@@ -77,7 +77,7 @@ class Plans:
         return found
 
 
-def whole_plan(workload: Workload, chip: Chip, choices: Mapping[Kernels, GroupMapping]) -> Node:
+def plan_tree(workload: Workload, chip: Chip, choices: Mapping[Kernels, GroupMapping]) -> Node:
     """The tree of groups that run one after the other: the outermost memory holds what leaves any of them."""
     owner = {op.name: kernels for kernels in choices for op in group_ops(workload, kernels)}
     handed = []
@@ -135,7 +135,7 @@ def _least_sum(partitions: Partitions, rows: Mapping[Kernels, list[float]]) -> t
         return np.empty((0, 1)), []
     picks, state = [], partitions.states - 1
     while state:
-        ways, sum_here = partitions.arriving[state], reached[state]
-        state, kernels = next(way for way in ways if reached[way[0]] + least[way[1]] == sum_here)
+        back, sum_here = partitions.arriving[state], reached[state]
+        state, kernels = next(step for step in back if reached[step[0]] + least[step[1]] == sum_here)
         picks.append((kernels, rows[kernels].index(least[kernels])))
     return np.array([[reached[-1]]]), [tuple(picks)]

@@ -25,7 +25,9 @@ SIZES = tuple(2**power for power in range(10, 31, 2))
 CPU_SIZES = SIZES[:7]
 WARM_UP, SAMPLES = 3, 9
 CALLS_TIME = 2e-3
+"""Time [s] that the calls of one sample take at least, about: far above the resolution of a clock."""
 MOST_CALLS = 100
+"""Most calls of one sample."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ UNDER_LOAD = "gemm_under_load"
 PRODUCTS = ("gemm", "grouped_gemm", UNDER_LOAD)
 ROWS = ("softmax", "layernorm", "rmsnorm")
 STREAMS = ("gelu", "silu", "add", "copy")
-STRIDE = 37
-"""Cases between one that is timed and the next, about: it visits all parts of the suite in turn."""
+CASE_STRIDE = 37
+"""Cases between one that is timed and the next, about: a run that stops early has timed cases of all parts of the suite."""
 ONE_READ, TWO_READ = 2, 3
 """Tensors that a stream moves: one in and one out, or two in."""
 
@@ -169,5 +169,5 @@ def suite(only: Iterable[str] = (), most_operations: float = float("inf"), most_
     kept = [case for case in every if operations(case) <= most_operations and operand_bytes(case) <= most_bytes]
     if not kept:
         raise BadInput(Fault("measure", "kernels below the limit of operations", f"a limit of {most_operations:g}", "raise it"))
-    stride = next(step for step in range(STRIDE, STRIDE + len(kept) + 1) if math.gcd(step, len(kept)) == 1)
+    stride = next(step for step in range(CASE_STRIDE, CASE_STRIDE + len(kept) + 1) if math.gcd(step, len(kept)) == 1)
     return tuple(sorted((kept[index * stride % len(kept)] for index in range(len(kept))), key=lambda case: case.op == UNDER_LOAD))

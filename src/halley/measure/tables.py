@@ -20,11 +20,12 @@ from halley.measure.timing import TimedCase, Timing
 
 FORMAT = "halley.measured/1"
 ROWS_LIMIT = 64 * 2**20
+"""Largest file of measurements [B]."""
 FRAMEWORK = "pytorch"
 LAST = ("spread", "latency_us", "time")
 """Columns behind all others."""
 TRAINED = ("attention_prefill", "attention_backward")
-LONG = 1e-4
+RATE_TIME = 1e-4
 """Time [s] from which a kernel's rate, and not its start, is what was measured."""
 
 
@@ -149,12 +150,12 @@ def fastest(measured: Iterable[TimedCase]) -> list[TimedCase]:
 
 def attention_share(measured: Sequence[TimedCase]) -> tuple[float, int]:
     """Rate of the kernel of attention that PyTorch takes (`FLASH`) as a share of the fastest one's, over the passes of training
-    that take at least `LONG`: the median, and how many; (1, 0) where none was timed."""
+    that take at least `RATE_TIME`: the median, and how many; (1, 0) where none was timed."""
     best = {str(replace(item.case, kernel="")): item.timing.time for item in fastest(measured)}
     shares = [
         best[str(replace(item.case, kernel=""))] / item.timing.time
         for item in measured
-        if item.case.kernel == FLASH and item.case.op in TRAINED and item.timing.time >= LONG
+        if item.case.kernel == FLASH and item.case.op in TRAINED and item.timing.time >= RATE_TIME
     ]
     return (statistics.median(shares), len(shares)) if shares else (1.0, 0)
 

@@ -14,22 +14,27 @@ from halley.measure.timing import Call, NotSupported, Timing, summary
 from halley.measure.torch_calls import make_call
 
 SAMPLES = 9
+"""Samples of a case, of which the median counts."""
 FEWEST_SAMPLES, SAMPLES_TIME = 3, 1.0
 """A case takes so many samples at least, and no further one after so long [s]."""
 GRAPH_TIME = 1e-3
 """Time [s] that the calls of one sample take at least, about: thousand times the resolution of an event."""
 MOST_CALLS = 200
-CACHES = 3.0
+"""Most calls of one sample."""
+OPERANDS_PER_CACHE = 3.0
 """Operands of all copies together, in sizes of the device's cache: more than enough that none is still there."""
 CAPACITY_SHARE = 0.4
 """Part of the free memory that the copies of one case may take."""
 LOAD_TIME, LOAD_CALLS = 5.0, 50
 """Length [s] of the loop under load, and calls of one of its samples."""
 CPU_CACHE = 32e6
+"""Cache of a CPU [B]: about the last level of a server's."""
 CPU_CAPACITY = 1e8
+"""Memory that a case on a CPU may take [B]: cases stay short."""
 CPU_OPERATIONS = 5e8
 """Most operations of a case on a CPU: some hundredths of a second of a few cores."""
 CPU_COPIES = 8
+"""Most copies of the operands of a case on a CPU."""
 HOST_CALLS = 200
 """Launches timed at once: fewer than the queue of a GPU holds."""
 
@@ -152,7 +157,7 @@ class CpuDevice:
 def copies(device: CudaDevice | CpuDevice, case: Case) -> list[Call]:
     """Calls with operands of their own, together larger than the cache; a single one for `warm` devices."""
     size = operand_bytes(case)
-    number = 1 if device.warm else math.ceil(CACHES * device.cache / size)
+    number = 1 if device.warm else math.ceil(OPERANDS_PER_CACHE * device.cache / size)
     number = max(1, min(number, device.copies, int(device.capacity / size)))
     return [make_call(device.torch, case, device.device) for _ in range(number)]
 

@@ -22,6 +22,7 @@ FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-9, 1e6
 LESS_DAMPING, MORE_DAMPING = 0.2, 4.0
 """Factors of the damping after a step that helped, and after one that did not."""
 MAX_STEPS = 60
+"""Most steps of one minimisation."""
 
 
 def least_squares(

@@ -52,5 +52,5 @@ def _moved(
     worth = flat @ at_shares.ravel() + always
     mixed = (at_mixture @ flat).reshape(shares.shape)
     chosen = mixture * np.exp(-width * (worth - worth.min()))
-    priced = shares * np.exp(pace * (mixed - mixed.max(axis=1, keepdims=True)))
-    return np.maximum(chosen / chosen.sum(), 1e-300), np.maximum(priced / priced.sum(axis=1, keepdims=True), 1e-300)
+    raised = shares * np.exp(pace * (mixed - mixed.max(axis=1, keepdims=True)))
+    return np.maximum(chosen / chosen.sum(), 1e-300), np.maximum(raised / raised.sum(axis=1, keepdims=True), 1e-300)

@@ -28,8 +28,9 @@ GROUPS_WITHOUT_REPEATS = 4
 groups, and a state that occurs twice recurs."""
 
 MAX_CHUNKS = 1024
+"""Most chunks of a pipeline, of all stages: larger schedules take minutes to compute and are not built in practice."""
 MAX_MICROBATCHES = 65_536
-"""Limits of a pipeline: larger schedules take minutes to compute and are not built in practice."""
+"""Most microbatches of a pipeline, for the same reason."""
 
 
 class PipelineSchedule(StrEnum):
@@ -103,7 +104,7 @@ class PassOrder:
 
 
 def pass_order(pipeline: TrainingPipeline) -> PassOrder:
-    """The order of passes: each group of as many microbatches as stages passes through a stage's chunks in turn.
+    """The order of passes: each group of as many microbatches as stages passes through one chunk of a stage after the other.
 
     >>> pass_order(TrainingPipeline(2, 4, 2)).chunk.tolist(), pass_order(TrainingPipeline(2, 4, 2)).microbatch.tolist()
     ([0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 2, 3, 2, 3])

@@ -33,8 +33,8 @@ def calibrate_training(
     if str(software) == NO_SOFTWARE:
         raise BadInput(Fault("software", "software from which the fit starts", NO_SOFTWARE, f"leave it out, for {START}"))
     start = load_software(software)
-    tell = progress or (lambda text, share: None)
+    report = progress or (lambda text, share: None)
     text = read_text_bounded(log, TEXT_LIMIT)
-    rows = read_iterations(text, str(log), start, efficiency, lambda said, share: tell(said, 0.3 * share))
+    rows = read_iterations(text, str(log), start, efficiency, lambda said, share: report(said, 0.3 * share))
     said = source or f"measured iterations of {Path(log).name}"
-    return calibrate_software(rows, start, name, said, lambda what, share: tell(what, 0.3 + 0.7 * share))
+    return calibrate_software(rows, start, name, said, lambda what, share: report(what, 0.3 + 0.7 * share))

@@ -32,11 +32,11 @@ from halley.workloads import variants
 Progress = Callable[[str, float], None]
 AnyProblem = Problem | TrainingProblem
 
-SAME = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative difference of two values that is put down to rounding."""
 
-GAP = 1e-3
-"""Relative gap of the searches: effects are told to a tenth of a per cent."""
+SEARCH_GAP = 1e-3
+"""Relative gap of the searches: effects are reported to a tenth of a per cent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ChangedValue:
         """Whether the given plan is still among the best; None where that is not known."""
         if self.best is None or self.kept is None:
             return None
-        return self.kept <= self.best * (1 + GAP)
+        return self.kept <= self.best * (1 + SEARCH_GAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class _Run:
         """What follows from the parameter times a factor."""
         problem = item.changed(factor)
         kept = self.view.kept(problem)
-        if not better and kept is not None and kept <= self.view.value * (1 + SAME):
+        if not better and kept is not None and kept <= self.view.value * (1 + RELATIVE_ROUNDING):
             # worse hardware has no better plan than the bound of the given answer
             return ChangedValue(factor, kept, kept, self.view.bound, proven=True)
         left = self.end - time.monotonic()
@@ -223,7 +223,7 @@ class _MappingView(_View):
 
     def best(self, problem: AnyProblem, limit: float | None) -> tuple[float, float, Status]:
         assert isinstance(problem, Problem)
-        gap = max(problem.gap, GAP) if problem.objective is not Objective.EDP else 0.0
+        gap = max(problem.gap, SEARCH_GAP) if problem.objective is not Objective.EDP else 0.0
         asked = replace(problem, baselines=False, front=False, time_limit=limit, gap=gap)
         found = optimise(asked).best.certificate
         return found.value, found.bound, found.status

@@ -21,10 +21,10 @@ from halley.units import (
 SCHEMA = "halley.sensitivity/1"
 """Name and version of the document."""
 
-LEAST = 5e-5
+LEAST_RELATIVE_EFFECT = 5e-5
 """Smaller relative effects are none."""
 
-WIDTH = 8
+BAR_CHARACTERS = 8
 """Characters of the longest bar."""
 
 FORMATS: dict[str, Callable[[float], str]] = {
@@ -47,7 +47,7 @@ def sensitivity_lines(found: Sensitivity) -> tuple[str, ...]:
         f"Each parameter alone {size} better (more of it, or less latency or energy), or worse: the change of the "
         f"{found.objective} of this plan, and of the best plan then.",
     ]
-    without = [item.parameter.name for item in found.effects if _largest(item, found) < LEAST]
+    without = [item.parameter.name for item in found.effects if _largest(item, found) < LEAST_RELATIVE_EFFECT]
     if without:
         lines.append(f"No effect: {', '.join(without)}.")
     if found.stopped:
@@ -57,7 +57,7 @@ def sensitivity_lines(found: Sensitivity) -> tuple[str, ...]:
 
 def sensitivity_table(found: Sensitivity) -> Table:
     """A row for each parameter that has an effect."""
-    effects = [item for item in found.effects if _largest(item, found) >= LEAST]
+    effects = [item for item in found.effects if _largest(item, found) >= LEAST_RELATIVE_EFFECT]
     longest = max((_largest(item, found) for item in effects if math.isfinite(_largest(item, found))), default=1.0)
     rows = [
         (
@@ -65,7 +65,7 @@ def sensitivity_table(found: Sensitivity) -> Table:
             FORMATS[item.parameter.unit](item.parameter.value),
             *_cells(item.better, found.value),
             *_cells(item.worse, found.value),
-            "█" * max(1, round(WIDTH * min(_largest(item, found) / longest, 1))),
+            "█" * max(1, round(BAR_CHARACTERS * min(_largest(item, found) / longest, 1))),
         )
         for item in effects
     ]

@@ -28,20 +28,20 @@ SCHEMA = "halley.tools/1"
 ANSWERS_KEPT = 32
 """Answers that `explain` can look back at; older ones are forgotten."""
 
-SECONDS = 20.0
-"""Limit of a search, unless the agent sets one [s]: an agent's patience is short."""
+TIME_LIMIT = 20.0
+"""Time limit of a search [s] unless the agent sets one: agents wait no longer for a tool."""
 
-ROWS = 12
-"""Rows of a table that are told."""
+TABLE_ROWS = 12
+"""Rows of a table in an answer."""
 
-Told = dict[str, Any]
+ToolAnswer = dict[str, Any]
 
 
 class Tools:
     """The tools, with the answers that they gave, by their ``id``.
 
-    >>> told = Tools().collective("all-reduce", "64 MiB", "dgx-h100")
-    >>> told["schema"], told["id"], told["unit"]
+    >>> answer = Tools().collective("all-reduce", "64 MiB", "dgx-h100")
+    >>> answer["schema"], answer["id"], answer["unit"]
     ('halley.tools/1', 'a1', 's')
     """
 
@@ -49,7 +49,7 @@ class Tools:
         self.answers: dict[str, Answer[Any]] = {}
         self.count = 0
 
-    def all(self) -> tuple[Callable[..., Told], ...]:
+    def all(self) -> tuple[Callable[..., ToolAnswer], ...]:
         """The tools, in the order in which an agent sees them."""
         return self.optimise, self.plan, self.collective, self.time, self.explain
 
@@ -60,8 +60,8 @@ class Tools:
         chip: str,
         objective: str = "time",
         gap: float = 0.01,
-        time_limit: float = SECONDS,
-    ) -> Told:
+        time_limit: float = TIME_LIMIT,
+    ) -> ToolAnswer:
         """Find the best mapping of a workload on one chip, with a proof.
 
         workload: gemm, gemm-softmax, attention, gated-mlp, conv, ... sizes: its parameters, such as {"m": 512, "n": 1024,
@@ -78,7 +78,7 @@ class Tools:
             "busiest": {name: _short(time) for time, name in islice(busy, 3)},
             "mapping": to_text(result.best.plan),
         }
-        return self._kept(as_answer(result), more)
+        return self._remembered(as_answer(result), more)
 
     def plan(
         self,
@@ -87,8 +87,8 @@ class Tools:
         batch: int,
         sequence: int | None = None,
         fix: str | None = None,
-        time_limit: float = SECONDS,
-    ) -> Told:
+        time_limit: float = TIME_LIMIT,
+    ) -> ToolAnswer:
         """Find the fastest way to train a transformer on a system, with a proof: data, pipeline, tensor, sequence, context and
         expert parallelism, microbatches, recomputation, ZeRO, offload.
 
@@ -110,18 +110,18 @@ class Tools:
             "tokens_per_s": _short(cost.tokens_per_second),
             "model_flops_utilisation": _short(cost.utilisation),
         }
-        return self._kept(as_answer(result), more)
+        return self._remembered(as_answer(result), more)
 
-    def collective(self, kind: str, size: str, system: str) -> Told:
+    def collective(self, kind: str, size: str, system: str) -> ToolAnswer:
         """The time of a collective of a communication library on a network, its lower bound, and the best algorithm.
 
         kind: all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, ... size: such as "256 MiB". system: a shipped name
         (dgx-h100, dgx-a100, ...) or a short form such as "8 x h100, nvlink 8".
         """
         answer = as_answer(collective(kind, size, system))
-        return self._kept(answer, {"algorithm": answer.to_dict()["answer"]["chosen"]["algorithm"]})
+        return self._remembered(answer, {"algorithm": answer.to_dict()["answer"]["chosen"]["algorithm"]})
 
-    def time(self, kernel: str, sizes: dict[str, float], chip: str, dtype: str = "bf16") -> Told:
+    def time(self, kernel: str, sizes: dict[str, float], chip: str, dtype: str = "bf16") -> ToolAnswer:
         """The time of one kernel of a GPU library, with an interval that holds 80 % of measured times, and the roofline's bound.
 
         kernel: gemm, attention-prefill, attention-decode, ... sizes: such as {"m": 4096, "n": 12288, "k": 12288}. chip: one with
@@ -144,7 +144,7 @@ class Tools:
         figures = {f"{name}_s": _short(float(getattr(found, name))) for name in ("time", "low", "high", "bound")}
         return {"schema": SCHEMA, **figures, "source": found.source}
 
-    def explain(self, id: str, part: str = "") -> Told:
+    def explain(self, id: str, part: str = "") -> ToolAnswer:
         """Where the time of an earlier answer goes and what limits it. id: of the answer, such as "a1". part: of a mapping a line
         number of its tree, of a plan a part of the model, of a collective an algorithm; empty for all of it."""
         if id not in self.answers:
@@ -152,26 +152,26 @@ class Tools:
         tables = self.answers[id].explain(part)
         return {"schema": SCHEMA, "id": id, "tables": [_table(table) for table in tables]}
 
-    def _kept(self, answer: Answer[Any], more: Mapping[str, Any]) -> Told:
+    def _remembered(self, answer: Answer[Any], more: Mapping[str, Any]) -> ToolAnswer:
         self.count += 1
         name = f"a{self.count}"
         self.answers[name] = answer
         while len(self.answers) > ANSWERS_KEPT:
             del self.answers[next(iter(self.answers))]
-        told: Told = {"schema": SCHEMA, "id": name}
+        record: ToolAnswer = {"schema": SCHEMA, "id": name}
         if certificate := answer.certificate:
-            told |= {
+            record |= {
                 "value": _short(certificate.value),
                 "unit": certificate.unit,
                 "lower_bound": _short(certificate.bound),
                 "proven_within": _short(certificate.gap),
                 "status": certificate.status.name.lower(),
             }
-        return told | dict(more)
+        return record | dict(more)
 
 
-def _table(table: Table) -> Told:
-    rows = [" | ".join(cell for cell in row if cell) for row in table.rows[:ROWS]]
+def _table(table: Table) -> ToolAnswer:
+    rows = [" | ".join(cell for cell in row if cell) for row in table.rows[:TABLE_ROWS]]
     left = len(table.rows) - len(rows)
     return {"title": table.title, "columns": " | ".join(table.head), "rows": rows} | ({"rows_left_out": left} if left else {})
 

@@ -12,7 +12,7 @@ from halley.errors import BadInput, Fault
 from halley.report.markup import el, html_text
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE = 60.0
+PICTURE_TIMEOUT = 60.0
 """Seconds for one picture."""
 
 QUIET = (
@@ -58,7 +58,7 @@ def png_file(figure: Element, zoom: float = 2.0) -> bytes:
         )
         command = [program, *QUIET, *options, f"--screenshot={target}", source.as_uri()]
         try:
-            said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            said = subprocess.run(command, capture_output=True, text=True, timeout=PICTURE_TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BadInput(
                 Fault("PNG", "a picture from the browser", f"{type(error).__name__}", f"try {program} by hand")

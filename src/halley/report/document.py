@@ -1,4 +1,4 @@
-"""A page that needs nothing beside itself: style, script and numbers inside, and a policy that lets nothing else in."""
+"""A self-contained page: style, script and numbers inside, and a content policy that blocks all other sources."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ Format = Callable[[float], str]
 WIDTH = 1120.0
 """Width of every figure; all lengths are in pixels at full size."""
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-SIZE = 13.0
+FONT_SIZE = 13.0
+"""Size of a figure's text [px]."""
 INK, FAINT, GRID, PAPER = "#1a1a1a", "#595959", "#d9d9d9", "#ffffff"
 PALETTE = ("#0072b2", "#e69f00", "#006b50", "#f0e442", "#d55e00", "#9ad2f2", "#5b2a6e", "#e3a6c8")
 """After Okabe and Ito (jfly.uni-koeln.de/color, 2008), distinguishable under the common colour blindnesses; dark and light take
@@ -42,7 +43,7 @@ def ink_on(colour: str) -> str:
     return PAPER if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3 else INK
 
 
-def width_of(text: str, size: float = SIZE) -> float:
+def width_of(text: str, size: float = FONT_SIZE) -> float:
     """About how wide the text is; more rather than less, as readers have different fonts.
 
     >>> width_of("four") < width_of("seven"), width_of("WWWW") > width_of("iiii")
@@ -52,7 +53,7 @@ def width_of(text: str, size: float = SIZE) -> float:
     return wide * size
 
 
-def shortened(text: str, width: float, size: float = SIZE) -> str:
+def shortened(text: str, width: float, size: float = FONT_SIZE) -> str:
     """The text, or as much of it as fits; empty where not even two letters would.
 
     >>> shortened("all-reduce mx", 200), shortened("all-reduce mx", 60), shortened("all-reduce mx", 10)
@@ -67,7 +68,7 @@ def shortened(text: str, width: float, size: float = SIZE) -> str:
 
 
 def words(
-    x: float, y: float, text: str, anchor: str = "start", fill: str = INK, size: float = SIZE, **more: Attribute
+    x: float, y: float, text: str, anchor: str = "start", fill: str = INK, size: float = FONT_SIZE, **more: Attribute
 ) -> Element:
     """Text whose baseline is at y."""
     return el("text", text, x=x, y=y, text_anchor=anchor, fill=fill, font_size=size, **more)
@@ -89,7 +90,7 @@ def canvas(height: float, title: str, content: Iterable[Element], width: float =
     """The figure around its content; ``title`` is what a screen reader says."""
     background = box(0, 0, width, height, PAPER)
     size: dict[str, Attribute] = {"width": width, "height": height, "viewBox": f"0 0 {width:g} {height:g}"}
-    return el("svg", background, *content, role="img", aria_label=title, font_family=FONT, font_size=SIZE, **size)
+    return el("svg", background, *content, role="img", aria_label=title, font_family=FONT, font_size=FONT_SIZE, **size)
 
 
 def legend(entries: Iterable[tuple[str, str]], x: float, y: float, width: float) -> tuple[list[Element], float]:
@@ -97,12 +98,12 @@ def legend(entries: Iterable[tuple[str, str]], x: float, y: float, width: float)
     made: list[Element] = []
     at, row = x, 0
     for name, colour in entries:
-        room = width_of(name) + 34
-        if at > x and at + room > x + width:
+        inner_width = width_of(name) + 34
+        if at > x and at + inner_width > x + width:
             at, row = x, row + 1
         made.append(box(at, y + 20 * row, 12, 12, colour, stroke=FAINT, stroke_width=0.5))
         made.append(words(at + 17, y + 20 * row + 10.5, name))
-        at += room
+        at += inner_width
     return made, 20.0 * (row + 1)
 
 
@@ -181,19 +182,19 @@ def stacked(title: str, bars: Sequence[Bar], fills: dict[str, str], show: Format
     """Bars one under the other on one scale, with an axis worded by ``show`` (none where each bar has its own scale)."""
     left = min(max((width_of(bar.name) for bar in bars), default=0.0) + 16, 280.0)
     right = max((width_of(bar.note) for bar in bars), default=0.0) + 16
-    room = WIDTH - left - right
+    inner_width = WIDTH - left - right
     used = dict.fromkeys(part.key for bar in bars for part in bar.parts if part.value > 0)
     entries = [(key, colour) for key, colour in fills.items() if key in used and colour != OTHER]
     entries += [("others", OTHER)] if any(fills[key] == OTHER for key in used) else []
-    content, top = legend(entries, left, 4, room + right)
+    content, top = legend(entries, left, 4, inner_width + right)
     top += 10
     bottom = top + ROW * len(bars)
     largest = max((bar.total for bar in bars), default=0.0)
     for value in ticks(largest, base) if show else ():
-        x = left + room * value / largest if largest else left
+        x = left + inner_width * value / largest if largest else left
         content += [line(x, top, x, bottom + 4), words(x, bottom + 18, show(value) if show else "", "middle", FAINT, 12)]
     for index, bar in enumerate(bars):
-        content += _bar(bar, fills, left, top + ROW * index, room / (bar.scale or largest or 1.0))
+        content += _bar(bar, fills, left, top + ROW * index, inner_width / (bar.scale or largest or 1.0))
     return canvas(bottom + (24 if show else 6), title, content)
 
 

@@ -30,7 +30,7 @@ def chip_list(chips: Sequence[Chip]) -> Table:
 
 
 def chip_tables(chip: Chip) -> tuple[Table, ...]:
-    """Every number of the chip with its source; the sources are numbered and told below."""
+    """Every number of the chip with its source; the sources are numbered and listed below."""
     facts = tuple(chip_facts(chip))
     return _sourced("Numbers", chip, facts)
 

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from halley.report.markup import el, html_text
 from halley.report.table import Table
 
-LONG = 24
+BREAKABLE_CHARACTERS = 24
 """Characters of a word from which on it may be broken, so that no table is wider than its page."""
 
 
@@ -34,7 +34,7 @@ def table(shown: Table, kind: str = "", titled: bool = True) -> Element:
 def _row(tag: str, cells: Iterable[str], right: frozenset[int], strong: bool = False) -> Element:
     row = el("tr", **({"class": "strong", "style": "font-weight:600"} if strong else {}))
     for position, cell in enumerate(cells):
-        long = any(len(word) > LONG for word in cell.split())
+        long = any(len(word) > BREAKABLE_CHARACTERS for word in cell.split())
         aligned = {"class": "right", "style": "text-align:right"} if position in right else {"class": "long"} if long else {}
         # the indentation of a tree is its meaning
         words = cell.lstrip(" ")

@@ -10,7 +10,7 @@ Cell = str
 @dataclass(frozen=True, slots=True)
 class Table:
     """``rows`` of text under ``head``. Columns in ``right`` hold numbers; rows in ``strong`` stand out; columns in ``spare`` may
-    be left out where there is no room for them."""
+    be left out where the terminal is too narrow."""
 
     title: str
     head: tuple[Cell, ...]

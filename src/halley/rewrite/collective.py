@@ -112,8 +112,8 @@ def _placed(state: WalkState, where: str, node: Collective, scope: NodeScope, di
         state.fault(where, f"a place outside the split of {split.dim} over that axis", "inside it", remedy)
     cut_once(state, where, scope)
     for index in state.workload.indices:
-        around = [loop.dim for loop in scope.loops] + [split.dim for split in scope.split.values()]
-        cutting = sorted(set(index.dims).intersection(around))
+        enclosing = [loop.dim for loop in scope.loops] + [split.dim for split in scope.split.values()]
+        cutting = sorted(set(index.dims).intersection(enclosing))
         if index.dim in dims and cutting:
             expected = f"a place outside loops and splits that cut {index.dim} into overlapping parts"
             state.fault(where, expected, f"inside one over {cutting[0]}", "move it out")
@@ -176,8 +176,8 @@ def _uninterrupted(state: WalkState, where: str, node: Collective, name: str, ho
     if inside:
         expected = f"no loop over {inside[0]} between it and the hold of {name}"
         state.fault(where, expected, "one", "move it out of that loop, or the hold into it")
-    around = [other for other in state.open[name] if other.depth == home.depth]
-    if node.kind is CollectiveKind.SHIFT and op and len(around) > 1:
+    enclosing = [other for other in state.open[name] if other.depth == home.depth]
+    if node.kind is CollectiveKind.SHIFT and op and len(enclosing) > 1:
         state.fault(where, f"one hold of {name} in {node.level}, for copies do not drain", "two", "hold it once at that level")
 
 
@@ -232,8 +232,8 @@ def _idle_lack(state: WalkState, held: TensorState, home: HoldState, name: str) 
 
 def _check_maximum_combined(state: WalkState, where: str, name: str, maximum: str, key: AxisKey) -> None:
     """Partial results relative to a running maximum can be combined only if the maximum was combined over the axis before."""
-    around = state.open.get(maximum)
-    held = around[-1].held.get(maximum) if around else None
+    enclosing = state.open.get(maximum)
+    held = enclosing[-1].held.get(maximum) if enclosing else None
     if held is None or key in held.partial:
         got = str(held.placement(key)) if held else f"no hold of {maximum} that has it"
         expected = f"{maximum} Replicate over {dot(key)}, for {name} is relative to it"

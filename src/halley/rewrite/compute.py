@@ -83,10 +83,10 @@ def _whole_dims(state: WalkState, where: str, op: Op, scope: NodeScope) -> None:
 def cut_once(state: WalkState, where: str, scope: NodeScope) -> None:
     """A dim that is read at a sum is not tiled together with a term of the sum: some tiles would be empty, and members with work
     would be idle."""
-    around = {loop.dim for loop in scope.loops} | {split.dim for split in scope.split.values()}
+    enclosing = {loop.dim for loop in scope.loops} | {split.dim for split in scope.split.values()}
     for index in state.workload.indices:
-        adding = sorted(around.intersection(index.dims))
-        if index.dim in around and adding:
+        adding = sorted(enclosing.intersection(index.dims))
+        if index.dim in enclosing and adding:
             expected = f"no loop or split of {index.dim} around it where one cuts {' or '.join(index.dims)}"
             state.fault(where, expected, f"one of {index.dim} and one of {adding[0]}", f"remove that of {index.dim}")
 
@@ -151,9 +151,9 @@ def _check_relative(state: WalkState, where: str, op: Op, name: str, held: Tenso
     if present is None or not state.covered(state.reader(where, home, maximum, path), present):
         return
     reduced = reduced_dims(state.workload, state.producers[maximum])
-    around = state.scopes[state.computes[state.producers[maximum].name]]
-    both = repeating(around) & repeating(state.scopes[state.computes[producer.name]])
-    left = [loop.dim for loop in around.loops if loop.path in both and loop.dim in reduced]
+    enclosing = state.scopes[state.computes[state.producers[maximum].name]]
+    both = repeating(enclosing) & repeating(state.scopes[state.computes[producer.name]])
+    left = [loop.dim for loop in enclosing.loops if loop.path in both and loop.dim in reduced]
     inside = [loop.dim for loop in state.scopes[path].loops if loop.path in both and loop.dim in reduced]
     stale = not producer.scaled_by and left != inside
     if stale or held.relative != present.relative:

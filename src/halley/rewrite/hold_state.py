@@ -119,7 +119,7 @@ class HoldState:
 
 
 def repeating(scope: NodeScope) -> frozenset[Path]:
-    """Paths of the loops around a node that have more than one iteration."""
+    """Paths of the enclosing loops of a node that have more than one iteration."""
     return frozenset(loop.path for loop in scope.loops if loop.repeats)
 
 

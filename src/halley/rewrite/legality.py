@@ -203,15 +203,15 @@ def _parts_again(state: WalkState, home: HoldState, parent: HoldState, name: str
     """Parts of a result that a collective leaves on members which a further visit does not refill, for it refills the first only:
     the part is lost, or the first drains what it had before."""
     reduced = reduced_dims(state.workload, op)
-    around = [loop.dim for loop in home.scope.loops if loop.repeats and loop.dim in reduced]
+    enclosing = [loop.dim for loop in home.scope.loops if loop.repeats and loop.dim in reduced]
     for key, split in home.scope.split.items():
         left = home.held[name].placement(key)
-        if not around or key not in parent.axes or split.dim not in reduced or not isinstance(left, Shard):
+        if not enclosing or key not in parent.axes or split.dim not in reduced or not isinstance(left, Shard):
             continue
         leaves = ((path, node) for path, node in walk(home.node) if isinstance(node, Collective) and name in node.tensors)
         if any(max(state.scopes[(*home.path, *path)].extents[left.dim]) > 1 for path, node in leaves):
             where = f"drain of {name} from {home.node.memory}"
-            expected = f"no loop over {around[0]} around it, as hold {parent.node.memory} has a part per {dot(key)}"
+            expected = f"no loop over {enclosing[0]} around it, as hold {parent.node.memory} has a part per {dot(key)}"
             got = f"{left} over {dot(key)} after each iteration"
             state.fault(where, expected, got, f"all-reduce {name}, or move the loop inside")
 

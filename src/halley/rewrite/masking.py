@@ -22,14 +22,14 @@ def mask_faults(tree: Node, workload: Workload) -> Iterator[tuple[Path, Fault]]:
             if mask is None:
                 yield path, Fault(where, "the keys of one mask", node.dim, "leave 'visible' out")
                 continue
-            around = [nodes[path[:depth]] for depth in range(len(path))]
-            for expected, got in (*_loops(node, around, workload), *_ops(node, around, workload, mask)):
+            enclosing = [nodes[path[:depth]] for depth in range(len(path))]
+            for expected, got in (*_loops(node, enclosing, workload), *_ops(node, enclosing, workload, mask)):
                 yield path, Fault(where, expected, got, "leave 'visible' out")
 
 
-def _loops(node: Temporal, around: list[Node], workload: Workload) -> Iterator[tuple[str, str]]:
+def _loops(node: Temporal, enclosing: list[Node], workload: Workload) -> Iterator[tuple[str, str]]:
     """(expected, got): its dim is tiled only by loops inside it, and no members with other tiles take part."""
-    for outer in around:
+    for outer in enclosing:
         if isinstance(outer, Temporal | Spatial | Pipeline) and outer.dim == node.dim:
             yield f"no other loop or split of {node.dim} around it", "one"
     for _, inner in walk(node.body):
@@ -43,12 +43,12 @@ def _loops(node: Temporal, around: list[Node], workload: Workload) -> Iterator[t
         yield "a workload without affine indices", f"indices into {', '.join(index.dim for index in workload.indices)}"
 
 
-def _ops(node: Temporal, around: list[Node], workload: Workload, mask: Mask) -> Iterator[tuple[str, str]]:
+def _ops(node: Temporal, enclosing: list[Node], workload: Workload, mask: Mask) -> Iterator[tuple[str, str]]:
     """(expected, got): no op outside it reads skipped points, and sums over the keys are held outside it."""
     have = masks(workload)
     inside = {inner.op: workload.op(inner.op) for _, inner in walk(node.body) if isinstance(inner, Compute)}
     held = {name for _, inner in walk(node.body) if isinstance(inner, Hold) for name in inner.names}
-    outside = {name for outer in around if isinstance(outer, Hold) for name in outer.names}
+    outside = {name for outer in enclosing if isinstance(outer, Hold) for name in outer.names}
     for op in inside.values():
         if have.get(op.name) != mask:
             yield f"ops with the mask {mask} alone", op.name

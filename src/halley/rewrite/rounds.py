@@ -1,6 +1,6 @@
 """Children of `Overlap` and `Parallel` that hand tensors over: they work on different rounds (docs/model.md, "Rounds").
 
-In loops around such a node, a child works on one tile while the child that it reads from works on the next. So a tensor that
+If loops enclose such a node, a child works on one tile while the child that it reads from works on the next. So a tensor that
 passes from child 1 to child 2 needs a buffer for each round in flight. So does a tensor that is carried from round to round (a
 running maximum): a later round changes it before a later child has read the value of the earlier round.
 """

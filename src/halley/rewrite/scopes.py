@@ -1,4 +1,4 @@
-"""Scopes of the nodes of a tree: the cuts of every dim, the loops around a node, and the axes that are split or partitioned."""
+"""Scopes of the nodes of a tree: the cuts of every dim, enclosing loops, and the axes that are split or partitioned."""
 
 from __future__ import annotations
 

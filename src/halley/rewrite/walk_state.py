@@ -66,8 +66,8 @@ class WalkState:
 
     def innermost(self, name: str) -> HoldState | None:
         """The innermost open Hold of a tensor."""
-        around = self.open.get(name)
-        return around[-1] if around else None
+        enclosing = self.open.get(name)
+        return enclosing[-1] if enclosing else None
 
     def maximum(self, op: Op) -> str:
         """The running maximum that the op's result is relative to, or an empty string."""

@@ -22,6 +22,7 @@ from halley.serving.steady import Lengths, Steady, arrivals, closed_loop
 from halley.serving.step import StepModel
 
 MILLION = 1e6
+"""Energy and cost are for a million output tokens."""
 
 
 @dataclass(frozen=True, slots=True)

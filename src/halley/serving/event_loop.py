@@ -20,15 +20,19 @@ from typing import Any
     range(15)
 )
 INTEGERS = 15
+"""Integers of the state."""
 # floats of the state: time, tokens cached by decoding sequences, integrals over time of decoding sequences and pages
 NOW, CACHED, BUSY, PAGES_TIME = range(4)
 FLOATS = 4
+"""Floats of the state."""
 # columns of a slot
 (ID, GOAL, DONE, LEFT, PAGES, PHASE, START, OLDER, NEWER, AFTER, BEFORE, ENTRY, FRESH, INPUT, OUTPUT) = range(15)
 COLUMNS = 15
+"""Integers of a slot."""
 # settings
 (BUDGET, USERS, PAGE, GRAPHS, PREFIX, USERS_LIMIT, MORE, CACHED_INPUT) = range(8)
 SETTINGS = 8
+"""Number of settings."""
 LARGE_JUMP = 256
 """Decode steps at most that are taken together while nothing else happens."""
 

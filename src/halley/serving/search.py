@@ -41,9 +41,10 @@ LEFT_OUT = (
     "batches between those tried (four to an octave)",
     "placement of ranks other than tensor-parallel innermost",
 )
-BEYOND = 1.1
+LIMIT_EXCESS_FACTOR = 1.1
 """How far a batch may exceed a limit before larger ones are left out: times grow with the batch but for steps of tiles."""
-UNREACHED = 1e-12
+REPLICAS_ROUNDING = 1e-12
+"""Replicas by which rounding may lift a ratio above a whole number."""
 
 
 class ServingObjective(StrEnum):
@@ -255,7 +256,7 @@ def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iter
         yield OperatingPoint(
             number, users, state.ttft, state.tpot, requests, 1 / state.tpot if state.tpot > 0 else math.inf, chip
         )
-        if state.tpot > BEYOND * problem.limits.tpot or state.ttft > BEYOND * problem.limits.ttft:
+        if state.tpot > LIMIT_EXCESS_FACTOR * problem.limits.tpot or state.ttft > LIMIT_EXCESS_FACTOR * problem.limits.ttft:
             return  # larger batches are no faster
 
 
@@ -330,7 +331,7 @@ def _chips(problem: ServingProblem, deployment: Deployment, best: OperatingPoint
     if problem.objective is not ServingObjective.CHIPS:
         return deployment.chips
     replica = best.rate / deployment.replicas
-    return math.ceil(problem.rate / replica - UNREACHED) * deployment.layout.chips
+    return math.ceil(problem.rate / replica - REPLICAS_ROUNDING) * deployment.layout.chips
 
 
 def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> HalleyError:

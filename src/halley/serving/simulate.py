@@ -29,6 +29,7 @@ SECONDS_PER_STEP = 2e-5
 BLOCK = 1 << 15
 """Requests of a block."""
 BINS_PER_OCTAVE = 32
+"""Bins of a histogram by factor of two: a bin is 2.2 % wide."""
 LEAST_TIME, MOST_OCTAVES = 1e-6, 40
 """Histograms of times from a microsecond to 13 days, in bins of 2.2 %."""
 
@@ -166,7 +167,7 @@ def simulate(
     """
     found, rows = Simulated(), list[Array]()
     tables = _tables(step)
-    streams = _dealt(list(blocks), engines) if engines > 1 else [iter(blocks)]
+    streams = _round_robin(list(blocks), engines) if engines > 1 else [iter(blocks)]
     for number, stream in enumerate(streams):
         share = concurrency // engines + (number < concurrency % engines) if concurrency else 0
         if concurrency and not share:
@@ -178,7 +179,7 @@ def simulate(
     return found
 
 
-def _dealt(blocks: Sequence[Requests], engines: int) -> list[Iterator[Requests]]:
+def _round_robin(blocks: Sequence[Requests], engines: int) -> list[Iterator[Requests]]:
     """The requests of each engine, by a round robin."""
     merged = Requests(*(np.concatenate([getattr(block, name) for block in blocks]) for name in ("arrivals", "inputs", "outputs")))
     return [

@@ -24,10 +24,10 @@ ROUGH, FINE = 8, 32
 """Cells of numbers of tokens between a number and its double: a step of a cell counts with its last number and the time of its
 first."""
 ITERATIONS = 60
-"""Exchanges of kinds of steps after which the prices are taken as they are."""
-ROUNDING = 1e-6
+"""Exchanges of kinds of steps after which the multipliers are taken as they are."""
+TIME_LIMIT_SLACK = 1e-6
 """Relative slack of a limit of time, so that a schedule just at the limit keeps it."""
-ERROR = 1e-13
+RELATIVE_ROUNDING = 1e-13
 """Relative rounding of a sum of a few numbers."""
 SLACK = 1e-7
 """By how much rows are relaxed, relative to a step's numbers, so that no exchange stands still."""
@@ -65,7 +65,7 @@ def request_rows(lengths: Lengths, tpot: float = math.inf, prompts: bool = True,
     """Of a request; without ``prompts`` or ``decoding`` where others do that."""
     steps = max(lengths.output - 1, 0.0) if decoding else 0.0
     context = steps * (lengths.input + (steps + 1) / 2)
-    return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + ROUNDING) if steps else math.inf)
+    return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + TIME_LIMIT_SLACK) if steps else math.inf)
 
 
 def rising(line: Line) -> Line:
@@ -165,10 +165,10 @@ class StepProgramme:
     kinds: StepKinds
     rows: Rows
 
-    def bound(self, prices: Array) -> float:
+    def bound(self, multipliers: Array) -> float:
         """The bound of some prices [output, prompt, context, patience], all at least 0; infinite if they say nothing."""
         kinds, rows = self.kinds, self.rows
-        output, prompt, context, patience = (max(float(price), 0.0) for price in prices)
+        output, prompt, context, patience = (max(float(multiplier), 0.0) for multiplier in multipliers)
         if not math.isfinite(rows.patience):
             patience = 0.0
         gain = output * rows.output + prompt * rows.prompt + context * rows.context
@@ -176,12 +176,12 @@ class StepProgramme:
         worth = (kinds.users * (output + context * kinds.context) + prompt * kinds.prompt) / kinds.time
         most = float((worth - patience * kinds.least).max())
         # differences of large numbers: on the safe side
-        most, gain = most + ERROR * float(worth.max()), gain - cost - ERROR * (gain + cost)
+        most, gain = most + RELATIVE_ROUNDING * float(worth.max()), gain - cost - RELATIVE_ROUNDING * (gain + cost)
         if gain <= 0:
             return math.inf
         return 1 / (kinds.apart + gain / most) if most > 0 else 0.0
 
-    def prices(self) -> Array:
+    def multipliers(self) -> Array:
         """Prices by the simplex method: those of its basis when no kind of step improves it."""
         kinds, rows = self.kinds, self.rows
         limited = math.isfinite(rows.patience)
@@ -202,14 +202,14 @@ class StepProgramme:
         request /= np.abs(request).max()
         basis, costs = np.eye(5), np.zeros(5)
         right = np.array([1.0, *(SLACK * (1 + place) for place in range(4))])
-        prices = np.zeros(5)
+        multipliers = np.zeros(5)
         for _ in range(ITERATIONS):
             inverse = np.linalg.inv(basis)
-            prices = costs @ inverse
-            reduced = -(prices @ columns)
+            multipliers = costs @ inverse
+            reduced = -(multipliers @ columns)
             at = int(reduced.argmax())
-            of_request = 1 - float(prices @ request)
-            slack = -prices
+            of_request = 1 - float(multipliers @ request)
+            slack = -multipliers
             options = [(float(reduced[at]), 0.0, columns[:, at]), (of_request, 1.0, request)]
             options += [(float(slack[row]), 0.0, np.eye(5)[row]) for row in range(5)]
             value, cost, entering = max(options, key=lambda option: option[0])
@@ -221,7 +221,7 @@ class StepProgramme:
                 break
             place = int(leaving[np.argmin(level[leaving] / way[leaving])])
             basis[:, place], costs[place] = entering, cost
-        return np.asarray(prices[1:] / scale[1:])
+        return np.asarray(multipliers[1:] / scale[1:])
 
 
 def engine_bound(
@@ -237,8 +237,8 @@ def engine_bound(
         return known[fine] if rows.prompt else replace(known[fine], apart=0.0)  # prompts are others' then
 
     rough = StepProgramme(kinds(False), rows)
-    prices = rough.prices()
-    each = prices, prices * UNLIMITED  # at the limit those of time can be so large that only the others say something
+    multipliers = rough.multipliers()
+    each = multipliers, multipliers * UNLIMITED  # at the limit those of time can be so large that only the others say something
     found = min(map(rough.bound, each))
     if found <= enough:
         return found

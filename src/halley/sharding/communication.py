@@ -34,7 +34,7 @@ _T = Topology
 
 BLOCK = 4096
 """Payloads that are timed at once."""
-FEW = 64
+MAX_CACHED_PAYLOADS = 64
 """Payloads of an array whose times are remembered: plans that are timed together ask for those of each block again and again."""
 
 Dimensions: TypeAlias = tuple[Dimension, ...]
@@ -175,7 +175,7 @@ class Communication:
         and arrays; payloads of 0 take none."""
         if not isinstance(payload, np.ndarray):
             return float(_few(kind, self.data_key, np.float64(payload).tobytes())[0])
-        if payload.size <= FEW:
+        if payload.size <= MAX_CACHED_PAYLOADS:
             return _few(kind, self.data_key, payload.astype(np.float64).tobytes()).reshape(payload.shape)
         time = collective_time(kind, self.data_key)
         # what stays in a core's cache takes half as long

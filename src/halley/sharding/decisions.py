@@ -82,8 +82,8 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
         wanted = decisions.ops[op]
         # an op that lacks a dim which others of its kernel split has several strategies of equal names
         alike = {n for n, strategy in enumerate(found.strategies) if tuple(way.name for way in strategy) == wanted}
-        ways = ", ".join(way.name or "not split" for way in found.axis_strategies)
-        decide(f"op {op}", graph.variables[f"op {op}"], alike, f"{axes} of its ways: {ways}", wanted)
+        strategies = ", ".join(way.name or "not split" for way in found.axis_strategies)
+        decide(f"op {op}", graph.variables[f"op {op}"], alike, f"{axes} of its ways: {strategies}", wanted)
     for tensor in space.ends:
         layouts, layout = graph.layouts[tensor], _layout(decisions.ends[tensor])
         numbers = {place for place, number in enumerate(layouts.complete) if layouts.options[number] == layout}

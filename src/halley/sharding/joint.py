@@ -107,10 +107,10 @@ def _local(where: ShardingContext, pair: Pair, first: NDArray[np.intp], second: 
     """Extents of all dims on a rank [strategies]; dims of both kernels have the same split, because the tensors between them
     do."""
     found = dict[str, NDArray[np.int64]]()
-    for names, ways in ((pair.first, first), (pair.second, second)):
+    for names, strategies in ((pair.first, first), (pair.second, second)):
         for name in names:
             own = where.space.ops[name]
             for place, dim in enumerate(own.dims):
                 if dim not in found:
-                    found[dim] = local_counts(where.work.dims[dim], own.splits[place][own.share[ways]], where.mesh)
+                    found[dim] = local_counts(where.work.dims[dim], own.splits[place][own.share[strategies]], where.mesh)
     return found

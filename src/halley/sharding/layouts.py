@@ -215,15 +215,15 @@ class Layouts:
 
     def path(self, before: int, after: int) -> tuple[CollectiveStep, ...]:
         """The collectives and slices of the cheapest redistribution."""
-        found, ways = list[CollectiveStep](), self.table
-        for through in ways.through(before, after) if before != after else ():
-            kind = REDISTRIBUTION_KINDS[ways.kind[before, through]]
-            axes = tuple(axis.name for place, axis in enumerate(self.mesh) if ways.axes[before, through] >> place & 1)
+        found, table = list[CollectiveStep](), self.table
+        for through in table.through(before, after) if before != after else ():
+            kind = REDISTRIBUTION_KINDS[table.kind[before, through]]
+            axes = tuple(axis.name for place, axis in enumerate(self.mesh) if table.axes[before, through] >> place & 1)
             # an all-gather counts the bytes after it, the other kinds those before
             sender = through if kind is CollectiveKind.ALL_GATHER else before
-            size = 0 if kind is None else int(ways.bytes[sender])
+            size = 0 if kind is None else int(table.bytes[sender])
             layouts = self.options[before], self.options[through]
-            found.append(CollectiveStep(kind, axes, *layouts, size, float(ways.direct[before, through])))
+            found.append(CollectiveStep(kind, axes, *layouts, size, float(table.direct[before, through])))
             before = through
         return tuple(found)
 
@@ -234,23 +234,23 @@ class Router:
 
     mesh: Mesh
     collective_time: CollectiveTime
-    _ways: dict[tuple[tuple[int, ...], int, int], RedistributionTable] = field(default_factory=dict)
-    _prices: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = field(default_factory=dict)
+    _tables: dict[tuple[tuple[int, ...], int, int], RedistributionTable] = field(default_factory=dict)
+    _times: dict[tuple[CollectiveKind, tuple[str, ...], int], float] = field(default_factory=dict)
     _pairs: int = 0
 
     def layouts(self, tensor: Tensor, extents: Mapping[str, int], known: LayoutOptions) -> Layouts:
         """The layouts of a tensor, from `options_of`. Raises InternalError: a collective with a time below 0 or NaN."""
         dims = [dim for dim in tensor.dims if extents[dim] > 1]
         key = (tuple(extents[dim] for dim in dims), tensor.word, len(known.placements))
-        if key not in self._ways:
+        if key not in self._tables:
             sizes = np.full(len(known.layouts), tensor.word, np.int64)
             for place, dim in enumerate(dims, 1):
                 sizes *= local_counts(extents[dim], known.digits == place, self.mesh)
-            self._ways[key] = self._routed(known, sizes)
+            self._tables[key] = self._routed(known, sizes)
             self._pairs += len(sizes) ** 2
-            while self._pairs > MAX_CACHED_LAYOUT_PAIRS and len(self._ways) > 1:
-                self._pairs -= len(self._ways.pop(next(iter(self._ways))).bytes) ** 2
-        return Layouts(tensor, self.mesh, known, self._ways[key])
+            while self._pairs > MAX_CACHED_LAYOUT_PAIRS and len(self._tables) > 1:
+                self._pairs -= len(self._tables.pop(next(iter(self._tables))).bytes) ** 2
+        return Layouts(tensor, self.mesh, known, self._tables[key])
 
     def _routed(self, known: LayoutOptions, sizes: NDArray[np.int64]) -> RedistributionTable:
         """Every redistribution by a single collective or slice, over any subset of the axes; and the cheapest sequences of
@@ -262,20 +262,20 @@ class Router:
             number, size = divmod(each, len(distinct))
             kind, over = changes.made[number]
             if kind is not None:
-                times[each] = self.price(kind, tuple(self.mesh[axis].name for axis in over), int(distinct[size]))
+                times[each] = self.time_of(kind, tuple(self.mesh[axis].name for axis in over), int(distinct[size]))
         direct = np.full((len(sizes), len(sizes)), np.inf)
         direct[changes.before, changes.after] = times[asked]
         return RedistributionTable(sizes, _shortest(direct, known.complete), direct, changes.kind, changes.axes)
 
-    def price(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
+    def time_of(self, kind: CollectiveKind, axes: tuple[str, ...], size: int) -> float:
         """Time of a collective [s]. Raises InternalError: it is below 0 or NaN."""
-        known = self._prices.get((kind, axes, size))
+        known = self._times.get((kind, axes, size))
         if known is not None:
             return known
         time = float(self.collective_time(kind, axes, size))
         if not time >= 0:
             raise InternalError(Fault(f"time of {kind} of {size} B over {', '.join(axes)}", "at least 0 s", repr(time)))
-        self._prices[kind, axes, size] = time
+        self._times[kind, axes, size] = time
         return time
 
 

@@ -115,15 +115,15 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = 
     def describe(size: float, values: Mapping[str, int] | None) -> str:
         if values is None:
             return f"{format_bytes(size)} per rank"
-        weights, kept = cost(graph.weights, values), cost(graph.saved, values)
-        return f"{format_bytes(size)} (weights {format_bytes(weights)}, between the passes {format_bytes(kept)})"
+        weights, saved = cost(graph.weights, values), cost(graph.saved, values)
+        return f"{format_bytes(size)} (weights {format_bytes(weights)}, between the passes {format_bytes(saved)})"
 
     where = f"sharding of {problem.workload.name}, memory"
     return decoded(graph, constrained_minimum(graph.time, graph.memory, capacity, where, describe, effort=effort))
 
 
 def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[str] | None = None) -> Sharding:
-    """The sharding for these values of the variables, with its time computed again. ``fused``: the first ops of the pairs that
+    """The sharding for these values of the variables, with its time recomputed. ``fused``: the first ops of the pairs that
     are fused, in place of those that are faster fused.
 
     Raises InternalError: the time differs from the one that the search found; BadInput: a pair cannot be fused.
@@ -140,9 +140,9 @@ def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[s
         ops.append(OpSharding(op.name, strategy, work_time(problem, op, strategy)))
     ops, pairs = _paired(graph, ops, values, fused)
     ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.space.ends}
-    kept: dict[str, Layout] = {}
+    saved: dict[str, Layout] = {}
     for tensor in graph.space.chains:
-        moves += _redistributions(graph, tensor, values, kept)
+        moves += _redistributions(graph, tensor, values, saved)
     moves.sort(key=lambda move: (move.at, move.inside))
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
     if (fused is None or not problem.pairs) and not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
@@ -156,7 +156,7 @@ def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[s
         effort={"nodes": found.nodes, "entries": found.entries},
     )
     memory = cost(graph.weights, values), cost(graph.saved, values)
-    return Sharding(problem, tuple(ops), tuple(moves), ends, kept, time, *memory, certificate, pairs, _copies(graph, values))
+    return Sharding(problem, tuple(ops), tuple(moves), ends, saved, time, *memory, certificate, pairs, _copies(graph, values))
 
 
 def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout]:
@@ -195,9 +195,9 @@ def _layout(graph: ShardingGraph, tensor: str, number: int) -> Layout:
 
 
 def _redistributions(
-    graph: ShardingGraph, tensor: str, values: Mapping[str, int], kept: dict[str, Layout]
+    graph: ShardingGraph, tensor: str, values: Mapping[str, int], saved: dict[str, Layout]
 ) -> Iterator[Redistribution]:
-    """The redistributions between the producer of a tensor and its readers; adds its layout between the passes to ``kept``."""
+    """The redistributions between the producer of a tensor and its readers; adds its layout between the passes to ``saved``."""
     known, chain, order = graph.layouts[tensor], graph.space.chains[tensor], graph.space.order
     between = order.get(graph.problem.backward, len(order))
     now = int(chain.made[values[chain.maker]])
@@ -212,7 +212,7 @@ def _redistributions(
             yield Redistribution(tensor, at, use.op, known.path(now, following))
             now = following
         if use.saved:
-            kept[tensor] = known.options[now]
+            saved[tensor] = known.options[now]
             continue
         target = int(link.wanted[values[link.reader]])
         if target != now:

@@ -244,8 +244,8 @@ def redistribution_tables(graph: ShardingGraph, tensor: str) -> Iterator[tuple[s
 def _memory_tables(graph: ShardingGraph, tensor: str) -> None:
     """The tables of a tensor's memory."""
     known, chain = graph.layouts[tensor], graph.space.chains[tensor]
-    kept = (link.variable for link in chain.links if link.variable and link.use.saved)
-    graph.saved.extend(_saved_bytes(graph, tensor, chain, variable) for variable in kept)
+    saved = (link.variable for link in chain.links if link.variable and link.use.saved)
+    graph.saved.extend(_saved_bytes(graph, tensor, chain, variable) for variable in saved)
     if tensor in graph.problem.weights:
         size = known.bytes[chain.made] / known.tensor.word * graph.problem.weights[tensor]
         graph.weights.append(CostTable((chain.maker,), size))

@@ -249,8 +249,8 @@ def _uses(pattern: SpaceKey) -> dict[str, tuple[TensorUse, ...]]:
     for name in work.outputs:
         home[name][name].append(TensorUse())
     # inputs that only the backward pass reads are not stored before it
-    kept = {n for n in work.tensors if later[n] and home[n] is forward and (n in made or forward[n])}
-    return {n: (*forward[n], *([TensorUse(saved=True)] if n in kept else []), *later[n]) for n in work.tensors}
+    saved = {n for n in work.tensors if later[n] and home[n] is forward and (n in made or forward[n])}
+    return {n: (*forward[n], *([TensorUse(saved=True)] if n in saved else []), *later[n]) for n in work.tensors}
 
 
 def _chain(

@@ -55,7 +55,7 @@ class Visit:
     ``touched``: by tensor, the critical member's boxes that ops have written since the entry. ``stamps``: by tensor and such a
     box, the version of the running maximum that it is, or is relative to. ``refilled``: tensors whose earlier partial sums were
     filled on entry. ``filled``: by tensor, the fill task; ``drains``: by tensor, tasks of drains from inner Holds; ``returned``:
-    the same by box. ``loops``: the number of loops around the Hold.
+    the same by box. ``loops``: the number of enclosing loops.
     """
 
     node: Hold

@@ -30,7 +30,7 @@ class Ports:
     ) -> Requests:
         """Requests of moves out of a memory to members or instances at depth ``inner``. Moves of the same box share one read if
         the network in between has multicast. Each level's port on the path carries each box of its sibling once. ``stored``: the
-        extents of the tensor as it lies in the memory, if whole boxes of it move; a memory with bursts then moves whole ones."""
+        extents of the tensor as the memory holds it, if whole boxes of it move; a memory with bursts then moves whole ones."""
         outer, lead = self.chip.depth(memory), leading(team, inner, moves)
         unicast = [i for i in range(team.axes.width(outer), team.axes.width(inner)) if i in team.axes.unicast]
         asked: dict[tuple[Member, Box], int] = {}

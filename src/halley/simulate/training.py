@@ -14,6 +14,7 @@ from halley.simulate.schedule import Direction, PassTable, PipelinePass
 from halley.simulate.tasks import BusyInterval, Requests, Server, Tasks, TaskSchedule, run
 
 TASK_LIMIT = 2_000_000
+"""Most tasks of a simulation."""
 
 
 @dataclass(frozen=True, slots=True)

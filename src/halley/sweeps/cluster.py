@@ -14,7 +14,7 @@ from halley.sweeps.pool import THREADS
 
 T = TypeVar("T")
 
-CONNECT = 10.0
+CONNECT_TIMEOUT = 10.0
 """How long a cluster may take to answer at first [s]."""
 
 RETRIES = 3
@@ -82,7 +82,7 @@ def _check_reachable(address: str) -> None:
     """Raises OSError or ValueError: nothing answers at an address with a port, for which Ray itself would wait for minutes."""
     if ":" in address:
         host, _, port = address.removeprefix("ray://").rpartition(":")
-        socket.create_connection((host, int(port)), timeout=CONNECT).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
 
 
 def _ray() -> Any:

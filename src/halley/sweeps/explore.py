@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from halley.sweeps.order import Order
 
-SAME = 4e-9
+RELATIVE_ROUNDING = 4e-9
 """Relative difference that is put down to rounding."""
 
-BOX = 4
+LEAST_BOX_DESIGNS = 4
 """Least number of uncovered designs for which one that is no worse than all of them is searched first."""
 
 Matrix = NDArray[np.float64]
@@ -171,11 +171,11 @@ class Exploration:
         head = max(able, key=lambda other: (len(below[other]), -other))
         if self.searched[head, workload] or self.running[head, workload]:
             return design
-        return head if int(self._uncovered(below[head]).sum()) >= BOX else design
+        return head if int(self._uncovered(below[head]).sum()) >= LEAST_BOX_DESIGNS else design
 
     def _uncovered(self, designs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the designs have some mapping, perhaps, and no cover."""
-        enough = self.lower[designs] @ self.weights * (1 + self.gap) * (1 + SAME)
+        enough = self.lower[designs] @ self.weights * (1 + self.gap) * (1 + RELATIVE_ROUNDING)
         left = np.isfinite(enough) & (self.upper[designs] @ self.weights > enough)
         for other in self._pool:
             left &= (enough < self.total_upper(other)) | (self.figures[other] > self.figures[designs]).any(axis=1)
@@ -185,17 +185,17 @@ class Exploration:
         """The workloads of a design of which the known mapping needs no search: one of another design reaches the bound."""
         if self.everything:
             return np.zeros(len(self.weights), bool)
-        return np.asarray(self.upper[design] <= self.lower[design] * (1 + self.gap) * (1 + SAME))
+        return np.asarray(self.upper[design] <= self.lower[design] * (1 + self.gap) * (1 + RELATIVE_ROUNDING))
 
     def cover(self, design: int) -> Cover | None:
         """A known point that is as good as any of the design's mappings, within the gap."""
         bound = self.total_lower(design)
         for other in self._pool:
             value = self.total_upper(other)
-            if value <= bound * (1 + self.gap) * (1 + SAME) and (self.figures[other] <= self.figures[design]).all():
+            if value <= bound * (1 + self.gap) * (1 + RELATIVE_ROUNDING) and (self.figures[other] <= self.figures[design]).all():
                 return Cover(other, value, bound)
         value = self.total_upper(design)
-        return Cover(design, value, bound) if value <= bound * (1 + self.gap) * (1 + SAME) else None
+        return Cover(design, value, bound) if value <= bound * (1 + self.gap) * (1 + RELATIVE_ROUNDING) else None
 
     def front(self) -> list[int]:
         """The designs of the front, by value; of equal points the first."""
@@ -229,7 +229,7 @@ class Exploration:
             least[able] = np.minimum(least[able], self.total_upper(other))
         able = np.isfinite(bounds) & (bounds > 0)
         worst = float((least[able] / bounds[able]).max(initial=1.0)) - 1
-        return worst if worst > SAME else 0.0
+        return worst if worst > RELATIVE_ROUNDING else 0.0
 
     def _enlarge(self, designs: Sequence[int]) -> None:
         """Points that became better join the pool of non-dominated ones."""
@@ -238,8 +238,8 @@ class Exploration:
         able = np.isfinite(values)
         for other in self._pool:  # most are dominated by what was known before
             value, figures = self.total_upper(other), self.figures[other]
-            no_better = (value <= values * (1 + SAME)) & (figures <= self.figures[changed]).all(axis=1)
-            worse = (values > value * (1 + SAME)) | (self.figures[changed] > figures).any(axis=1)
+            no_better = (value <= values * (1 + RELATIVE_ROUNDING)) & (figures <= self.figures[changed]).all(axis=1)
+            worse = (values > value * (1 + RELATIVE_ROUNDING)) | (self.figures[changed] > figures).any(axis=1)
             able &= ~(no_better & (worse | (changed > other)))
         for design in changed[able].tolist():
             others = [other for other in self._pool if other != design]
@@ -251,9 +251,9 @@ class Exploration:
     def _dominates(self, one: int, other: int) -> bool:
         """Whether a point is no worse than another, and better in something or, where they are equal, the first."""
         value, against = self.total_upper(one), self.total_upper(other)
-        if value > against * (1 + SAME) or (self.figures[one] > self.figures[other]).any():
+        if value > against * (1 + RELATIVE_ROUNDING) or (self.figures[one] > self.figures[other]).any():
             return False
-        equal = against <= value * (1 + SAME) and (self.figures[one] == self.figures[other]).all()
+        equal = against <= value * (1 + RELATIVE_ROUNDING) and (self.figures[one] == self.figures[other]).all()
         return not equal or one < other
 
     def _key(self, design: int) -> tuple[float, ...]:

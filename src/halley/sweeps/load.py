@@ -352,7 +352,7 @@ class _StudyReader:
 
 
 def _weight(weights: Mapping[str, Any], name: str) -> float:
-    """How often a workload counts; what is no number is told by the check of the file."""
+    """How often a workload counts; the check of the file reports what is no number."""
     weight = weights.get(name, 1.0)
     return float(weight) if isinstance(weight, int | float) else 1.0
 

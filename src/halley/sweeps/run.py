@@ -225,7 +225,7 @@ class DesignSweep:
         running: dict[Future[Answered], tuple[int, int]] = {}
         self._begun = time.monotonic()
         while True:
-            self._tell(state, len(running))
+            self._report_progress(state, len(running))
             while (self.read_only or len(running) < max(1, self.workers)) and (task := state.next()) is not None:
                 key = self._keys[task[0]][task[1]]
                 if (known := self._answers.get(key) or self._usable([key]).get(key)) is not None:
@@ -244,7 +244,7 @@ class DesignSweep:
                 self._keep(task, answer)
                 self._made += 1
                 yield self._learn(state, task, answer, False)
-        self._tell(state, 0)
+        self._report_progress(state, 0)
 
     def _learn(self, state: Exploration, task: tuple[int, int], answer: Answered, stored: bool) -> Searched:
         design, part = task
@@ -359,7 +359,7 @@ class DesignSweep:
 
     # --- progress and outcome -----------------------------------------------------------------------------------------
 
-    def _tell(self, state: Exploration, running: int) -> None:
+    def _report_progress(self, state: Exploration, running: int) -> None:
         if self.progress is None:
             return
         left, made = state.left(), int(state.searched.sum())

@@ -21,7 +21,7 @@ from halley.sweeps.answered import Answered, LowerBound
 FORMAT = "halley.sweep/1"
 """Version of the tables below."""
 
-WAIT = 60.0
+LOCK_TIMEOUT = 60.0
 """How long a sweep waits for another one that writes [s]."""
 
 MEMORY = ":memory:"
@@ -80,7 +80,7 @@ class SweepStore:
                 if write and not where.resolve().parent.is_dir():
                     raise BadInput(Fault(self.path, "a folder that exists", f"no folder {where.parent}", "create it"))
                 address = f"{where.resolve().as_uri()}?mode={'rwc' if write else 'ro'}"
-                self._base = sqlite3.connect(address, uri=True, timeout=WAIT)
+                self._base = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT)
             self._prepare()
 
     def _prepare(self) -> None:

@@ -147,8 +147,8 @@ class Study:
                     else:  # of another axis, which tells it too, or of several together
                         words = self.base.words(each.path)
                         place = f" at {words}" if words else ""
-                        told = Finding(axis.line, each.expected, f"{got}{place} with {shown(step[0])}", each.remedy)
-                        beside.setdefault((axis.line, step, each) if words else each, told)
+                        reported = Finding(axis.line, each.expected, f"{got}{place} with {shown(step[0])}", each.remedy)
+                        beside.setdefault((axis.line, step, each) if words else each, reported)
         if own or beside:
             raise BadInput(self.document.faults(own or beside.values()))
 

@@ -229,8 +229,8 @@ def _solver(
     objective = list(tables.time) if chosen_by is None else chosen_by(graph, terms, tables)
     if terms.update:
         objective += (CostTable(item.variables, item.values * (terms.update / terms.weight_bytes)) for item in tables.weights)
-    price = tie_break_multiplier(objective, tables.memory)
-    least_by = MinMarginals(list(weighted(objective, tables.memory, price)), tables.variables[f"end {end}"])
+    multiplier = tie_break_multiplier(objective, tables.memory)
+    least_by = MinMarginals(list(weighted(objective, tables.memory, multiplier)), tables.variables[f"end {end}"])
     hosts = HostTimes({} if terms.software is None else launches(graph), terms.software)
     return PartSolver(graph, costs, tables, objective, end, least_by, hosts)
 

@@ -20,7 +20,7 @@ from halley.network.graph.groups import Group
 from halley.network.time.collective import Collective, CollectiveCost, slot_times
 from halley.network.time.contention import Execution, Stage, collective_execution, concurrent
 from halley.network.time.schedules import Schedule, is_line
-from halley.network.time.simulate import Held, SimulatedRun, deal, simulate
+from halley.network.time.simulate import Held, SimulatedRun, initial_chunks, simulate
 from halley.network.time.traffic import lines_of
 from halley.units import format_time
 from halley.verify.findings import Finding, close
@@ -95,7 +95,7 @@ def _executed(cost: CollectiveCost, team: Group, startup: float) -> _Executed | 
     size = 2 * chunks // ranks if kind is _K.ALL_TO_ALL else 2 * chunks
     given: list[Array] = [np.random.default_rng(rank).integers(0, 1000, size) for rank in range(ranks)]
     try:
-        return _Executed(given, chunks, simulate(team.graph, table, deal(kind, given, chunks), startup=startup))
+        return _Executed(given, chunks, simulate(team.graph, table, initial_chunks(kind, given, chunks), startup=startup))
     except HalleyError as error:
         return Finding(name, what, False, str(error.faults[0]))
 

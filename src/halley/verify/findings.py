@@ -52,21 +52,21 @@ def close(a: float, b: float, tolerance: float = TOLERANCE) -> bool:
 
 
 def differences(saved: object, found: object, path: str = "") -> list[str]:
-    """Where a saved record differs from the one that was made anew: numbers by more than the tolerance, all else at all.
+    """Where a saved record differs from the recomputed one: numbers by more than the tolerance, all else at all.
 
     >>> differences({"a": 1.0, "b": [1, "x"]}, {"a": 1.0 + 1e-12, "b": [2, "x"]})
     ['b.0: 1 in the file, 2 anew']
     """
     match saved, found:
         case Mapping(), Mapping():
-            told = []
+            different = []
             for key in sorted({*saved, *found}):
                 at = f"{path}.{key}" if path else str(key)
                 if key not in saved or key not in found:
-                    told.append(f"{at}: {'nothing' if key not in saved else 'a value'} in the file, the contrary anew")
+                    different.append(f"{at}: {'nothing' if key not in saved else 'a value'} in the file, the contrary anew")
                 else:
-                    told += differences(saved[key], found[key], at)
-            return told
+                    different += differences(saved[key], found[key], at)
+            return different
         case (str(), _) | (_, str()) | (bool(), _) | (_, bool()) | (None, _) | (_, None):
             equal = saved == found
         case ((int() | float()), (int() | float())):
@@ -87,7 +87,7 @@ def _short(value: object) -> str:
 
 
 def figures(part: str, saved: object, found: object) -> Finding:
-    """Whether all figures of a saved record are those that were made anew."""
+    """Whether all figures of a saved record equal the recomputed ones."""
     different = differences(saved, found)
     more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
     detail = "; ".join(different[:3]) + more if different else f"all figures recomputed and equal to {TOLERANCE:g}"

@@ -204,14 +204,14 @@ def miscounted(counters: Counters, cost: Estimate) -> list[str]:
         ("operations", counters.work, cost.work()),
         ("live", counters.footprint, cost.footprint),
     )
-    told = []
+    found = []
     for what, counted, given in pairs:
         for key in sorted({*counted, *given}, key=str):
             a, b = float(counted.get(key, 0)), float(given.get(key, 0))
             if not close(a, b):
                 place = " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
-                told.append(f"{what}, {place}: {a:,.0f} counted, {b:,.0f} by the formulas")
-    return told
+                found.append(f"{what}, {place}: {a:,.0f} counted, {b:,.0f} by the formulas")
+    return found
 
 
 def mapping_search_finding(

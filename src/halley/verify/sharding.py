@@ -26,7 +26,7 @@ EXTENT = 4
 POINTS = 1 << 18
 """Most points of an op that is executed."""
 
-CLOSED = 1e-6
+OPTIMAL_GAP = 1e-6
 """Relative gap at which a search says optimal."""
 
 
@@ -106,7 +106,7 @@ def graph_plan_findings(
     yield Finding(name, "plan fits", fits, f"{format_bytes(plan.memory.total)} of {format_bytes(capacity)} on a chip")
     account = math.fsum(plan.account.values())
     yield Finding(name, "account", abs(account - plan.time) <= TOLERANCE * plan.time, f"parts add up to {format_time(account)}")
-    yield certificate_finding(name, plan.certificate, plan.time, CLOSED)
+    yield certificate_finding(name, plan.certificate, plan.time, OPTIMAL_GAP)
     yield sharding_finding(name, plan.sharding)
     yield bytes_finding(name, plan.sharding)
     if search:
@@ -115,8 +115,8 @@ def graph_plan_findings(
         except SearchStopped:
             yield out_of_time(name, "search again", limit)
             return
-        worse = plan.certificate.bound > again.time * (1 + CLOSED) or again.certificate.bound > plan.time * (1 + CLOSED)
+        worse = plan.certificate.bound > again.time * (1 + OPTIMAL_GAP) or again.certificate.bound > plan.time * (1 + OPTIMAL_GAP)
         detail = f"{format_time(again.time)} found anew, bound {format_time(again.certificate.bound)}"
-        proven = again.certificate.gap <= CLOSED or plan.time <= again.time * (1 + CLOSED)
-        slower = plan.certificate.gap <= CLOSED and plan.time > again.time * (1 + CLOSED)
+        proven = again.certificate.gap <= OPTIMAL_GAP or plan.time <= again.time * (1 + OPTIMAL_GAP)
+        slower = plan.certificate.gap <= OPTIMAL_GAP and plan.time > again.time * (1 + OPTIMAL_GAP)
         yield Finding(name, "search again", False if worse or slower else True if proven else None, detail)

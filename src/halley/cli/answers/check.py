@@ -34,7 +34,7 @@ def check(
     Example: halley check result.json --time-limit 60s
     """
     limit = options.seconds(time_limit, 60.0) or 60.0
-    options.tell(read_saved(file).remark)
+    options.remark_to_stderr(read_saved(file).remark)
     done: list[Finding] = []
     console, bar = options.output(), Bar(options.remarks(), "checking")
     try:

@@ -11,7 +11,7 @@ from halley.answers.base import Answer
 from halley.answers.load import load, load_beside
 from halley.answers.mapping import COMPARISON, MappingAnswer
 from halley.cli import options
-from halley.cli.errors import LIMIT
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.options import BaselineOption, JsonOption, ObjectiveOption, TimeLimitOption
 from halley.cli.parameters import has_layer, workload_from
 from halley.cli.solve import enough, solve_each
@@ -68,7 +68,7 @@ def compare(
             show(console, MappingAnswer(result).baselines().tables)
             console.print()
     if len(results) < len(problems) or not all(enough(result, 0.0) for result in results):
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _compare_files(files: Sequence[str], refused: Sequence[str], json: bool) -> None:
@@ -79,7 +79,7 @@ def _compare_files(files: Sequence[str], refused: Sequence[str], json: bool) -> 
         raise BadInput(Fault("halley compare", "one or two files of answers, and no options but --json", got))
     answers = _loaded(files)
     for answer in answers:
-        options.tell(answer.remark)
+        options.remark_to_stderr(answer.remark)
     if len(answers) == 2:
         found = answers[0].compare(answers[1], (files[0], files[1]))
     elif isinstance(answers[0], MappingAnswer):

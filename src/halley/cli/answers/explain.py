@@ -31,7 +31,7 @@ def explain(
     Example: halley explain result.json 3
     """
     answer = load(file)
-    options.tell(answer.remark)
+    options.remark_to_stderr(answer.remark)
     if part is not None and not part.strip():
         part = "?"  # an empty name is no part
     tables = answer.explain(part or "")

@@ -32,7 +32,7 @@ def figure(
     if out is not None and Path(out).suffix.lower() not in (".svg", ".png"):
         raise BadInput(Fault("--output", "a name that ends in .svg or .png", repr(out)))
     answer = load(file)
-    options.tell(answer.remark)
+    options.remark_to_stderr(answer.remark)
     target = out or f"{name or next(iter(answer.pictures()))}.svg"
     refuse_existing(target, force)
     answer.figure(target, name or "", force)

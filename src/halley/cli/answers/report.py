@@ -30,7 +30,7 @@ def report(
     for target in filter(None, (out, trace_file)):
         refuse_existing(target, force)
     answer = load(file)
-    options.tell(answer.remark)
+    options.remark_to_stderr(answer.remark)
     if trace_file is not None and not isinstance(answer.value, Result):
         raise BadInput(Fault("--trace", "the answer to a mapping problem", f"a {answer.kind}", "leave it out"))
     answer.report(out, force)

@@ -38,7 +38,7 @@ def sensitivity(
     """
     share, limit = _share(change), options.seconds(time_limit)
     answer = load(file)
-    options.tell(answer.remark)
+    options.remark_to_stderr(answer.remark)
     console = options.output()
     bar = Bar(console, "searching")
     try:

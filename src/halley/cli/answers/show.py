@@ -34,7 +34,7 @@ def show(
     Example: halley show result.json
     """
     answer = load(file)
-    options.tell(answer.remark)
+    options.remark_to_stderr(answer.remark)
     if emit is not None:
         from halley.cli.plans.launch import show_flags  # here: it loads what plans are made with
         from halley.serving.deployment import Served

@@ -29,7 +29,7 @@ def table(
     Example: halley table result.json traffic -o traffic.csv
     """
     answer = load(file)
-    options.tell(answer.remark)
+    options.remark_to_stderr(answer.remark)
     text = answer.table(name or next(iter(answer.sheets())))
     if out is None:
         sys.stdout.write(text)

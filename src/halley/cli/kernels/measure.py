@@ -92,7 +92,7 @@ def measure(
     if json:
         options.print_json({"device": on.name, "software": software, "measured": run.measured, "skipped": run.skipped})
     else:
-        _tell(run, launch, on)
+        _print_plan(run, launch, on)
     for file in (KERNELS, OPERATORS, SOFTWARE):
         options.remarks().print(Text(f"written to {folder / file}"))
     if number is not None:
@@ -127,7 +127,7 @@ def _software(on: Device, launch: Timing, known: Sequence[TimedCase]) -> Softwar
     )
 
 
-def _tell(run: SuiteRun, launch: Timing, on: Device) -> None:
+def _print_plan(run: SuiteRun, launch: Timing, on: Device) -> None:
     rows = [(name, f"{rate / 1e12:.4g} T{'B' if name == 'copy' else 'op'}/s") for name, rate in reached(run.measured).items()]
     rows.append(("launch of an operator by the host", format_time(launch.time)))
     title = f"{on.name}, {on.software}: {len(run.measured)} kernels"

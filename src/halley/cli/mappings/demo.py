@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.errors import LIMIT
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.options import JsonOption, TimeLimitOption
 from halley.cli.solve import enough, solve_each
 from halley.cost.figures import UNITS, estimate_document
@@ -61,7 +61,7 @@ def demo(
         show(options.output(), [demo_table(results, length)])
     if len(found) < len(problems) or not all(enough(result, 0.0) for result in found):
         remarks.print(Text("plans marked * stopped at the time limit or by Ctrl-C: the best so far"))
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _kernels(model: str, tokens: int) -> Iterator[tuple[str, Workload]]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from halley.answer import Status
 from halley.cli import options
-from halley.cli.errors import LIMIT, Cancelled, LimitReached
+from halley.cli.errors import LIMIT_EXIT_CODE, Cancelled, LimitReached
 from halley.cli.output import give
 from halley.cli.solve import solve_noted
 from halley.errors import BadInput, Fault, Infeasible, did_you_mean
@@ -25,11 +25,11 @@ from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.report.networks_on_chip import LayerResult, on_chip_document, on_chip_lines, on_chip_tables
 
-TIME = 300.0
+TIME_LIMIT = 300.0
 """Time of all searches of a network, unless the user names one [s]."""
-LEAST = 1.0
+LEAST_TIME_LIMIT = 1.0
 """Least time of the search of a layer, so that each has a mapping [s]."""
-AGAIN = 20.0
+SECOND_TIME_LIMIT = 20.0
 """Time of a second search where the first one found no mapping, as on a busy machine [s]."""
 
 SEPARATE = "--separate"
@@ -105,7 +105,7 @@ def optimise_network(
         raise BadInput(Fault(f"chip {chip.name}", f"an engine for products in {network.dtype}", f"{', '.join(known)}", remedy))
     remarks = options.remarks()
     if limit is None:
-        limit = TIME
+        limit = TIME_LIMIT
         remarks.print(Text(f"{network.name}: all searches together end after {limit:.0f} s; --time-limit sets another time"))
     found, interrupted = _searched(network, chip, objective, gap, limit, remarks)
     lines = on_chip_lines(network, chip.name, objective, found)
@@ -114,7 +114,7 @@ def optimise_network(
         item.result and (item.result.best.status is Status.OPTIMAL or item.result.best.certificate.gap <= gap) for item in found
     )
     if interrupted or not enough:
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _searched(
@@ -130,7 +130,7 @@ def _searched(
         if interrupted:
             results[layer.name] = LayerResult(layer, None, "interrupted")
             continue
-        share = max((end - time.monotonic()) / (len(order) - place), LEAST)
+        share = max((end - time.monotonic()) / (len(order) - place), LEAST_TIME_LIMIT)
         problem = Problem(layer.workload, chip, objective, gap=gap, time_limit=share, baselines=False)
         try:
             result, interrupted = _search(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})")
@@ -150,7 +150,7 @@ def _search(problem: Problem, remarks: Console, name: str) -> tuple[Result, bool
     try:
         return solve_noted(problem, remarks, name)
     except LimitReached:
-        return solve_noted(replace(problem, time_limit=AGAIN), remarks, name)
+        return solve_noted(replace(problem, time_limit=SECOND_TIME_LIMIT), remarks, name)
 
 
 def _reason(faults: Sequence[Fault]) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.errors import LIMIT
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.files import refuse_existing, save_trace
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.output import saved_first
@@ -104,7 +104,7 @@ def optimise(
             save_trace(result, trace, force)
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate)}"))
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _refuse_for_networks(given: Mapping[str, object]) -> None:

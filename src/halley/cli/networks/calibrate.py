@@ -81,10 +81,10 @@ def network(
         options.print_json(overlay)
     else:
         show(options.output(), calibration_tables(overlay))
-    _tell(overlay, [out, *([plot] if plot else [])])
+    _print_result(overlay, [out, *([plot] if plot else [])])
 
 
-def _tell(overlay: Overlay, written: list[str]) -> None:
+def _print_result(overlay: Overlay, written: list[str]) -> None:
     unjudged = [f"{item.kind} on {item.ranks} ranks" for fit in overlay.fits for item in fit.series if item.held_out is None]
     if unjudged:
         options.remarks().print(Text(f"no held-out error, too few sizes: {', '.join(unjudged)}"))

@@ -35,7 +35,7 @@ from halley.report.networks.kernels import kernel_remarks, kernels_tables
 from halley.report.networks.operators import operators_plot, operators_tables
 from halley.report.terminal import show
 
-FEWEST = 4
+LEAST_ROWS = 4
 """Rows that a fit of half of them needs."""
 MAKERS = ("nvidia", "amd", "intel")
 """Words that a name of a GPU may start with."""
@@ -85,8 +85,8 @@ def chip(
     file = files[0]
     every = read_operators(read_text_bounded(file, TEXT_LIMIT), file)
     rows = tuple(row for row in every if row.operator != LOADED)
-    if len(rows) < FEWEST:
-        raise BadInput(Fault(file, f"at least {FEWEST} rows", str(len(rows)), "measure more shapes"))
+    if len(rows) < LEAST_ROWS:
+        raise BadInput(Fault(file, f"at least {LEAST_ROWS} rows", str(len(rows)), "measure more shapes"))
     judged = judge(rows, measured, replace(TYPICAL_EFFICIENCY, launch=behind))
     fit = chip_fit(judged, measured, source or Path(file).name, datetime.date.today().isoformat())
     fit = replace(fit, loaded=_loaded(every, file))

@@ -35,7 +35,8 @@ PICTURES = (".svg", ".png")
 SIZES = "1KiB:1GiB"
 """Sizes of a plot or table for which none are given."""
 MOST_SIZES = 128
-LARGE = 256
+"""Most sizes of a plot or table: more are closer together than a plot resolves."""
+MANY_RANKS = 256
 """Ranks from which on a comparison of all candidates takes long enough to say so."""
 
 
@@ -135,7 +136,7 @@ def collective(
         optimum,
         options.seconds(time_limit, 60.0) or 60.0,
     )
-    if members.team(fabric, question.ranks).graph.ranks >= LARGE and algorithm is None:
+    if members.team(fabric, question.ranks).graph.ranks >= MANY_RANKS and algorithm is None:
         remark = f"compares all algorithms on {members.team(fabric, question.ranks).graph.ranks} ranks; --algorithm asks for one"
         options.remarks().print(Text(f"{remark} alone"))
     answer = answered(question)

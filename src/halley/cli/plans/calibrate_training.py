@@ -54,6 +54,6 @@ def training(
     else:
         show(options.output(), training_calibration_tables(found))
     for remark in found.remarks:
-        options.tell(remark)
+        options.remark_to_stderr(remark)
     if out is not None:
         remarks.print(Text(f"written to {out}"))

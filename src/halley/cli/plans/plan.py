@@ -12,7 +12,7 @@ from rich.text import Text
 
 from halley.answer import Status
 from halley.cli import options
-from halley.cli.errors import LIMIT
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
@@ -189,8 +189,8 @@ def plan(
     if from_flags is not None:
         if fix:
             raise BadInput(Fault("--from-flags", "no --fix beside it", "both", "leave one of them out"))
-        told = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
-        fixed, said = told.fixed(), told.batch
+        degrees = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
+        fixed, said = degrees.fixed(), degrees.batch
     sizes = options.whole_number("--batch", batch, said), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
@@ -217,7 +217,7 @@ def plan(
         show_flags(result, emit)
     if result.status is Status.LIMIT:
         remarks.print(Text(f"halley: {proof}"))
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _refuse(view: str, given: Mapping[str, object]) -> None:

@@ -123,9 +123,9 @@ def serve(
             Fault("--from-flags", f"no {name} beside it", "both", "leave one out") for name in degrees if degrees[name]
         ]:
             raise BadInput(faults)
-        told = read_serving_flags(read_text_bounded(from_flags), from_flags)
-        layout, weights, cache = told.layout, told.weights or weights, told.cache or cache
-        host = replace(host, users=told.users or host.users, budget=told.budget or host.budget)
+        flags = read_serving_flags(read_text_bounded(from_flags), from_flags)
+        layout, weights, cache = flags.layout, flags.weights or weights, flags.cache or cache
+        host = replace(host, users=flags.users or host.users, budget=flags.budget or host.budget)
     else:
         numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
         rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)

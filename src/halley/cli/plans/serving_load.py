@@ -9,7 +9,7 @@ import typer
 
 from halley.cli import options
 from halley.errors import BadInput, Fault
-from halley.importers.serving import LONGEST
+from halley.importers.serving import TOKENS_LIMIT
 from halley.importers.serving import lengths_of as checked_lengths
 from halley.serving.deployment import Load
 from halley.serving.steady import Lengths
@@ -35,9 +35,9 @@ MOST_RATE = 1e9
 
 def lengths_of(input_: str | None, output: str | None, prefix: str | None) -> Lengths:
     """Mean lengths of requests. Raises BadInput: no numbers, or more cached than the prompt has."""
-    long = options.whole_number("--input", input_, most=LONGEST)
-    answer = options.whole_number("--output", output, most=LONGEST)
-    cached = options.whole_number("--prefix", prefix, 0, most=LONGEST) if prefix is not None else 0
+    long = options.whole_number("--input", input_, most=TOKENS_LIMIT)
+    answer = options.whole_number("--output", output, most=TOKENS_LIMIT)
+    cached = options.whole_number("--prefix", prefix, 0, most=TOKENS_LIMIT) if prefix is not None else 0
     return checked_lengths(long, answer, cached, "--prefix")
 
 

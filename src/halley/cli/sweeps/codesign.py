@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.errors import LIMIT
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
@@ -67,7 +67,7 @@ def codesign(
     finally:
         bar.stop()
     if result.interrupted:
-        options.tell("interrupted; what was found is kept, and the same command goes on")
+        options.remark_to_stderr("interrupted; what was found is kept, and the same command goes on")
 
     def save() -> str:
         files = {}
@@ -91,7 +91,7 @@ def codesign(
             show(console, report.tables(result))
     found = result.sweep
     if result.interrupted or not found.done or (found.limited and found.gap > found.study.gap + 1e-8):
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _check_kind(of_chips: bool, price: str | None, chip: str | None, system: str | None) -> None:

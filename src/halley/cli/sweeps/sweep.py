@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.errors import LIMIT, HalleyGroup
+from halley.cli.errors import LIMIT_EXIT_CODE, HalleyGroup
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
@@ -173,7 +173,7 @@ def run(
         remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
     _give(result, shown, targets, json, force)
     if interrupted or not result.done or (result.limited and result.gap > result.study.gap + 1e-8):
-        raise typer.Exit(LIMIT)
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 @app.command()

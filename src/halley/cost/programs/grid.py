@@ -1,6 +1,6 @@
 """Evaluation of a program for all combinations of choices per dim.
 
-The grid is traversed in row-major order, the last dim contiguous. Values that depend on fewer dims are not computed again for
+The grid is traversed in row-major order, the last dim contiguous. Values that depend on fewer dims are computed once, not for
 each combination of the others: the code has levels, one per loop. `Grid` evaluates it with NumPy, a box of trailing dims at a
 time, by broadcasting; `halley.cost.programs.accelerator` evaluates it compiled, a piece of the last dim at a time. Both do the
 same operations in the same order for every combination.
@@ -116,16 +116,16 @@ class Grid:
         dims, counts = tuple(self.counts), tuple(self.counts.values())
         if not dims:
             counts, dims = (1,), ("",)
-        cut, room = _cut(counts)
+        cut, block = _cut(counts)
         loops = dims[: cut + 1]
         code = self.code(loops)
         lie = ([-1 if dim == kind else 1 for dim in dims] for kind in self.kinds)
         spread = [column.reshape(shape) for column, shape in zip(self.columns, lie, strict=True)]
         registers: list[Array | float] = [0.0] * code.registers
-        walks = [*(range(count) for count in counts[:cut]), range(0, counts[cut], room)]
+        walks = [*(range(count) for count in counts[:cut]), range(0, counts[cut], block)]
         before: tuple[int, ...] | None = None
         for starts in product(*walks):
-            sizes = (*(1 for _ in range(cut)), min(room, counts[cut] - starts[-1]))
+            sizes = (*(1 for _ in range(cut)), min(block, counts[cut] - starts[-1]))
             parts = (slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
             box = {dim: (*(slice(None),) * at, part) for at, (dim, part) in enumerate(zip(loops, parts, strict=True))}
             changed = 0 if before is None else 1 + next(at for at in range(len(loops)) if before[at] != starts[at])

@@ -21,11 +21,13 @@ from halley.ir.workload import DTYPE_BYTES
 BYTES_LIMIT = 2**29
 """Largest file that is read [B]. Weights, which make files larger, are not needed."""
 NODES_LIMIT = 100_000
+"""Most nodes of a graph."""
 ARRAY_LIMIT = 2**26
 """Most elements of a mask that is read."""
 KNOWN_LIMIT = 4096
 """Most elements of a value that is computed while reading, such as the shape of a reshape."""
 EXTENT_LIMIT = 2**31
+"""Largest extent of a dim."""
 DTYPES = {
     1: "fp32",
     10: "fp16",
@@ -43,6 +45,7 @@ DTYPES = {
 WHOLE_NUMBERS = frozenset({6, 7, 9, 12, 13})
 """Element types of indices, counts and truths."""
 BOOLEAN = 9
+"""Number of the element type BOOL (`TensorProto.DataType`)."""
 FOLDED = frozenset(
     {
         "Add",

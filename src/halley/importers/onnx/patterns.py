@@ -23,7 +23,7 @@ NAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "silu": ("Swish", {}),
 }
 """By activation, its operator and attributes."""
-MASKED = -1e4
+MASK_THRESHOLD = -1e4
 """Numbers below this in a mask leave out a key."""
 
 Nodes = list[NodeView | None]
@@ -213,7 +213,7 @@ def _condition(own: _Scores, mask: str) -> tuple[str, bool]:
     if node is None or node.operator != "Where" or len(node.inputs) != 3:
         return mask, False
     seen, other = (scalar(node, name) for name in node.inputs[1:])
-    if seen != 0 or other is None or other > MASKED:
+    if seen != 0 or other is None or other > MASK_THRESHOLD:
         return mask, False
     own.take(node)
     return node.inputs[0], True
@@ -299,7 +299,7 @@ def _causal(mask: Any, rows: int, columns: int) -> bool:
         return False
     array = np.asarray(mask, float).reshape(rows, columns)
     behind = np.triu(np.ones((rows, columns), bool), 1)
-    return bool((array[behind] < MASKED).all() and (array[~behind] == 0).all())
+    return bool((array[behind] < MASK_THRESHOLD).all() and (array[~behind] == 0).all())
 
 
 # --- others -------------------------------------------------------------------------------------------------------------------

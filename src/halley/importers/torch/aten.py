@@ -12,7 +12,7 @@ import numpy as np
 from halley.importers.lowering import NodeView, NotLowered, Shape, in_steps, lower
 from halley.importers.network import LoweredNode
 
-OPSET = 23
+ONNX_OPSET = 23
 """Version of the operators of ONNX that stand for those of PyTorch."""
 
 
@@ -98,7 +98,7 @@ def _view(
     shapes: Mapping[str, Shape] | None = None,
 ) -> NodeView:
     seen = {**node.shapes, **shapes} if shapes else node.shapes
-    return NodeView(operator, tuple(inputs), node.outputs[:1], dict(attributes or {}), seen, dict(known or {}), OPSET)
+    return NodeView(operator, tuple(inputs), node.outputs[:1], dict(attributes or {}), seen, dict(known or {}), ONNX_OPSET)
 
 
 # --- elementwise functions ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ from halley.ir.workload import DTYPE_BYTES
 BYTES_LIMIT = 2**29
 """Largest program, without its weights, that is read [B]."""
 NODES_LIMIT = 1_000_000
+"""Most calls of a program, those of its submodules included."""
 EXTENT_LIMIT = 2**31
+"""Largest extent of a dim."""
 DEPTH_LIMIT = 20
 """Most graphs within graphs."""
 PROGRAM = re.compile(r"([^/]+/)?(models/[^/]+\.json|serialized_exported_program\.json)")
@@ -34,6 +36,7 @@ DTYPES = {1: "int8", 2: "int8", 4: "int32", 6: "fp16", 7: "fp32", 8: "fp64", 13:
 """Element types of PyTorch by their numbers."""
 REAL = frozenset({"fp16", "fp32", "fp64", "bf16", "fp8"})
 BOOLEAN = 12
+"""Number of the element type BOOL (`torch._export.serde.schema.ScalarType`)."""
 TARGET = re.compile(r"(?:torch\.)?(?:ops\.)?([\w.]+?)\.([A-Za-z_]\w*)\.\w+")
 """The name of an operator: namespace, operator, overload."""
 
@@ -79,9 +82,9 @@ def from_torch(
     try:
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), strict=strict)
     except Exception as error:  # of PyTorch and of the module itself
-        told = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+        message = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
         remedy = "export a part of it, or with other inputs"
-        raise BadInput(Fault(named, "a module that torch.export takes", told, remedy)) from None
+        raise BadInput(Fault(named, "a module that torch.export takes", message, remedy)) from None
     buffer = io.BytesIO()
     torch.export.save(_without_weights(torch, program), buffer)
     buffer.seek(0)

@@ -78,22 +78,22 @@ def clock_of(data: object) -> float:
         return 1e9
 
 
-def origins_of(value: object, path: KeyPath, around: str) -> Iterator[tuple[KeyPath, str]]:
-    """(path, origin) of every entry inside; ``around`` is the origin that the sections around give."""
+def origins_of(value: object, path: KeyPath, inherited: str) -> Iterator[tuple[KeyPath, str]]:
+    """(path, origin) of every entry inside; ``inherited``: the origin that the enclosing sections give."""
     match value:
         case Entry():
-            yield path, value.origin or around
+            yield path, value.origin or inherited
         case BaseModel():
             fields = type(value).model_fields
             own = origin(getattr(value, "source", None), getattr(value, "assumed", None))
             for name in fields:
-                yield from origins_of(getattr(value, name), (*path, name), own or around)
+                yield from origins_of(getattr(value, name), (*path, name), own or inherited)
         case dict():
             for key, item in value.items():
-                yield from origins_of(item, (*path, key), around)
+                yield from origins_of(item, (*path, key), inherited)
         case list():
             for index, item in enumerate(value):
-                yield from origins_of(item, (*path, index), around)
+                yield from origins_of(item, (*path, index), inherited)
 
 
 # Rules between parts. They look at the raw data, whatever else may be wrong with it, so that one run shows all.

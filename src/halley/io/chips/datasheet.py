@@ -25,9 +25,9 @@ CLOCK = "1.5 GHz"
 """Clock of a GPU whose data sheet has none."""
 CORE_MACS = 1024
 """Multiply-accumulates of a core in a cycle where the data sheet has no number of cores: those of the A100 in 16 bits."""
-ARRAY = 8 * 32
+TEMPLATE_ARRAY_UNITS = 8 * 32
 """Units of the matrix engine of the template."""
-LANES = 64
+DEFAULT_LANES = 64
 """Vector lanes of a core where the data sheet has no rate in fp32."""
 CORE_CACHE = 40 * 1024 / 108
 """L2 of a core where the data sheet has none [KiB]: that of the A100."""
@@ -177,9 +177,9 @@ def gpu_from(name: str, line: str) -> str:
         raise BadInput(_fault(f"a chip of at most {MOST_CORES:,} cores", got, "look at the prefix of the rate"))
     cores = sheet.cores or _splittable(wanted)
     stated = f'source: "data sheet: {line.replace(chr(34), "")}"'
-    rates = {dtype: rate / (2 * clock * cores * ARRAY) for dtype, rate in sheet.rates.items()}
-    lanes = max(1, round(sheet.rates["fp32"] / (2 * clock * cores))) if "fp32" in sheet.rates else LANES
-    told = "the rate in fp32 over cores and clock" if "fp32" in sheet.rates else "as on the A100"
+    rates = {dtype: rate / (2 * clock * cores * TEMPLATE_ARRAY_UNITS) for dtype, rate in sheet.rates.items()}
+    lanes = max(1, round(sheet.rates["fp32"] / (2 * clock * cores))) if "fp32" in sheet.rates else DEFAULT_LANES
+    assumption = "the rate in fp32 over cores and clock" if "fp32" in sheet.rates else "as on the A100"
     cache = sheet.cache or f"{max(1, round(CORE_CACHE * cores))} KiB"
     text = Template(gpu_text()).substitute(
         name=name,
@@ -195,7 +195,7 @@ def gpu_from(name: str, line: str) -> str:
             {dtype: _marked(wide, "", "", "as on the A100") for dtype, wide in ACCUMULATORS.items() if dtype in rates}
         ),
         energies=_lines({dtype: ENERGIES[dtype] for dtype in rates}),
-        lanes=f'{{value: {lanes}, assumed: "{told}"}}',
+        lanes=f'{{value: {lanes}, assumed: "{assumption}"}}',
     )
     parse_chip(text, f"{name}.yaml", sourced=True)
     return text

@@ -19,9 +19,11 @@ from halley.kernels.library.rows import MeasuredKernel
 TEXT_LIMIT = 64 * 2**20
 """Largest file [B]."""
 ROW_LIMIT = 200_000
+"""Most rows of a table."""
 FAULTS_SHOWN = 20
 """Faults after which the rest of a table is not read."""
 SIZE_LIMIT = 2.0**40
+"""Largest size of a kernel [elements]."""
 NOTES = (
     "gpu",
     "op",

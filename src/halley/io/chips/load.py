@@ -167,5 +167,5 @@ def read_workload(document: Document, path: KeyPath) -> tuple[Asked | None, list
 
 
 def _in_context(where: str, fault: Fault) -> Fault:
-    """A fault of the chip that a problem file names, told from the line that names it."""
+    """A fault of the chip that a problem file names, located at the line that names it."""
     return Fault(where if fault.where == "chip" else f"{where}: {fault.where}", fault.expected, fault.got, fault.remedy)

@@ -21,7 +21,9 @@ from halley.units import SECONDS, parse
 TEXT_LIMIT = 16 * 2**20
 """Largest file [B]."""
 ROW_LIMIT = 10_000
+"""Most rows of a table."""
 EXTENT_LIMIT = 2**40
+"""Largest extent of a dim."""
 COLUMNS = ("operator", "dtype", "time")
 """Columns of every row."""
 

@@ -15,7 +15,9 @@ from halley.kernels.library.rows import MeasuredKernel
 
 COLUMNS = ("hardware", "op", "shape", "dtype", "measured_latency_s")
 ROW_LIMIT = 200_000
+"""Most rows of a table."""
 FAULTS_SHOWN = 20
+"""Faults after which the rest of a table is not read."""
 STREAM_COLUMNS = 1024.0
 """Columns of a row as which a stream of elements is counted."""
 

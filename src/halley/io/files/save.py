@@ -19,7 +19,7 @@ from halley.errors import BadInput, Fault, InternalError
 def write_atomic(path: str | Path, text: str | bytes, force: bool = False) -> None:
     """Write the text as UTF-8, or the bytes, so that the file is at every moment either as before or complete.
 
-    It goes to a new file in the same folder, which then takes the name. ``force`` allows an existing file to be replaced.
+    Written to a new file in the same folder, which is then renamed. ``force`` allows an existing file to be replaced.
 
     Raises BadInput: the file exists and ``force`` is not set; the folder is missing or not writable; the path is no regular file.
     """

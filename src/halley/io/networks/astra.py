@@ -23,9 +23,10 @@ from halley.network.graph.topologies import edge_count
 
 KEYS = ("topology", "npus_count", "bandwidth", "latency")
 TOPOLOGIES = {"Ring": Topology.RING, "FullyConnected": Topology.FULL, "Switch": Topology.SWITCH}
-GIGABYTE = 2**30
+BYTES_PER_GB = 2**30
 """Bytes that ASTRA-sim's analytical back ends call 1 GB."""
-NANOSECONDS = 1e9
+NANOSECONDS_PER_SECOND = 1e9
+"""ASTRA-sim's latencies are in nanoseconds."""
 
 
 def load_astra(path: str | Path) -> Fabric:
@@ -65,7 +66,7 @@ def _axes(document: Document) -> tuple[Axis, ...]:
     data: Any = document.data
     rows = list(zip(*(data[key] for key in KEYS), strict=True))
     return tuple(
-        Axis(f"dim{place}", size, TOPOLOGIES[word], Link(float(bandwidth * GIGABYTE), latency / NANOSECONDS))
+        Axis(f"dim{place}", size, TOPOLOGIES[word], Link(float(bandwidth * BYTES_PER_GB), latency / NANOSECONDS_PER_SECOND))
         for place, (word, size, bandwidth, latency) in reversed(list(enumerate(rows, 1)))
     )
 

@@ -24,7 +24,7 @@ VERSION = "0.0.4"
 SEND, RECEIVE = 5, 6
 """COMM_SEND_NODE and COMM_RECV_NODE among the types of nodes."""
 TYPES = {SEND: "COMM_SEND_NODE", RECEIVE: "COMM_RECV_NODE"}
-LIMIT = 2_000_000
+NODES_LIMIT = 2_000_000
 """Most nodes of a trace, all ranks together."""
 _VARINT, _BYTES = 0, 2
 """Wire types of protobuf."""
@@ -64,8 +64,8 @@ def trace(table: Steps, sizes: Sequence[int], ranks: int, name: str = "transfer"
         remedy = "choose an algorithm that works without switches, such as ring"
         raise BadInput(Fault("Chakra trace", "messages between ranks", "a collective inside switches", remedy))
     messages = sum(1 for step in table for t in step if sizes[t.chunk])
-    if 2 * messages > LIMIT:
-        raise BadInput(Fault("Chakra trace", f"at most {LIMIT} nodes", str(2 * messages), "choose fewer ranks or pieces"))
+    if 2 * messages > NODES_LIMIT:
+        raise BadInput(Fault("Chakra trace", f"at most {NODES_LIMIT} nodes", str(2 * messages), "choose fewer ranks or pieces"))
     nodes: list[list[Node]] = [[] for _ in range(ranks)]
     arrived: dict[tuple[int, int], tuple[int, ...]] = {}
     tag = 0

@@ -30,7 +30,7 @@ from halley.units import format_bytes
 Software = tuple[str, tuple[float, ...]]
 """Name of a library, and its time at every size [s]."""
 
-CLOSED = 1e-9
+OPTIMAL_GAP = 1e-9
 """Relative gap at which a time is at its bound, but for rounding."""
 
 
@@ -82,7 +82,7 @@ class SingleCollective:
     @property
     def certificate(self) -> Certificate:
         """No algorithm, known or not, takes less than the bound [s]."""
-        closed = relative_gap(self.cost.time, self.cost.bound.value) <= CLOSED
+        closed = relative_gap(self.cost.time, self.cost.bound.value) <= OPTIMAL_GAP
         status = Status.OPTIMAL if closed else Status.ENUMERATED
         return Certificate(self.cost.time, self.cost.bound.value, status, size=len(self.candidates), closed=self.cost.bound.why)
 

@@ -29,7 +29,9 @@ from halley.network.time.schedules import is_line
 from halley.units import BYTES, SECONDS, parse
 
 MOST_JOBS = 32
+"""Most collectives that run beside the one in question."""
 MOST_TIMES = 1000
+"""Most repetitions of a collective."""
 MOST_STEPS = 20_000
 """Steps of one execution, all its times together."""
 _SIZE = r"(?P<size>[0-9.]+(?:e[0-9]+)? ?[A-Za-z]+)"

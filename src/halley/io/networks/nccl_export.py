@@ -15,7 +15,7 @@ from halley.network.algorithms.tables import Kind
 from halley.network.time.collective import PASSES
 
 NAMES: dict[Kind, str] = {kind: name for name, kind in KINDS.items()}
-ELEMENT = 4
+FLOAT_BYTES = 4
 """Bytes of a float."""
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -54,4 +54,4 @@ def _row(kind: Kind, name: str, ranks: int, size: int, time: float) -> str:
     sent = float(sent_bytes(PASSES[kind], ranks, size)) if kind in PASSES else size
     figures = f"{time * 1e6:8.6g} {size / time / 1e9:8.3f} {sent / time / 1e9:8.3f}"
     operation, root = "sum" if name in _REDUCING else "none", 0 if name in _ROOTED else -1
-    return f"{size:12} {size // ELEMENT:13} {'float':>9} {operation:>7} {root:7} {figures}      0 {figures}    N/A"
+    return f"{size:12} {size // FLOAT_BYTES:13} {'float':>9} {operation:>7} {root:7} {figures}      0 {figures}    N/A"

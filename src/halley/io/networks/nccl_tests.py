@@ -23,6 +23,7 @@ from halley.network.fit.calibrate import Measurement
 LOG_LIMIT = 16 * 2**20
 """Largest log [B]; debug output makes them long."""
 ROW_LIMIT = 10_000
+"""Most rows of a log."""
 SIZE_LIMIT = 2**50
 """Largest message [B]."""
 COLUMNS = ("collective", "n_ranks", "size_bytes", "time_us")

@@ -199,24 +199,24 @@ def _json(text: str, name: str) -> object:
         raise BadInput(Fault(f"{name}:{error.lineno}", "JSON", got, remedy)) from None
     except ValueError as error:  # a number with thousands of digits
         raise BadInput(Fault(name, "JSON", str(error).splitlines()[0])) from None
-    if _depth(data) > DEEPEST:
+    if _depth(data) > NESTING_LIMIT:
         raise BadInput(Fault(name, "the file of an answer", "JSON that is nested too deep"))
     return data
 
 
-DEEPEST = 64
+NESTING_LIMIT = 64
 """Deepest nesting of a file; what Halley writes has some 12 levels."""
 
 
 def _depth(data: object) -> int:
     """How deep maps and lists are nested, up to one more than is allowed."""
     level: list[object] = [data]
-    for depth in range(DEEPEST + 2):
+    for depth in range(NESTING_LIMIT + 2):
         inner = [item for value in level if isinstance(value, (dict, list)) for item in _items(value)]
         if not inner:
             return depth
         level = inner
-    return DEEPEST + 1
+    return NESTING_LIMIT + 1
 
 
 def _items(value: dict[str, object] | list[object]) -> Iterable[object]:

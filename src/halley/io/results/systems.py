@@ -36,7 +36,7 @@ class AxisPartModel(Model):
 
 
 class ShardingModel(Model):
-    """How a graph is shared out: the decisions, from which it is costed again, and figures that follow from them."""
+    """The sharding of a graph: the decisions, from which it is costed again, and figures that follow from them."""
 
     ops: dict[str, tuple[str, ...]] = Field(description="by op, its way along each axis: the dim that is split")
     ends: dict[str, tuple[str, ...]] = Field(description="by input and output, its layout: the dim that each axis splits")

@@ -132,8 +132,8 @@ def _chip(document: Document, folder: Path) -> tuple[Chip | None, list[Finding],
                 return load_chip(folder / reference if is_path(reference) else reference), [], []
             except BadInput as error:
                 where = document.where(path)
-                told = [replace(item, where=where if item.where == "chip" else f"{where}: {item.where}") for item in error.faults]
-                return None, [], told
+                named = (where if item.where == "chip" else f"{where}: {item.where}" for item in error.faults)
+                return None, [], [replace(item, where=name) for item, name in zip(error.faults, named, strict=True)]
         case dict():
             chip, findings = read_chip(document, path)
             return chip, findings, []

@@ -83,7 +83,7 @@ def parse_words(text: str) -> System:
             [Fault(f"system, {'.'.join(map(str, item.path))}", item.expected, item.got, item.remedy) for item in findings]
         )
     parts = read_parts(chip.name)
-    sources = _sources(blocks, brought) | {".".join(map(str, path)): told for path, told in parts.sources.items()}
+    sources = _sources(blocks, brought) | {".".join(map(str, path)): product_text for path, product_text in parts.sources.items()}
     name = ", ".join(" ".join(part.split()) for part in (head, *tail))
     costs = parts.chip, parts.memory, parts.node
     return System(name, chip, axes, (), parts.host, *costs, "", sources, libraries_of(blocks))
@@ -141,7 +141,7 @@ def _sized(words: Sequence[_Words], count: int, row: ChipParts, faults: list[Fau
     """The axes with all sizes, those of one chip left out; the faults where they do not make up the count."""
     open_ones = [item for item in words if not item.sizes]
     known = math.prod(size for item in words for size in item.sizes)
-    told = " x ".join(str(size) for item in words for size in item.sizes) or "none"
+    product_text = " x ".join(str(size) for item in words for size in item.sizes) or "none"
     if not words and count > 1:
         port = next(iter(row.ports), "nvlink-4")
         faults.append(Fault("system", f"axes that join the {count} chips", "none", f"add for example ', {port}'"))
@@ -151,11 +151,11 @@ def _sized(words: Sequence[_Words], count: int, row: ChipParts, faults: list[Fau
     elif open_ones and count % known:
         below = max(count // known, 1) * known
         remedy = f"try {below} or {below + known} chips"
-        got = told if told == str(known) else f"{told} = {known}"
+        got = product_text if product_text == str(known) else f"{product_text} = {known}"
         faults.append(Fault("system", f"sizes whose product divides {count} chips", got, remedy))
     elif not open_ones and known != count:
         remedy = "leave out the size of one axis, which then takes the rest" if words else ""
-        faults.append(Fault("system", f"sizes whose product is {count} chips", f"{told} = {known}", remedy))
+        faults.append(Fault("system", f"sizes whose product is {count} chips", f"{product_text} = {known}", remedy))
     if faults:
         return []
     full = [item if item.sizes else replace(item, sizes=(count // known,)) for item in words]
@@ -186,9 +186,9 @@ def _blocks(item: _Words, all_words: Sequence[_Words]) -> list[BlockFile]:
 
 def _sources(blocks: Sequence[BlockFile], brought: dict[KeyPath, str]) -> dict[str, str]:
     """Origins by dotted key; sizes are the user's own."""
-    told = {("axes", place, *path): text for place, block in enumerate(blocks) for path, text in origins_of(block, (), "")}
+    found = {("axes", place, *path): text for place, block in enumerate(blocks) for path, text in origins_of(block, (), "")}
     return {
         ".".join((str(path[0]), blocks[int(path[1])].name, *map(str, path[2:]))): text
-        for path, text in (told | brought).items()
+        for path, text in (found | brought).items()
         if text and path[2:] != ("size",)
     }

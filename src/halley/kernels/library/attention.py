@@ -34,7 +34,7 @@ MLA_KEY, MLA_VALUE = 192.0, 128.0
 """Dims of a head of keys (128 and 64 of positions) and of values in latent attention, DeepSeek-V2."""
 OVERLAP_WITH_MEMORY = 3.0
 """Sharpness with which work of the cores and traffic overlap."""
-EVERYTHING = 1e12
+UNLIMITED_WINDOW = 1e12
 """A window of all keys."""
 
 PARAMETERS = (
@@ -65,7 +65,7 @@ def _features(
     batch, queries, cached, heads, groups = (sizes[name] for name in ("batch", "queries", "cached", "heads", "kv_heads"))
     key_dim, value_dim = dims
     keys = queries + cached
-    window = _window(sizes) if options["skips_window"] else np.full_like(keys, EVERYTHING)
+    window = _window(sizes) if options["skips_window"] else np.full_like(keys, UNLIMITED_WINDOW)
     sharing = heads / groups if options["packs_heads"] else np.ones_like(keys)
     tile_rows, tile_queries = options["rows"], np.maximum(options["rows"] / sharing, 1.0)
     row_tiles = np.ceil(queries * sharing / tile_rows)
@@ -97,7 +97,7 @@ def _features(
 
 
 def _window(sizes: Sizes) -> Array:
-    return np.asarray(np.where(sizes["window"] > 0, sizes["window"], EVERYTHING), dtype=np.float64)
+    return np.asarray(np.where(sizes["window"] > 0, sizes["window"], UNLIMITED_WINDOW), dtype=np.float64)
 
 
 def _seen(queries: Array, keys: Array, window: Array, row_tiles: Array, tile_queries: Array) -> tuple[Array, Array]:

@@ -14,13 +14,13 @@ import numpy as np
 
 from halley.kernels.library.family import Array, Sizes
 
-SPAN = 8.0
+LIKENESS_OCTAVES = 8.0
 """Octaves, summed over all sizes and the time, over which the likeness of two shapes falls to 1/e."""
 OWN_KERNELS = {"head_dim": 8.0}
 """How much further apart shapes are that differ in this size: libraries compile a kernel for each."""
-NOISE = 0.1
+RELATIVE_NOISE_VARIANCE = 0.1
 """Variance of repeated measurements, relative to that of what the formula leaves over."""
-LARGEST = 1.0
+LARGEST_DEVIATION = 1.0
 """Largest deviation [logarithm] of a row that is interpolated; larger ones are cut to it."""
 FEWEST_FOR_CORRECTION = 8
 """Rows of a kernel from which deviations are interpolated."""
@@ -76,8 +76,8 @@ def fit_correction(sizes: Sizes, modelled: Array, measured: Array) -> Correction
         return None
     points = _points(sizes)
     logs = _logarithms(points, modelled, list(sizes))
-    left = np.clip(np.log(measured / modelled), -LARGEST, LARGEST)
-    weights = np.linalg.solve(_likeness(logs, logs) + NOISE * np.eye(len(left)), left)
+    left = np.clip(np.log(measured / modelled), -LARGEST_DEVIATION, LARGEST_DEVIATION)
+    weights = np.linalg.solve(_likeness(logs, logs) + RELATIVE_NOISE_VARIANCE * np.eye(len(left)), left)
     return Correction(points, modelled, weights)
 
 
@@ -96,4 +96,4 @@ def _likeness(some: Array, others: Array) -> Array:
     distance = np.zeros((len(some), len(others)))
     for column in range(some.shape[1]):
         distance += np.abs(some[:, column, None] - others[None, :, column])
-    return np.exp(-distance / SPAN)
+    return np.exp(-distance / LIKENESS_OCTAVES)

@@ -30,7 +30,7 @@ from halley.kernels.library.family import (
 from halley.kernels.library.formats import core_rate, number_format
 from halley.kernels.machine import Machine
 
-BLOCK = 128.0
+KEYS_PER_TILE = 128.0
 """Keys that a tile processes together."""
 FREE_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 LATENT, POSITIONS = 512.0, 64.0
@@ -51,9 +51,9 @@ PARAMETERS = (
     FittedParameter("resident", 0.2, 0.01, 2.0, 1.0),
     FittedParameter("unit", 0.3, 0.01, 1.5, 1.0),
 )
-"""Shares: memory bandwidth, cache bandwidth per core (feed), matrix rate; latency [s] of a unit; block [s] of `BLOCK` keys;
-combine [s] of parts; resident: share of the cache in which keys stay between calls; unit: part of the latency that each further
-unit on a core adds."""
+"""Shares: memory bandwidth, cache bandwidth per core (feed), matrix rate; latency [s] of a unit; block [s] of `KEYS_PER_TILE`
+keys; combine [s] of parts; resident: share of the cache in which keys stay between calls; unit: part of the latency that each
+further unit on a core adds."""
 OPTIONS = {
     "splits": (0.0, 1.0, 4.0, 8.0, 16.0),
     "heads_in_tile": (16.0, 64.0, 128.0),
@@ -74,7 +74,7 @@ def _features(sizes: Sizes, read: tuple[Array, Array], formats: Formats, chip: M
     units = batch * (groups * np.ceil(sharing / options["heads_in_tile"]) if packed else heads)
     rows = np.where(in_tile > 1, np.ceil(in_tile / 16) * 16, 4.0)
     parts = np.array(FREE_SPLITS if options["splits"] == 0 else (options["splits"],), dtype=np.float64)[None, :]
-    blocks = np.ceil(np.ceil(keys / BLOCK)[:, None] / parts)
+    blocks = np.ceil(np.ceil(keys / KEYS_PER_TILE)[:, None] / parts)
     on_core = units[:, None] * parts / chip.cores
     kept = number_format(formats.cache or formats.dtype).activation
     results = batch * heads * product_dims
@@ -82,8 +82,8 @@ def _features(sizes: Sizes, read: tuple[Array, Array], formats: Formats, chip: M
         "units": np.maximum(on_core, 1.0),
         "waves": np.ceil(on_core),
         "blocks": blocks,
-        "feed": blocks * (BLOCK * stored_dims * kept)[:, None] / (chip.cache / chip.cores),
-        "products": blocks * (BLOCK * rows * product_dims)[:, None] / core_rate(chip, "bf16"),
+        "feed": blocks * (KEYS_PER_TILE * stored_dims * kept)[:, None] / (chip.cache / chip.cores),
+        "products": blocks * (KEYS_PER_TILE * rows * product_dims)[:, None] / core_rate(chip, "bf16"),
         "keys": batch * groups * keys * stored_dims * kept / chip.memory,
         "others": 2 * results / chip.memory,
         "split": np.asarray((parts > 1) * 1.0, dtype=np.float64),

@@ -29,12 +29,14 @@ from halley.kernels.library.formats import core_rate, number_format
 from halley.kernels.machine import Machine
 
 TILE_ROWS = (16, 32, 64, 128)
-STEP = 64
+STEP_TERMS = 64
+"""Terms of a sum between two synchronisations of a tile."""
 DRAWS = 8
 """Draws of the tokens of each expert; measurements average over ten."""
 LARGEST_SHARE = 0.8
-"""Largest number that the power law draws, as a share of the tokens; `FEW` where there are fewer choices than experts."""
-FEW = (0.01, 2.0)
+"""Largest number that the power law draws, as a share of the tokens (`SMALL_BATCH_SHARES`: of small batches)."""
+SMALL_BATCH_SHARES = (0.01, 2.0)
+"""Smallest and largest number that the power law draws where there are fewer choices than experts."""
 
 PARAMETERS = (
     FittedParameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
@@ -52,7 +54,7 @@ PARAMETERS = (
     FittedParameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
 )
 """Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
-of `STEP` terms of a sum [s]; loss of small tiles; how often
+of `STEP_TERMS` terms of a sum [s]; loss of small tiles; how often
 activations are read and written, relative to once; expert [s]: sorting tokens, for each expert of the model; resident:
 share of the cache in which weights stay between calls."""
 OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "own_tokens": (0.0, 1.0)}
@@ -76,7 +78,7 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
         waves = np.ceil(row_tiles * np.ceil(width / options["columns"])[:, None] / chip.cores)
         found[f"{name}_waves"] = waves
         found[f"{name}_products"] = waves * heights * options["columns"] * depth[:, None] / rate
-        found[f"{name}_steps"] = waves * np.ceil(depth / STEP)[:, None]
+        found[f"{name}_steps"] = waves * np.ceil(depth / STEP_TERMS)[:, None]
         tile_bytes = (heights * known.activation + options["columns"] * known.weight) * depth[:, None]
         found[f"{name}_feed"] = waves * tile_bytes / (chip.cache / chip.cores)
     return {
@@ -132,7 +134,7 @@ def _load(key: Array, heights: Array) -> tuple[float, float, Array]:
         active = min(local, chosen)
         return float(chosen), float(active), np.maximum(np.ceil(chosen / active / heights), 1) * active
     groups = int(experts // local)
-    low, high = (1.0, max(LARGEST_SHARE * tokens, 1.0 + 1e-9)) if tokens * topk > experts else FEW
+    low, high = (1.0, max(LARGEST_SHARE * tokens, 1.0 + 1e-9)) if tokens * topk > experts else SMALL_BATCH_SHARES
     shares = _UNIFORM[:, : groups * local]
     power = 1 - alpha
     drawn = ((high**power - low**power) * shares + low**power) ** (1 / power)
@@ -153,6 +155,7 @@ def _uniform(draws: int, count: int) -> Array:
 
 
 LARGEST_EXPERTS = 2048
+"""Most experts whose loads are drawn in advance."""
 _UNIFORM = _uniform(DRAWS, LARGEST_EXPERTS)
 
 EXPERTS = KernelFamily(

@@ -24,7 +24,7 @@ from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves
 from halley.kernels.machine import Machine
 
 EXPECTED_ERROR = 0.05
-"""Relative error at which the loss turns from squared to linear, and the unit in which priors weigh against rows."""
+"""Relative error at which the loss turns from squared to linear, and the unit in which priors are compared with rows."""
 OPTION_EVIDENCE = 3.0
 """By how much the loss (half the sum of squared errors in units of `EXPECTED_ERROR`, and of prior) has to fall for an option."""
 CENTRED_SPREAD = 0.8
@@ -33,7 +33,7 @@ FEWEST_FOR_OPTIONS = 12
 """Rows from which options are chosen; fewer take those of the similar stratum."""
 FEWEST_FOR_FREE = 12
 """Rows from which launch and host are free; of fewer they stay near those of the similar stratum."""
-FEWEST = 2
+LEAST_ROWS = 2
 """Rows of a stratum that can be fitted."""
 AT_BOUND = 1e-3
 """Distance of a logarithm from its bound below which the parameter is on the bound."""
@@ -116,7 +116,7 @@ def fit_strata(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine
     """A fit of each stratum with enough rows, the largest first. Raises BadInput: a format that the chip lacks."""
     found: dict[Stratum, StratumFit] = {}
     for stratum in sorted(groups, key=lambda key: (key.family, -len(groups[key]), key)):
-        if len(groups[stratum]) >= FEWEST:
+        if len(groups[stratum]) >= LEAST_ROWS:
             others = (other for other in found if other.family == stratum.family)
             similar = max(others, key=lambda other, at=stratum: _likeness(at, other), default=None)  # type: ignore[misc]
             found[stratum] = fit_stratum(stratum, groups[stratum], chip, found[similar] if similar else None)
@@ -305,7 +305,7 @@ def judge(rows: Sequence[MeasuredKernel], chip: Machine) -> tuple[Judged, ...]:
     kept = {stratum: part[0] for stratum, part in parts.items()}
     fits = fit_strata(kept, chip)
     if not fits:
-        raise BadInput(Fault("calibration", f"at least {FEWEST} rows of one kernel", str(len(rows)), "measure more shapes"))
+        raise BadInput(Fault("calibration", f"at least {LEAST_ROWS} rows of one kernel", str(len(rows)), "measure more shapes"))
     spread = intervals(crossed(kept, chip))
     found = []
     for stratum, made in fits.items():

@@ -64,7 +64,7 @@ def seconds_per_mac(workload: Workload, machine: Hierarchy, op: Op, array: Array
     )
 
     def waits(held: float, kept: float) -> float:
-        """Cycles of skew, with room for so many points of the operand, and of the results."""
+        """Cycles of skew, with buffers for so many points of the operand, and of the results."""
         return skew / min(rows * columns * most, rows * kept, columns * held)
 
     handed = {machine.output, *(memory for at in machine.hands_over() for memory in machine.tiers[at].memories)}
@@ -77,7 +77,7 @@ def seconds_per_mac(workload: Workload, machine: Hierarchy, op: Op, array: Array
 
 
 def _serial(skew: float, transfer: float, most: float) -> float:
-    """Least cycles per multiply-accumulate of skew and of transfers that nothing hides, over the points x that a fold streams.
+    """Least cycles per multiply-accumulate of skew and of exposed transfers, over the points x that a fold streams.
 
     .. math:: t = \\min_{x \\le X} \\frac{\\sigma}{r c x} + \\tau x
 

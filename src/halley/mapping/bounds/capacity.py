@@ -35,8 +35,8 @@ def footprint_on_partition(chip: Chip, level: str, footprint: Mapping[str, Numbe
     footprint gives a lower bound of the result, which exceeds the capacity if and only if the footprint's bound does."""
     inside = chip.levels.index(chip.level(level))
 
-    def told(name: str, used: Number) -> Number:
+    def rounded_up(name: str, used: Number) -> Number:
         capacity = chip.memory(name).capacity
         return maximum(used, capacity) if chip.depth(name) >= inside and isfinite(capacity) else used
 
-    return {name: told(name, used) for name, used in footprint.items()}
+    return {name: rounded_up(name, used) for name, used in footprint.items()}

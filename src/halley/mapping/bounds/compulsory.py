@@ -72,13 +72,13 @@ class CompulsoryBounds:
         """The same for one frame: on partitions of the clusters, the stages of one child are sequential. Under its split around
         all stages the member that works longest has its whole part, and members that need the same tensors each read them.
         ``laid``: only for shapes with these dims of a contraction on the array."""
-        shares = frame.shares
-        if shares is None:
+        partition = frame.partition
+        if partition is None:
             return self._above(self._group(laid, () if self.workload.indices or masks(self.workload) else frame.split))
-        (size,) = (own.axis.size for own in self.machine.axes if (own.level, own.axis.name) == (shares.level, shares.axis))
+        (size,) = (own.axis.size for own in self.machine.axes if (own.level, own.axis.name) == (partition.level, partition.axis))
         times = [
             sum(self._work(op, laid)[0] for stage in child for op in frame.stages[stage].ops) * size / count
-            for child, count in zip(frame.cut, shares.counts, strict=True)
+            for child, count in zip(frame.cut, partition.counts, strict=True)
         ]
         return self._above(self._costs(max(times), laid, lambda name: 1.0))
 
@@ -115,7 +115,7 @@ class CompulsoryBounds:
         readers, row = 1.0, 1
         ranges: dict[str, int] = {}
         for own, dim in zip(self.machine.axes, split, strict=True):
-            if dim and dim not in self.workload.selectors(tensor) and not own.tier and self.machine.shares_loads(own.level):
+            if dim and dim not in self.workload.selectors(tensor) and not own.tier and self.machine.loads_for_others(own.level):
                 ranges[dim] = math.ceil(ranges.get(dim, self.workload.dims[dim]) / own.axis.size)
                 row = max(row, own.axis.size if own.axis.multicast else 1)
         for dim, part in ranges.items():

@@ -29,7 +29,7 @@ from halley.mapping.bounds.context import cost_context
 from halley.mapping.bounds.incumbents import Values
 from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.bounds.shapes import Compiled, Shape, StageCosts, Trees, least_of_buffers
-from halley.mapping.bounds.untiled import whole_sizes, without_loops
+from halley.mapping.bounds.untiled import untiled_sizes, without_loops
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import BUFFERS, Skeleton, Slot, one
 from halley.mapping.space.tile_chains import ChainTree
@@ -37,13 +37,13 @@ from halley.mapping.space.tile_chains import ChainTree
 
 @dataclass(slots=True)
 class Costing:
-    """Costs of the stages of a group, for the requested objectives. ``ops``: those of the group; ``around`` wraps its tree in the
-    workload's outer Holds; ``lone``: costs of shapes on partitions of the axes (`halley.mapping.solve.axis_partitions`)."""
+    """Costs of the stages of a group, for the requested objectives. ``ops``: those of the group; ``enclose`` wraps its tree in
+    the workload's outer Holds; ``lone``: costs of shapes on partitions of the axes (`halley.mapping.solve.axis_partitions`)."""
 
     workload: Workload
     chip: Chip
     ops: Sequence[str]
-    around: Callable[[Node], Node]
+    enclose: Callable[[Node], Node]
     objectives: tuple[str, ...]
     trees: Trees
     tally: SearchCounter
@@ -69,7 +69,7 @@ class Costing:
     def limited(self) -> tuple[str, ...]:
         """The memories that may overflow."""
         if self._limited is None:
-            self._limited = may_be_full(self.workload, self.chip, self.around(Steps(tuple(map(Compute, self.ops)))))
+            self._limited = may_be_full(self.workload, self.chip, self.enclose(Steps(tuple(map(Compute, self.ops)))))
         return self._limited
 
     @property
@@ -130,7 +130,7 @@ class Costing:
         memories = [name for name in used if name in self.limited]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.searched_slots(frame.shared), self.searched_slots(skeleton.slots))
-        room = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
+        footprint = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
         least = self._least(frame, index, skeleton, trees)
 
         @cache
@@ -142,7 +142,7 @@ class Costing:
             return self._closer(frame, index, skeleton, trees, rough=False)
 
         choices = given if self.chooses(skeleton) else None
-        return Shape(skeleton, trees, capacities, len(self.objectives), room, least, choices, exact if self.timed else None)
+        return Shape(skeleton, trees, capacities, len(self.objectives), footprint, least, choices, exact if self.timed else None)
 
     def chooses(self, skeleton: Skeleton) -> bool:
         """Whether a stage has a choice of one buffer or two."""
@@ -151,7 +151,7 @@ class Costing:
     def _least(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree]) -> Compiled:
         """Least costs of a stage over all numbers of buffers."""
         if len(frame.stages) > 1:
-            return self.in_turn(frame, index, skeleton).least
+            return self.sequential(frame, index, skeleton).least
         tree, _ = self.alone(frame, index, skeleton)
         return self._compiled(self.share(tree, tree, Steps(()), self.chooses(skeleton)), trees, f"{skeleton.name}, {frame.name}")
 
@@ -160,7 +160,7 @@ class Costing:
         tree, node = self.alone(frame, index, skeleton)
         if len(frame.stages) == 1:
             return self._made(self.share(tree, tree, Steps(()), rough=rough), trees, f"{skeleton.name}, {frame.name}", rough)
-        known = self.in_turn(frame, index, skeleton)
+        known = self.sequential(frame, index, skeleton)
         found = known.given if rough else known.exact
         if found is None:
             found = self._made(self.share(tree, node, Steps(()), rough=rough), trees, f"{skeleton.name}, {frame.name}", rough)
@@ -188,9 +188,9 @@ class Costing:
     def bounds(self, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         """Lower bounds of a stage's costs for any of its own tile sizes, without capacity constraints: a row for each combination
         of the shared sizes. Shapes with the same untiled relaxation share them (`halley.mapping.bounds.untiled`)."""
-        return self.on_whole(frame, index, skeleton, self._objectives)
+        return self.on_untiled(frame, index, skeleton, self._objectives)
 
-    def on_whole(
+    def on_untiled(
         self,
         frame: Frame,
         index: int,
@@ -201,20 +201,20 @@ class Costing:
         """`bounds` for any ``outputs`` of an estimate, which must be a function of the tree. ``further``: open numbers in
         addition to the shared sizes; the rows are the combinations of all."""
         given = self.symbols(frame, skeleton)
-        tree, node = self.whole(frame, index, skeleton, {**given, **self.trees.symbols(further)} if further else given)
+        tree, node = self.untiled(frame, index, skeleton, {**given, **self.trees.symbols(further)} if further else given)
         shared = (*self.searched_slots(frame.shared), *further)
         chains = self.trees.of(shared, self.searched_slots([slot for slot in skeleton.slots if slot.dim == BUFFERS]))
         key = (self.objectives, cost_context(tree, self.workload), *self.trees.of(shared, ()).values(), *chains.values())
-        if key not in self.trees.whole:
+        if key not in self.trees.untiled:
             self.tally.tick()
             chooses, rows = self.chooses(skeleton), self.trees.combinations(shared)
             found = self.share(tree, node if len(frame.stages) > 1 else tree, Steps(()), chooses, ramps=False)
             made = self.trees.compiled(outputs(found), chains, f"{skeleton.name}, {frame.name}")
             self.tally.bounds += rows
-            self.trees.whole[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
-        return self.trees.whole[key]
+            self.trees.untiled[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
+        return self.trees.untiled[key]
 
-    def in_turn(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
+    def sequential(self, frame: Frame, index: int, skeleton: Skeleton) -> StageCosts:
         """Costs of one of several sequential stages; shared by all groups in which it is inside the same loops and Holds."""
         tree, node = self.alone(frame, index, skeleton)
         shared = self.searched_slots(frame.shared)
@@ -231,7 +231,8 @@ class Costing:
         key = frame.known_by(index, skeleton)
         if key not in self._drafts:
             found = self.estimate(frame, index, skeleton, self.symbols(frame, skeleton), rough=True)
-            used = footprint_on_partition(self.chip, frame.shares.level, found.footprint) if frame.shares else found.footprint
+            used, partition = found.footprint, frame.partition
+            used = footprint_on_partition(self.chip, partition.level, used) if partition else used
             self._drafts[key] = replace(found, footprint=used, events=(), nodes={})
         return self._drafts[key]
 
@@ -245,7 +246,7 @@ class Costing:
     ) -> Estimate:
         """Estimate of one stage in its frame; the footprint is that of the whole tree. ``rough``: as for `evaluate`."""
         tree, node = self.alone_on(frame, index, skeleton, tiles)
-        if len(frame.stages) == 1:  # it is the whole, loops around it included; of several, each is a phase of its own
+        if len(frame.stages) == 1:  # it is the whole tree, outer loops included; each of several stages is a phase
             return self.share(tree, tree, tree, rough=rough)
         return self.share(tree, node, self.held(frame, index, skeleton, tiles), rough=rough)
 
@@ -268,7 +269,7 @@ class Costing:
         node = skeleton.build(tiles)
         return self._between(frame, index, node, tiles), node
 
-    def whole(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
+    def untiled(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> tuple[Node, Node]:
         """The same with the stage untiled (`halley.mapping.bounds.untiled`)."""
         sizes = self._largest_sizes(frame, skeleton, tiles)
         node = without_loops(skeleton.build(sizes), skeleton.slots, sizes)
@@ -277,21 +278,21 @@ class Costing:
     def _largest_sizes(self, frame: Frame, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Mapping[str, Number]:
         """The sizes of an untiled stage, found once for shapes that differ in the order of their loops."""
         if tiles is not self.symbols(frame, skeleton):
-            return whole_sizes(skeleton.slots, tiles)
+            return untiled_sizes(skeleton.slots, tiles)
         key = tuple(map(id, frame.shared)), frozenset(map(id, skeleton.slots))
         if key not in self._largest:
-            self._largest[key] = (frame.shared, skeleton.slots), whole_sizes(skeleton.slots, tiles)
+            self._largest[key] = (frame.shared, skeleton.slots), untiled_sizes(skeleton.slots, tiles)
         return self._largest[key][1]
 
     def _between(self, frame: Frame, index: int, node: Node, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with only one stage, in its sequential position."""
         stubs: list[Node] = [Steps(tuple(Compute(op) for op in stage.ops if op in self._anchors)) for stage in frame.stages]
         stubs[index] = frame.alone(index, node)
-        return self.around(frame.in_turn(tiles, stubs))
+        return self.enclose(frame.sequential(tiles, stubs))
 
     def held(self, frame: Frame, index: int, skeleton: Skeleton, tiles: Mapping[str, Number]) -> Node:
         """The group's tree with one stage, and with the ops of the other stages, whose shapes are open, as users of the frame's
         buffers."""
         users = frame.users()
         users[index] = frame.alone(index, skeleton.build(tiles))
-        return self.around((frame.tree if index in frame.last else frame.in_turn)(tiles, users))
+        return self.enclose((frame.tree if index in frame.last else frame.sequential)(tiles, users))

@@ -10,7 +10,7 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-SAME = 1e-12
+BOUND_ROUNDING = 1e-12
 """Relative difference of values that is put down to rounding: a bound this close below an incumbent cannot improve it."""
 
 
@@ -32,7 +32,7 @@ class Frontier:
         if not len(self.points):
             return np.asarray(np.isinf(bounds).any(axis=1))
         if bounds.shape[1] == 1:
-            return np.asarray(bounds[:, 0] * (1 + self.gap) >= self.points[0, 0] * (1 - SAME))
+            return np.asarray(bounds[:, 0] * (1 + self.gap) >= self.points[0, 0] * (1 - BOUND_ROUNDING))
         least = self._second[np.searchsorted(self.points[:, 0], bounds[:, 0], side="right")]
         return np.asarray((least <= bounds[:, 1]) | np.isinf(bounds[:, 0]))
 

@@ -33,7 +33,7 @@ class Trees:
         self.normal = NormalForms(self.terms)
         self.cautious = NormalForms(self.terms, differences=False)
         self.stages: dict[Hashable, StageCosts] = {}
-        self.whole: dict[Hashable, Values] = {}
+        self.untiled: dict[Hashable, Values] = {}
         self._programs: dict[Hashable, Compiled] = {}
         self._known: dict[object, ChainTree] = {}
         self._of: dict[tuple[int, ...], tuple[Mapping[str, ChainTree], object]] = {}  # these two by the ids of slots, which they
@@ -175,7 +175,7 @@ class StageCosts:
 @dataclass(slots=True)
 class Shape:
     """A compiled skeleton of a stage: the chains of its dims, and lower bounds over sets of them, each evaluated only for sets
-    that the ones before do not prune. ``room``: footprint of each memory; ``least``: objectives for any numbers of buffers
+    that the ones before do not prune. ``footprint``: footprint of each memory; ``least``: objectives for any numbers of buffers
     (cheapest to evaluate); ``given``: objectives for fixed numbers (None if there is no choice); ``exact``: objectives of single
     mappings (None if they are already known). The last two are compiled on first use."""
 
@@ -183,7 +183,7 @@ class Shape:
     trees: Mapping[str, ChainTree]
     capacities: Array
     width: int
-    room: Compiled
+    footprint: Compiled
     least: Compiled
     given: Callable[[], Compiled] | None
     exact: Callable[[], Compiled] | None
@@ -219,7 +219,7 @@ class Shape:
         """Lower bounds of the objectives; inf for sets that do not fit."""
         if not len(self.capacities):
             return costs(nodes, rows)
-        left = np.flatnonzero((self.room(nodes, rows) <= self.capacities).all(axis=1))
+        left = np.flatnonzero((self.footprint(nodes, rows) <= self.capacities).all(axis=1))
         result: Values = np.full((rows, self.width), np.inf)
         result[left] = costs(_some(nodes, left), len(left))
         return result

@@ -21,7 +21,7 @@ Loops = Set[tuple[str, Number]]
 """Dims and tiles of loops with one iteration."""
 
 
-def whole_sizes(slots: Sequence[Slot], given: Tiles) -> dict[str, Number]:
+def untiled_sizes(slots: Sequence[Slot], given: Tiles) -> dict[str, Number]:
     """The given sizes, and the largest sizes of a stage's slots; numbers of buffers are unchanged."""
     sizes = dict(given)
     for slot in slots:

@@ -21,27 +21,27 @@ from halley.mapping.solve.ties import RELATIVE_ROUNDING
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot
 
-UNEVEN = 0.1
+LARGEST_EXCESS = 0.1
 """By how much (relative) the full tile of a dim may be larger than the mean one, if its size is changed."""
 
-ALIGNED = 16
+ALIGNED_ELEMENTS = 16
 """Elements: a tile of a multiple of these is aligned. 16 elements of two bytes are a sector of a GPU's memory (32 B), and 16 is
 the least k of a matrix instruction on current GPUs."""
 
 
 def is_aligned(size: int, extent: int) -> bool:
-    """Whether a tile is a multiple of `ALIGNED` elements, or the whole extent.
+    """Whether a tile is a multiple of `ALIGNED_ELEMENTS` elements, or the whole extent.
 
     >>> is_aligned(24, 100), is_aligned(48, 100), is_aligned(7, 7)
     (False, True, True)
     """
-    return size % ALIGNED == 0 or size >= extent
+    return size % ALIGNED_ELEMENTS == 0 or size >= extent
 
 
-def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], Node], choice: GroupMapping) -> GroupMapping:
+def with_aligned_tiles(workload: Workload, chip: Chip, enclose: Callable[[Node], Node], choice: GroupMapping) -> GroupMapping:
     """The mapping with aligned tile sizes wherever time and energy stay equal (to rounding), the buffers fit, and the last tile
-    stays about as large as the others (`UNEVEN`). One size is changed at a time, outer ones first, to the nearest one of the
-    declared sizes. ``around`` wraps the group's tree."""
+    stays about as large as the others (`LARGEST_EXCESS`). One size is changed at a time, outer ones first, to the nearest one of
+    the declared sizes. ``enclose`` wraps the group's tree."""
     slots = [slot for slot in choice.slots if slot.dim != BUFFERS]
     costs: tuple[float, float] | None = None
     for slot in slots:
@@ -49,10 +49,10 @@ def with_aligned_tiles(workload: Workload, chip: Chip, around: Callable[[Node], 
         if not sizes:
             continue
         if costs is None:
-            known = evaluate(workload, chip, around(choice.tree()))
+            known = evaluate(workload, chip, enclose(choice.tree()))
             costs = float(known.time), float(known.energy)
         columns = np.array(sizes, dtype=np.float64)
-        found = evaluate(workload, chip, around(replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()))
+        found = evaluate(workload, chip, enclose(replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()))
         equal = those_that_fit(chip, found, len(sizes))
         for value, own in zip((found.time, found.energy), costs, strict=True):
             equal &= np.abs(value - own) <= RELATIVE_ROUNDING * own
@@ -67,7 +67,7 @@ def _aligned_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> l
     extent, now = int(slot.limit(choice.tiles)), int(choice.tiles[slot.name])
     if is_aligned(now, extent):
         return []
-    most = max(UNEVEN, unevenness((slot,), choice.tiles))
+    most = max(LARGEST_EXCESS, unevenness((slot,), choice.tiles))
     aligned = (size for size in other_sizes(slots, slot, choice) if is_aligned(size, extent))
     found = [size for size in aligned if unevenness((slot,), {**choice.tiles, slot.name: size}) <= most]
     return sorted(found, key=lambda size: (abs(size - now), size))

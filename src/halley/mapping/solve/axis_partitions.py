@@ -62,9 +62,9 @@ MEMBER_COUNTS_FOR_JOINT_BOUND = 4
 
 def common_resources(group: GroupState, frame: Frame) -> list[Resource]:
     """Resources that all partitions of the clusters share: ports of the memories outside the clusters."""
-    chip, shares = group.chip, frame.shares
-    assert shares is not None
-    outside = [memory for memory in chip.memories if chip.depth(memory.name) < chip.levels.index(chip.level(shares.level))]
+    chip, partition = group.chip, frame.partition
+    assert partition is not None
+    outside = [memory for memory in chip.memories if chip.depth(memory.name) < chip.levels.index(chip.level(partition.level))]
     return [(way, memory.name) for memory in outside for way in (("bus",) if memory.shared_bus else ("read", "write"))]
 
 
@@ -80,34 +80,34 @@ def _alone(group: GroupState, frame: Frame, index: int, skeleton: Skeleton) -> V
 
 def _found_alone(group: GroupState, frame: Frame, index: int, skeleton: Skeleton) -> Values:
     number = _open_members(group, frame, skeleton)
-    shares = frame.shares
-    assert shares is not None
+    partition = frame.partition
+    assert partition is not None
     if number is None:
         return _bounds(group, frame, index, skeleton, ())
     *_, most = number.sizes(1)
-    every = replace(frame, shares=replace(shares, counts=(most,) * len(frame.cut)))
+    every = replace(frame, partition=replace(partition, counts=(most,) * len(frame.cut)))
     found = _bounds(group, every, index, skeleton, (number,))
     child = next(at for at, stages in enumerate(frame.cut) if index in stages)
     by_number = found.reshape(group.costs.combinations(frame), -1, found.shape[1])  # shared sizes, numbers of members, parts
-    return np.asarray(by_number[:, number.sizes(1).index(shares.counts[child])])
+    return np.asarray(by_number[:, number.sizes(1).index(partition.counts[child])])
 
 
 def _open_members(group: GroupState, frame: Frame, skeleton: Skeleton) -> Slot | None:
     """The number of members of a stage's partition as an open number, if there are many partitions of its axis and the number
     determines only the sizes of split tiles. It does not for one member, which splits nothing, nor with collectives, whose steps
     depend on it."""
-    shares = frame.shares
-    assert shares is not None
-    most = group.chip.axis(shares.level, shares.axis).size - 1
+    partition = frame.partition
+    assert partition is not None
+    most = group.chip.axis(partition.level, partition.axis).size - 1
     if most - 1 < MEMBER_COUNTS_FOR_JOINT_BOUND or skeleton.splits_reduction:
         return None
     node = skeleton.build(group.costs.symbols(frame, skeleton))
     split = [
         inner.dim
         for _, inner in walk(node)
-        if isinstance(inner, Spatial) and (inner.level, inner.axis) == (shares.level, shares.axis)
+        if isinstance(inner, Spatial) and (inner.level, inner.axis) == (partition.level, partition.axis)
     ]
-    return _members(shares.level, shares.axis, split[0], most) if split else None
+    return _members(partition.level, partition.axis, split[0], most) if split else None
 
 
 @cache
@@ -123,7 +123,7 @@ def _bounds(group: GroupState, frame: Frame, index: int, skeleton: Skeleton, fur
         energy = total(part for name, part in found.energy_by.items() if name != "static")
         return [found.time, energy, *(found.busy.get(resource, 0) for resource in common_resources(group, frame))]
 
-    return group.costs.on_whole(frame, index, skeleton, parts, further)
+    return group.costs.on_untiled(frame, index, skeleton, parts, further)
 
 
 def _pruned(group: GroupState, frame: Frame, index: int, alone: list[Values]) -> Flags:

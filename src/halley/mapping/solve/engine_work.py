@@ -21,11 +21,11 @@ from halley.mapping.space.frame_sets import Frame
 
 def _in_outermost(costs: Costing, node: Node) -> Node:
     """A node with all tensors in the outermost memory: the engines work as long wherever their operands are."""
-    outermost, around = costs.chip.memories[0].name, costs.around(Steps(()))
+    outermost, enclose = costs.chip.memories[0].name, costs.enclose(Steps(()))
     touched = dict.fromkeys(name for op in map(costs.workload.op, costs.ops) for name in (*op.inputs, *op.outputs))
-    held = {name for _, own in walk(around) if isinstance(own, Hold) for name in own.names}
+    held = {name for _, own in walk(enclose) if isinstance(own, Hold) for name in own.names}
     inside = tuple((name,) for name in touched if name not in held)
-    return costs.around(Hold(outermost, inside, node, 1) if inside else node)
+    return costs.enclose(Hold(outermost, inside, node, 1) if inside else node)
 
 
 def engine_bounds(costs: Costing, frame: Frame) -> Values:

@@ -142,7 +142,7 @@ class _StageSearch:
                 self._refine(rounds.parts[self.stage][place], floors[place])
         if not self.made:
             return None
-        if quick:  # the one that leaves most room to the others, of those that bound plans alike
+        if quick:  # of frames with equal bounds, the one that leaves the others most capacity
             bounds = self._bounds(self.front)
             best = np.lexsort((self.front[rounds.adding :].sum(axis=0), *bounds.T[::-1]))[:1]
             return Fronts(self.front[:, best], [self.made[int(best[0])]])

@@ -92,7 +92,7 @@ class GroupState:
     def reach(self, frame: Frame, skeletons: tuple[Skeleton, ...], tiles: Mapping[str, int]) -> Values:
         """Adds a mapping with its exact cost to the incumbents, and returns the cost."""
         choice = GroupMapping(frame, skeletons, tiles)
-        estimate = evaluate(self.costs.workload, self.chip, self.costs.around(choice.tree()))
+        estimate = evaluate(self.costs.workload, self.chip, self.costs.enclose(choice.tree()))
         if not fits(self.chip, estimate):
             got = f"{ {name: float(used) for name, used in estimate.footprint.items()} } B together"
             raise InternalError(Fault("search", "stages that fit one by one to fit together", got, "please report"))

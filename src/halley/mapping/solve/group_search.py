@@ -65,7 +65,7 @@ class GroupSearch:
     open_bounds: list[Values] = field(default_factory=list)
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
-    _in_turn: dict[Hashable, Values] = field(default_factory=dict)
+    _sequential_costs: dict[Hashable, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.frames = list(self.space.plain)
@@ -87,7 +87,7 @@ class GroupSearch:
         (payload None). On `Interrupted`, ``found`` has the best so far, and ``open_bounds`` lower bounds of the rest."""
         for incumbent in incumbents:
             self.found.add(incumbent, None)
-        every = [Pipelines(self.group, family) for family in self.space.families]
+        every = [Pipelines(self.group, implicit_set) for implicit_set in self.space.implicit_sets]
         bounds, numbers = self._bounds(every), range(len(self.frames))
         all_at_work, idling = ([at for at in numbers if self.frames[at].idles is idles] for idles in (False, True))
         least = [self.group.least_of(self.frames[at]) for at in idling]
@@ -105,7 +105,7 @@ class GroupSearch:
         costs, found = self.costs, Frontier(len(objectives), self.found.gap)
         if objectives == self.objectives:
             return GroupSearch(replace(self.group, found=found, orders={}), space)
-        own = Costing(costs.workload, costs.chip, space.ops, costs.around, objectives, costs.trees, costs.tally)
+        own = Costing(costs.workload, costs.chip, space.ops, costs.enclose, objectives, costs.trees, costs.tally)
         return GroupSearch(GroupState(own, self.group.least, found), space)
 
     # --- the order of frames ------------------------------------------------------------------------------------------
@@ -290,9 +290,9 @@ class GroupSearch:
         """The search of a frame whose stages overlap; None if it is pruned."""
         if frame not in self._rounds:
             own = self.frames[frame]
-            made = promising(self.group, own) if own.shares else None
+            made = promising(self.group, own) if own.partition else None
             # if times do not matter hidden work does not pay: overlapped stages move and compute the same, and keep no less
-            if not own.shares and (self.costs.timed or not own.cut) and (useful := self.group.useful(own)):
+            if not own.partition and (self.costs.timed or not own.cut) and (useful := self.group.useful(own)):
                 made = useful, in_children(self.group, self._bare(useful, self.costs.combinations(own)))
             self._rounds[frame] = Rounds(self.group, *made) if made else None
         return self._rounds[frame]
@@ -346,9 +346,9 @@ class GroupSearch:
                     bounds.append(never)
                     continue
                 key = made.compiled_by(skeleton), rows
-                if known and key not in self._in_turn:
-                    self._in_turn[key] = self.costs.bounds(made, index, skeleton)
-                bounds.append(self._in_turn[key] if known else nothing)
+                if known and key not in self._sequential_costs:
+                    self._sequential_costs[key] = self.costs.bounds(made, index, skeleton)
+                bounds.append(self._sequential_costs[key] if known else nothing)
             found.append(np.array(bounds).reshape(-1, *shape))
         return found
 

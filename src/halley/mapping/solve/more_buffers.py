@@ -29,7 +29,7 @@ def _fastest(costs: Costing, choice: GroupMapping, slots: Sequence[Slot]) -> Gro
         return choice
     grid = np.meshgrid(*(np.arange(1.0, int(slot.limit({})) + 1) for slot in slots), indexing="ij")
     columns = {slot.name: axis.ravel() for slot, axis in zip(slots, grid, strict=True)}
-    estimate = evaluate(costs.workload, costs.chip, costs.around(replace(choice, tiles={**choice.tiles, **columns}).tree()))
+    estimate = evaluate(costs.workload, costs.chip, costs.enclose(replace(choice, tiles={**choice.tiles, **columns}).tree()))
     times = np.broadcast_to(np.asarray(estimate.time, dtype=np.float64), grid[0].size).copy()
     for memory, used in estimate.footprint.items():
         times[np.broadcast_to(used > costs.chip.memory(memory).capacity, times.shape)] = np.inf

@@ -43,9 +43,9 @@ class OutsideCost:
     """Cost outside the stages, for each combination of the shared tile sizes: number of rounds (``entries``) and of ``phases``;
     ``ramps`` [s] of the Holds around the stages, and for resources that are busy in the ramps, their waits at the ``ends`` of the
     rounds [s] instead; transfers of Holds with one buffer outside the phases (``serial`` [s]); ``energy`` [J]; ``busy`` time [s]
-    of each resource by Holds inside the phases, and by those ``beside`` them; the ``visits`` of Holds inside; the ``room``
-    (bytes) in each memory that may overflow (memories x combinations). ``counted`` [B]: the part of ``room`` that a stage's own
-    footprint already contains, as that is computed with sequential stages."""
+    of each resource by Holds inside the phases, and by those ``beside`` them; the ``visits`` of Holds inside; the ``footprint``
+    [B] in each memory that may overflow (memories x combinations). ``counted`` [B]: the part of it that the footprint of a stage
+    already contains, as that is computed with sequential stages."""
 
     entries: Array
     phases: Array
@@ -56,7 +56,7 @@ class OutsideCost:
     busy: Mapping[Resource, Array]
     beside: Mapping[Resource, Array]
     visits: Sequence[BufferVisits]
-    room: Array
+    footprint: Array
     counted: Array
 
 
@@ -64,9 +64,9 @@ def outside_cost(costs: Costing, frame: Frame, known: dict[tuple[Cut, str], Outs
     """The cost of a frame outside its stages. It does not depend on the shapes of the stages, as Holds depend only on which
     tensors the stages access. Holds around partitions of an axis are outside the clusters, so it is the same for all
     partitions: these are in ``known``."""
-    if frame.shares is None:
+    if frame.partition is None:
         return _found(costs, frame)
-    key = frame.cut, frame.shares.axis
+    key = frame.cut, frame.partition.axis
     if key not in known:
         known[key] = _found(costs, frame)
     return known[key]
@@ -75,7 +75,7 @@ def outside_cost(costs: Costing, frame: Frame, known: dict[tuple[Cut, str], Outs
 def rounds(costs: Costing, frame: Frame) -> Array:
     """Number of runs of a frame's stages, for each combination of the shared tile sizes."""
     symbols, stages = costs.trees.symbols(frame.shared), [Steps(()) for _ in frame.stages]
-    tree = costs.around(frame.in_turn(symbols, stages))
+    tree = costs.enclose(frame.sequential(symbols, stages))
     path = next(path for path, node in walk(tree) if node is stages[0])
     entries = evaluate(costs.workload, costs.chip, tree, sums=costs.trees.sums(costs.workload)).nodes[path].entries
     trees, rows = costs.trees.of(frame.shared, ()), costs.combinations(frame)
@@ -85,15 +85,15 @@ def rounds(costs: Costing, frame: Frame) -> Array:
 def holds_fit(costs: Costing, frame: Frame) -> Flags:
     """For which combinations of the shared tile sizes a frame's own Holds fit. Holds of a finer cut need at least as many bytes,
     as a handed-over tensor has one buffer per child on its path."""
-    room = _room(costs, frame, frame.tree(shared_sizes(costs, frame), frame.users()))
+    used = _footprint(costs, frame, frame.tree(shared_sizes(costs, frame), frame.users()))
     capacities = [costs.chip.memory(name).capacity for name in costs.limited]
-    return np.asarray((room <= np.reshape(capacities, (-1, 1))).all(axis=0))
+    return np.asarray((used <= np.reshape(capacities, (-1, 1))).all(axis=0))
 
 
-def _room(costs: Costing, frame: Frame, tree: Node) -> Array:
+def _footprint(costs: Costing, frame: Frame, tree: Node) -> Array:
     """The footprint [B] of a group's tree on its shared sizes (memories with a limit x combinations)."""
     counter, rows = counter_of(costs.workload, costs.chip), costs.combinations(frame)
-    used = footprint(counter, costs.around(tree), Body(counter))
+    used = footprint(counter, costs.enclose(tree), Body(counter))
     every = [np.broadcast_to(np.asarray(used.get(name, 0), dtype=np.float64), (rows,)) for name in costs.limited]
     return np.reshape(every, (-1, rows))
 
@@ -103,16 +103,16 @@ def _found(costs: Costing, frame: Frame) -> OutsideCost:
     shapes = [stage.skeletons[0] for stage in frame.stages]  # whichever: what they take themselves is left out
     sizes |= {slot.name: 1 for shape in shapes for slot in shape.slots}
     made = [shape.build(sizes) for shape in shapes]
-    tree = costs.around(frame.tree(sizes, made))
+    tree = costs.enclose(frame.tree(sizes, made))
     estimate = evaluate(costs.workload, costs.chip, tree, times=costs.timed, held=Steps(()))
 
     def each(value: Number) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
 
     nodes = dict(walk(tree))
-    path = _around_all(nodes, [node for at, node in enumerate(made) if at not in frame.last])
+    path = _common_ancestor(nodes, [node for at, node in enumerate(made) if at not in frame.last])
     outside = [event for event in estimate.events if len(event.path) < len(path) and path[: len(event.path)] == event.path]
-    parts = _with_kept if frame.kept else _by_phases
+    parts = _with_outer_hold if frame.kept else _by_phases
     ramps, ends, serial, busy, beside = parts(costs, frame, nodes, estimate, path, outside)
     return OutsideCost(
         entries=each(estimate.nodes[path].entries),
@@ -127,8 +127,8 @@ def _found(costs: Costing, frame: Frame) -> OutsideCost:
             replace(own, moving=each(own.moving), buffers=each(own.buffers))
             for own in _visits(costs, frame, nodes, estimate, path)
         ],
-        room=_room(costs, frame, frame.tree(sizes, frame.users())),
-        counted=_room(costs, frame, frame.in_turn(sizes, frame.users())),
+        footprint=_footprint(costs, frame, frame.tree(sizes, frame.users())),
+        counted=_footprint(costs, frame, frame.sequential(sizes, frame.users())),
     )
 
 
@@ -168,37 +168,37 @@ def _by_phases(
     """Of a frame whose rounds are the phases, or lie in phases with what follows them."""
     first = path[:1]
     own = next((path[: at + 1] for at in range(len(path) - 1, 0, -1) if isinstance(nodes[path[:at]], Steps)), first)
-    phase, whole = estimate.nodes[own], estimate.nodes[first]
+    phase, outermost = estimate.nodes[own], estimate.nodes[first]
     ramps: Number = phase.entries * (phase.filling + phase.ramp_down)
     ends = {name: phase.entries * time for name, time in phase.ends.items()}
     serial: Number = 0.0
     if own != first:
-        outside_cost = whole.filling + whole.ramp_down
+        outside_cost = outermost.filling + outermost.ramp_down
         ramps, ends = ramps + outside_cost, {name: time + outside_cost for name, time in ends.items()}
-        serial = whole.work - estimate.nodes[own[:-1]].work
+        serial = outermost.work - estimate.nodes[own[:-1]].work
     return ramps, ends, serial, _busy(costs, outside, len(own), len(path)), _busy(costs, outside, 0, len(own))
 
 
-def _with_kept(
+def _with_outer_hold(
     costs: Costing, frame: Frame, nodes: Mapping[Path, Node], estimate: Estimate, path: Path, outside: Sequence[Event]
 ) -> Parts:
     """Of a frame that keeps tensors around the loop around its stages. With two buffers what comes and goes there does so beside
     the stages, in one phase with them; with one before and after them, and what is inside is a phase of its own, with ramps of
     its own."""
     at = next(at for at in range(1, len(path)) if _keeps(nodes[path[:at]], frame))
-    whole, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
+    outermost, inner = estimate.nodes[path[:1]], estimate.nodes[path[: at + 1]]
     hold = nodes[path[:at]]
     assert isinstance(hold, Hold)
     single = np.asarray(hold.buffers) == 1
-    ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, whole)]
+    ramps = [cost.entries * (cost.filling + cost.ramp_down) for cost in (inner, outermost)]
     ends: dict[Resource, Number] = {
-        name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, whole)))
-        for name in (*inner.ends, *whole.ends)
+        name: np.where(single, *(cost.entries * cost.ends[name] if name in cost.ends else 0.0 for cost in (inner, outermost)))
+        for name in (*inner.ends, *outermost.ends)
     }
     busy, kept = _busy(costs, outside, at + 1, len(path)), _busy(costs, outside, 0, at + 1)
     for resource, time in kept.items():
         busy[resource] = busy.get(resource, 0.0) + np.where(single, 0.0, time)
-    serial = np.where(single, whole.work - inner.time, 0.0)
+    serial = np.where(single, outermost.work - inner.time, 0.0)
     beside: dict[Resource, Number] = {resource: np.where(single, time, 0.0) for resource, time in kept.items()}
     return np.where(single, *ramps), ends, serial, busy, beside
 
@@ -207,7 +207,7 @@ def _keeps(node: Node, frame: Frame) -> bool:
     return isinstance(node, Hold) and node.names == tuple(name for name, _ in frame.kept)
 
 
-def _around_all(nodes: Mapping[Path, Node], made: Sequence[Node]) -> Path:
+def _common_ancestor(nodes: Mapping[Path, Node], made: Sequence[Node]) -> Path:
     """The innermost node around some others."""
     paths = [path for path, node in nodes.items() if any(node is own for own in made)]
     return tuple(steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, zip(*paths, strict=False)))

@@ -40,12 +40,12 @@ MIN_TIME = 1e-30
 """Smallest time [s] in divisions, to avoid division by zero."""
 
 
-def in_children(group: GroupState, in_turn: Sequence[Values]) -> list[Values]:
-    """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``in_turn``): its
+def in_children(group: GroupState, sequential: Sequence[Values]) -> list[Values]:
+    """For each stage, least time and energy (shapes x combinations x 2), from its costs in sequential order (``sequential``): its
     time in a child is the same. With static power the energy is 0, as the costs contain leakage over a time that other stages may
     hide."""
     found: list[Values] = []
-    for costs in in_turn:
+    for costs in sequential:
         values: Values = np.zeros((*costs.shape[:2], 2))
         for place, name in enumerate(("time", "energy")):
             if name in group.objectives and not (name == "energy" and group.chip.static_power):
@@ -71,13 +71,13 @@ class Rounds:
             return
         if self.group.found.pruned(self._least(alone)).all():
             return
-        self.around = outside_cost(group.costs, frame, group.outside_costs)
+        self.outside = outside_cost(group.costs, frame, group.outside_costs)
         self.left = self._worthwhile()
         if not len(self.left):
             return
-        inside = self.chip.levels.index(self.chip.level(frame.shares.level)) if frame.shares else len(self.chip.levels)
+        inside = self.chip.levels.index(self.chip.level(frame.partition.level)) if frame.partition else len(self.chip.levels)
         ops = [[group.costs.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
-        self.contended = {} if frame.shares else shared_engines(self.chip, ops)
+        self.contended = {} if frame.partition else shared_engines(self.chip, ops)
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), ())
         self.parts = self._promising(alone)
@@ -87,10 +87,10 @@ class Rounds:
         for stage, parts in enumerate(self.parts):
             for resource in (resource for part in parts for resource in part.resources):
                 users.setdefault(resource, set()).add(self.child_of[stage])
-        shared = self.around.busy.keys() | self.around.beside.keys()
+        shared = self.outside.busy.keys() | self.outside.beside.keys()
         self._lay_out(
             (r for r, own in users.items() if depth_of(self.chip, r) < inside and (r in shared or len(own - {self.after}) > 1)),
-            (resource for resource in self.around.beside if self.after in users.get(resource, ())),
+            (resource for resource in self.outside.beside if self.after in users.get(resource, ())),
         )
         self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
@@ -109,7 +109,7 @@ class Rounds:
         """The combinations of shared sizes that may be better than other frames. On all clusters, these have several rounds per
         phase: in a single round no stage overlaps another, so sequential stages of the same shapes are as fast with no larger
         footprint. On partitions, stages may have shapes that sequential stages do not have."""
-        return np.flatnonzero(self.around.entries > (self.around.phases if self.frame.cut and not self.frame.shares else 0))
+        return np.flatnonzero(self.outside.entries > (self.outside.phases if self.frame.cut and not self.frame.partition else 0))
 
     @property
     def after(self) -> int:
@@ -182,8 +182,8 @@ class Rounds:
         estimate = self.group.costs.draft(self.frame, index, skeleton)
         trees = self.group.costs.trees.of(self.shared, self.group.costs.searched_slots(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
-        room = [estimate.footprint.get(name, 0) for name in self.memories]
-        outputs = [estimate.time, energy, *estimate.busy.values(), *room]
+        left_over = [estimate.footprint.get(name, 0) for name in self.memories]
+        outputs = [estimate.time, energy, *estimate.busy.values(), *left_over]
         made = self.group.costs.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
 
         @cache
@@ -212,11 +212,11 @@ class Rounds:
         resources, start = (self.later, self.busy.stop) if follows else (self.resources, self.busy.start)
         for place, resource in enumerate(resources, start):
             states[place] = known.get(resource, 0.0)
-        own, counted = self.adding + child * len(self.memories), self.around.room if follows else self.around.counted
-        room = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
-        if not self.frame.cut:  # stages in turn share no room: each fits or not, and what it leaves is of no use
-            room = np.where(room + self.around.room[:, at] > self.capacities[:, None], np.inf, 0.0)
-        states[own : own + len(self.memories)] = room
+        own, counted = self.adding + child * len(self.memories), self.outside.footprint if follows else self.outside.counted
+        left_over = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
+        if not self.frame.cut:  # sequential stages reuse the capacity: each fits or not, whatever another leaves free
+            left_over = np.where(left_over + self.outside.footprint[:, at] > self.capacities[:, None], np.inf, 0.0)
+        states[own : own + len(self.memories)] = left_over
         return states
 
     def join(self, first: Values, second: Values) -> Values:
@@ -229,20 +229,20 @@ class Rounds:
     def objectives(self, states: Values, at: Indices) -> Values:
         """Costs of plans with these states, a row each; infinite where they do not fit. ``at``: as for `state`."""
         time = self._time(states, at) if self.group.costs.timed else 0.0
-        costs = {"time": time, "energy": states[0] + self.around.energy[at] + self.chip.static_power * time}
+        costs = {"time": time, "energy": states[0] + self.outside.energy[at] + self.chip.static_power * time}
         result: Values = np.stack([costs[name] for name in self.group.objectives], axis=1)
         for place, capacity in enumerate(self.capacities):
-            room = states[self.adding + place :: len(self.memories)]
-            own, after = room[: self.after], room[self.after :].max(axis=0, initial=0.0)
+            left_over = states[self.adding + place :: len(self.memories)]
+            own, after = left_over[: self.after], left_over[self.after :].max(axis=0, initial=0.0)
             used = np.maximum(own.max(axis=0) if self.apart[place] else own.sum(axis=0), after)
-            result[used + self.around.room[place, at] > capacity] = np.inf
+            result[used + self.outside.footprint[place, at] > capacity] = np.inf
         return result
 
     def _time(self, states: Values, at: Indices) -> Values:
         """Least time of plans with these states: the busiest child or resource, pipeline fill and drain, and the stages after the
         rounds. It is monotonic in every component: a larger component may shorten fill and drain, but by no more than its
         increase, as every round has at least one entry per phase."""
-        outside_cost = self.around
+        outside_cost = self.outside
         children, after, busy = states[1 : 1 + self.after], states[1 + self.after : self.busy.start], states[self.busy]
         work: dict[Resource, Values] = dict(zip(self.resources, busy, strict=True))
         for resource, time in outside_cost.busy.items():
@@ -285,7 +285,7 @@ class Rounds:
         at = np.array([combination])
         if not quick and self._in_many():
             self._tighten(at)
-        dominance_resources = self.group.dominance_resources[self.frame.shares is not None]
+        dominance_resources = self.group.dominance_resources[self.frame.partition is not None]
         while limits := FixedTileSearch(self, at, quick, {} if quick else self._hidden(dominance_resources)).run():
             dominance_resources |= limits
 
@@ -313,8 +313,8 @@ class Rounds:
 
     def _in_many(self) -> bool:
         """Whether a stage's shapes are in many frames, which differ in the partitions of the other stages."""
-        shares = self.frame.shares
-        return shares is not None and self.chip.axis(shares.level, shares.axis).size > MEMBERS_WITHOUT_TIGHTENING
+        partition = self.frame.partition
+        return partition is not None and self.chip.axis(partition.level, partition.axis).size > MEMBERS_WITHOUT_TIGHTENING
 
     def _tighten(self, at: Indices) -> None:
         """Tighten the bounds of shapes that are not pruned to their least times, which are computed once for all frames with the
@@ -333,10 +333,10 @@ class Rounds:
             self.group.tally.tick()
             start = starts(part.trees, self.shared, self.rows)
             nodes = {dim: int(own[combination]) for dim, own in start.items()}
-            room = (self.capacities + self.around.counted[:, combination])[:, None]
+            left_over = (self.capacities + self.outside.counted[:, combination])[:, None]
 
             def fits(found: Array) -> Flags:
-                return np.asarray((found[2 + len(part.resources) :] <= room).all(axis=0))
+                return np.asarray((found[2 + len(part.resources) :] <= left_over).all(axis=0))
 
             part.times[combination] = least_time(part.bounds, part.trees, nodes, fits)
         return part.times[combination]

@@ -47,17 +47,17 @@ class Pipelines:
     alone, as far as known (first axis: these components; last axis: combinations of the shared sizes, or a single one while they
     are equal). ``rounds``: number of rounds of each combination, once known; ``fitting``: whether its Holds fit."""
 
-    def __init__(self, group: GroupState, family: ImplicitFrames) -> None:
-        self.group, self.family = group, family
-        self.stages, self.members = len(family.whole.stages), family.members
+    def __init__(self, group: GroupState, implicit_set: ImplicitFrames) -> None:
+        self.group, self.implicit_set = group, implicit_set
+        self.stages, self.members = len(implicit_set.sequential.stages), implicit_set.members
         self.runs = [(first, end) for first, end in product(range(self.stages), range(self.stages + 1)) if first < end]
-        self.floor = group.least(family.whole, None)
+        self.floor = group.least(implicit_set.sequential, None)
         self.work: Array = np.full((self.stages, self.stages + 1, self.members + 1), np.inf)
         for first, end in self.runs:
             run = tuple(range(first, end))
-            parts = (family.part(run, count) for count in range(1, self.members))
+            parts = (implicit_set.part(run, count) for count in range(1, self.members))
             self.work[first, end, 1:-1] = [group.least(part, None)["time"] for part in parts]
-        resources = common_resources(group, family.part((0,), 1))
+        resources = common_resources(group, implicit_set.part((0,), 1))
         self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)
         self.fitting: Flags = np.full(1, True)
@@ -71,15 +71,15 @@ class Pipelines:
         """The frames that may improve on the incumbents when they are generated, most promising runs first."""
         self._narrow()
         if np.isfinite(self.bounds()).all():
-            self._tell_apart()
-        shapes = [len(stage.skeletons) for stage in self.family.whole.stages]
+            self._expand_shared_sizes()
+        shapes = [len(stage.skeletons) for stage in self.implicit_set.sequential.stages]
         for stage in sorted(range(self.stages), key=shapes.__getitem__):
             self._look_alone(stage)
             self._narrow()
         start = _FirstRuns((), (), np.zeros((len(self.alone) + 1, 1)))
         for runs in explored(LastFirst([start], self._no_better), self._longer):
             if sum(map(len, runs.cut)) == self.stages:
-                yield self.family.frame(runs.cut, runs.counts)
+                yield self.implicit_set.frame(runs.cut, runs.counts)
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -111,10 +111,10 @@ class Pipelines:
         time = np.maximum(alone[:1], self.work[first, end, count, None])
         return np.concatenate([time, time, alone[1:]])
 
-    def _tell_apart(self) -> None:
+    def _expand_shared_sizes(self) -> None:
         """Expand the last axis to one row for each combination of the shared sizes."""
-        self.rounds = rounds(self.group.costs, self.family.whole)
-        self.fitting = np.any([holds_fit(self.group.costs, frame) for frame in self.family.coarsest()], axis=0)
+        self.rounds = rounds(self.group.costs, self.implicit_set.sequential)
+        self.fitting = np.any([holds_fit(self.group.costs, frame) for frame in self.implicit_set.coarsest()], axis=0)
         self.alone = np.repeat(self.alone, len(self.rounds), axis=-1)
 
     def _look_alone(self, stage: int) -> None:
@@ -124,7 +124,7 @@ class Pipelines:
             having = [run for run in runs if np.isfinite(self.work[*run, count])]
             if having:
                 self.group.tally.tick()
-                alone = least_alone(self.group, self.family.alone(stage, count), stage)
+                alone = least_alone(self.group, self.implicit_set.alone(stage, count), stage)
                 for first, end in having:
                     self.alone[:, first, end, count] += alone.T
 

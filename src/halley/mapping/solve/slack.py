@@ -26,26 +26,26 @@ from halley.mapping.solve.ties import RELATIVE_ROUNDING
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot, Tiles
 
-LESS = 1e-9
+LEAST_RELATIVE_GAIN = 1e-9
 """Relative difference from which on one mapping needs less than another."""
 
 Costs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """[time, time with uneven tiles apart over it, energy, busy times of all resources added up, unevenness; mapping]."""
 
-SMALL = 0.01
+LEAST_WAIT_SHARE = 0.01
 """Share of the time: less than that between full and smaller tiles apart and together says nothing."""
 
 
 def with_slack(
     workload: Workload,
     chip: Chip,
-    around: Callable[[Node], Node],
+    enclose: Callable[[Node], Node],
     choice: GroupMapping,
     value: Callable[[float, float], float],
 ) -> GroupMapping:
     """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time,
     the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
-    then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``around``
+    then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``enclose``
     wraps the group's tree."""
     every = choice.slots
     known: Costs | None = None
@@ -56,14 +56,14 @@ def with_slack(
             continue
         columns = np.array([now, *sizes], dtype=np.float64)
         tiles = {**choice.tiles, slot.name: columns}
-        tree = around(replace(choice, tiles=tiles).tree())
+        tree = enclose(replace(choice, tiles=tiles).tree())
         estimate = evaluate(workload, chip, tree)
         able = those_that_fit(chip, estimate, len(columns)) & _equal(_points(estimate, len(columns)), value)
         if not able[1:].any():
             continue
         costs = _costs(estimate, evaluate(workload, chip, tree, uneven=True).time, unevenness(every, tiles), len(columns))
         known = costs[:, :1] if known is None else known
-        better = _less(costs, known) if slot.dim != BUFFERS else (costs[:4] <= known[:4] * (1 + LESS)).all(axis=0)
+        better = _less(costs, known) if slot.dim != BUFFERS else (costs[:4] <= known[:4] * (1 + LEAST_RELATIVE_GAIN)).all(axis=0)
         found = np.flatnonzero(able & better)
         if not len(found):
             continue
@@ -109,7 +109,7 @@ def _points(estimate: Estimate, count: int) -> Costs:
 
 
 def _costs(estimate: Estimate, apart: Number, uneven: Number, count: int) -> Costs:
-    longer = np.maximum(np.asarray(apart, dtype=np.float64) / estimate.time, 1 + SMALL)
+    longer = np.maximum(np.asarray(apart, dtype=np.float64) / estimate.time, 1 + LEAST_WAIT_SHARE)
     time, energy = _points(estimate, count)
     every = (longer, total(estimate.busy.values()), uneven)
     longer, busy, uneven = (np.broadcast_to(np.asarray(own, dtype=np.float64), count) for own in every)
@@ -136,6 +136,6 @@ def _less(costs: Costs, known: Costs) -> np.ndarray[tuple[int], np.dtype[np.bool
     """Which mappings need less of the first cost that differs."""
     less, alike = np.zeros(costs.shape[1], dtype=bool), np.ones(costs.shape[1], dtype=bool)
     for own, before in zip(costs, known[:, 0], strict=True):
-        less |= alike & (own < before * (1 - LESS))
-        alike &= np.abs(own - before) <= LESS * before
+        less |= alike & (own < before * (1 - LEAST_RELATIVE_GAIN))
+        alike &= np.abs(own - before) <= LEAST_RELATIVE_GAIN * before
     return less

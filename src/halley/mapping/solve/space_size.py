@@ -24,13 +24,13 @@ def count_mappings(space: GroupSpace, trees: Trees, tick: Callable[[], None] = l
     Counts are Python integers, exact at any size. ``tick`` is called often.
     """
     counter = _Counter(trees, tick)
-    return sum(map(counter.frame, space.plain)) + sum(map(counter.family, space.families))
+    return sum(map(counter.frame, space.plain)) + sum(map(counter.implicit_set, space.implicit_sets))
 
 
 def has_mappings(space: GroupSpace, trees: Trees) -> bool:
     """Whether a group has any mapping: whether `count_mappings` is above 0, found at the first frame with one."""
     counter = _Counter(trees)
-    return any(map(counter.frame, space.plain)) or any(map(counter.family, space.families))
+    return any(map(counter.frame, space.plain)) or any(map(counter.implicit_set, space.implicit_sets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class _Counter:
         counts = math.prod((self._stage(frame.shared, stage) for stage in frame.stages), start=self._one(frame.shared))
         return int(np.sum(counts)) - (int(counts.flat[0]) if frame.known_first else 0)
 
-    def family(self, family: ImplicitFrames) -> int:
+    def implicit_set(self, implicit_set: ImplicitFrames) -> int:
         """The mappings of all frames of an implicit set, by a dynamic program over the first stages and their total members.
 
         The last run starts at some stage and has some of the members. A single run is excluded, as it has all members."""
-        shared, stages, members = family.whole.shared, len(family.whole.stages), family.members
+        shared, stages, members = implicit_set.sequential.shared, len(implicit_set.sequential.stages), implicit_set.members
         one = self._one(shared)
         first = np.zeros((stages + 1, members + 1, *one.shape), dtype=object)
         first[0, 0] = one
@@ -58,7 +58,7 @@ class _Counter:
             for count in range(1, members):
                 run = one
                 for end in range(start + 1, stages + 1):
-                    run = run * self._stage(shared, family.stage(end - 1, count))
+                    run = run * self._stage(shared, implicit_set.stage(end - 1, count))
                     first[end, count:] += first[start, : members + 1 - count] * run
         return int(np.sum(first[stages, members]))
 

@@ -26,7 +26,7 @@ def fastest(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None],
     fastest one found so far if that takes more than ``effort`` bounds, or if ``tick`` raises `Interrupted`."""
     costs = search.group.costs
     start = add_buffers(costs, choice)
-    estimate = evaluate(costs.workload, costs.chip, costs.around(start.tree()))
+    estimate = evaluate(costs.workload, costs.chip, costs.enclose(start.tree()))
     time_, energy = float(estimate.time), float(estimate.energy)
     faster = search.narrowed(GroupSpace((choice.frame,)), ("time", "energy"))
     faster.group.costs.tally = tally = SearchCounter()

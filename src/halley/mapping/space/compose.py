@@ -52,7 +52,7 @@ class AxisPartition:
 
 
 def compositions(members: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to share out all of the members, at least one to each part.
+    """Every partition of all members into so many parts of at least one.
 
     >>> list(compositions(4, 2)), list(compositions(2, 3))
     ([(1, 3), (2, 2), (3, 1)], [])
@@ -74,8 +74,8 @@ class Handover:
     groups: tuple[tuple[str, ...], ...]
     stages: tuple[tuple[Op, ...], ...]
 
-    def body(self, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
-        """The stages' nodes inside the Holds of what they hand over. ``shares``: of the children of the cut, if these
+    def body(self, nodes: Sequence[Node], cut: Cut, partition: AxisPartition | None) -> Node:
+        """The stages' nodes inside the Holds of what they hand over. ``partition``: of the children of the cut, if these
         have members of their own."""
         if not cut:
             return self._held(self.groups, 1, _series(nodes))
@@ -91,7 +91,7 @@ class Handover:
         parts = [
             self._held(tuple(own.get(at, ())), 1, _series([nodes[stage] for stage in child])) for at, child in enumerate(cut)
         ]
-        node: Node = shares.place(parts) if shares else Overlap(tuple(parts))
+        node: Node = partition.place(parts) if partition else Overlap(tuple(parts))
         for buffers, groups in sorted(passed.items()):
             node = self._held(tuple(groups), buffers, node)
         return node

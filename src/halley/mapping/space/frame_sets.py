@@ -21,8 +21,8 @@ from halley.mapping.space.stages import GroupStage, Skeleton, Slot, Split, Tiles
 class Frame:
     """``wrap(tiles, nodes, cut, shares)`` puts one node per stage into the group's tree, with the stages one after the other or,
     by the ``cut``, overlapped; ``shared`` slots concern several stages; ``streamed``: attention with running softmax; ``behind``:
-    how many stages follow when all rounds of the others are over; ``kept``: what is held around a loop around the stages, and of
-    each of these the stages that touch it, which are in one child; ``shares``: clusters of each child of the cut, if these have
+    how many stages follow when all rounds of the others are over; ``kept``: what is held outside a loop that encloses the stages,
+    each with the stages that access it, which are in one child; ``partition``: clusters of each child of the cut, if these have
     clusters of their own; ``idles``: the shared slots are the tile sizes of its split, which leave members idle;
     ``known_first``: the first combination of the shared sizes is another frame, and not part of this one; ``split``: around all
     stages, in equal parts, where bounds make use of it."""
@@ -36,16 +36,16 @@ class Frame:
     behind: int = 0
     kept: tuple[tuple[str, frozenset[int]], ...] = ()
     cut: Cut = ()
-    shares: AxisPartition | None = None
+    partition: AxisPartition | None = None
     idles: bool = False
     known_first: bool = False
     split: Split = ()
 
     def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree."""
-        return self.wrap(tiles, nodes, self.cut, self.shares)
+        return self.wrap(tiles, nodes, self.cut, self.partition)
 
-    def in_turn(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
+    def sequential(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree with its stages one after the other."""
         return self.wrap(tiles, nodes, (), None)
 
@@ -55,10 +55,10 @@ class Frame:
 
     def alone(self, stage: int, node: Node) -> Node:
         """A stage's node on the clusters that it has."""
-        if self.shares is None:
+        if self.partition is None:
             return node
         child = next(at for at, stages in enumerate(self.cut) if stage in stages)
-        return self.shares.of(child).place([node])
+        return self.partition.of(child).place([node])
 
     @property
     def children(self) -> Cut:
@@ -81,8 +81,8 @@ class Frame:
         return id(skeleton), *map(id, self.shared)
 
     def known_by(self, stage: int, skeleton: Skeleton) -> Hashable:
-        """What a shape's cost and room are known by, with ``cut`` or without: these depend on it for what follows the rounds; and
-        the room on what is kept around them."""
+        """The key of a shape's cost and footprint. Both depend on the ``cut`` for stages that follow the rounds; the footprint
+        depends on what is held outside the rounds, too."""
         return id(skeleton), self.cut if stage in self.last else (), self.kept
 
     def overlapped(self, memory: Memory) -> Iterator[Frame]:
@@ -115,13 +115,13 @@ def _in_the_place(frame: Frame, other: Frame) -> bool:
 class ImplicitFrames:
     """An implicit set of frames: stages on partitions of the ``members`` of an axis, one frame for each cut and partition.
 
-    ``whole``: the frame with sequential stages on all clusters. ``lay_out(stage, members)``: a stage on a number of members of
-    the axis, shared by all frames that give it this number."""
+    ``sequential``: the frame with sequential stages on all clusters. ``lay_out(stage, members)``: a stage on a number of members
+    of the axis, shared by all frames that give it this number."""
 
     level: str
     axis: str
     members: int
-    whole: Frame
+    sequential: Frame
     lay_out: Callable[[int, int], GroupStage]
     _made: dict[tuple[int, int], GroupStage] = field(default_factory=dict)
 
@@ -134,22 +134,22 @@ class ImplicitFrames:
     def frame(self, cut: Cut, counts: tuple[int, ...]) -> Frame:
         """The frame in which each child of a cut has so many members."""
         stages = tuple(self.stage(index, count) for child, count in zip(cut, counts, strict=True) for index in child)
-        name = f"{self.whole.name}, stages {_text(cut)} on {'|'.join(map(str, counts))} of {self.axis}"
+        name = f"{self.sequential.name}, stages {_text(cut)} on {'|'.join(map(str, counts))} of {self.axis}"
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
-        shares = AxisPartition(self.level, self.axis, counts)
-        return replace(self.whole, name=name, stages=stages, splits_reduction=reduces, cut=cut, shares=shares)
+        partition = AxisPartition(self.level, self.axis, counts)
+        return replace(self.sequential, name=name, stages=stages, splits_reduction=reduces, cut=cut, partition=partition)
 
     def part(self, run: tuple[int, ...], members: int) -> Frame:
         """What is known of all frames in which a run of stages has so many members: no others are at work here. The shapes of the
         stages are those on all clusters."""
-        return replace(self.whole, cut=(run,), shares=AxisPartition(self.level, self.axis, (members,)))
+        return replace(self.sequential, cut=(run,), partition=AxisPartition(self.level, self.axis, (members,)))
 
     def coarsest(self) -> Iterator[Frame]:
         """The cuts of the stages into two runs, with shapes of the stages on all clusters."""
-        every = range(len(self.whole.stages))
+        every = range(len(self.sequential.stages))
         for first in every[1:]:
             cut = tuple(every[:first]), tuple(every[first:])
-            yield replace(self.whole, cut=cut, shares=AxisPartition(self.level, self.axis, (1, self.members - 1)))
+            yield replace(self.sequential, cut=cut, partition=AxisPartition(self.level, self.axis, (1, self.members - 1)))
 
     def alone(self, index: int, members: int) -> Frame:
         """What is known of all frames in which a stage is alone on so many members, with its own shapes."""
@@ -162,7 +162,7 @@ class ImplicitFrames:
 
     def __iter__(self) -> Iterator[Frame]:
         """Every frame whose stages all have a shape. There can be millions."""
-        for cut in cuts(len(self.whole.stages)):
+        for cut in cuts(len(self.sequential.stages)):
             for counts in compositions(self.members, len(cut)):
                 frame = self.frame(cut, counts)
                 if all(stage.skeletons for stage in frame.stages):
@@ -171,17 +171,16 @@ class ImplicitFrames:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSpace:
-    """The frames of a group: ``plain`` ones, on all clusters, and ``families``: implicit sets with stages on partitions of an
-    axis."""
+    """The frames of a group: ``plain`` ones, on all clusters, and ``implicit_sets`` with stages on partitions of an axis."""
 
     plain: tuple[Frame, ...] = ()
-    families: tuple[ImplicitFrames, ...] = ()
+    implicit_sets: tuple[ImplicitFrames, ...] = ()
 
     def __iter__(self) -> Iterator[Frame]:
         """Every frame, made when its turn comes."""
         yield from self.plain
-        for family in self.families:
-            yield from family
+        for implicit_set in self.implicit_sets:
+            yield from implicit_set
 
     def __bool__(self) -> bool:
         return any(True for _ in self)
@@ -189,13 +188,13 @@ class GroupSpace:
     @property
     def ops(self) -> tuple[str, ...]:
         """The ops of the group: every frame has them all."""
-        some = (*self.plain, *(family.whole for family in self.families))[:1]
+        some = (*self.plain, *(implicit_set.sequential for implicit_set in self.implicit_sets))[:1]
         return tuple(op for frame in some for stage in frame.stages for op in stage.ops)
 
     def counterpart(self, frame: Frame, other: GroupSpace) -> Frame:
         """The frame that stands here where another one, or some of its shapes, stands in a space that is alike."""
-        if frame.shares is not None:
-            family = next(own for own in self.families if own.axis == frame.shares.axis)
-            return family.frame(frame.cut, frame.shares.counts)
+        if frame.partition is not None:
+            implicit_set = next(own for own in self.implicit_sets if own.axis == frame.partition.axis)
+            return implicit_set.frame(frame.cut, frame.partition.counts)
         at = next(at for at, its in enumerate(other.plain) if _in_the_place(its, frame))
         return self.plain[at]

@@ -14,7 +14,7 @@ from halley.mapping.space.affine import taps, tiled
 from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
 from halley.mapping.space.stages import NOTHING, Join, Ranges, Slot, Split, Tiles, member_ranges, splits
-from halley.mapping.space.tile_sizes import Sizes, TileSizes, whole
+from halley.mapping.space.tile_sizes import Sizes, TileSizes, undivided
 
 
 def walked(workload: Workload, op: Op) -> frozenset[str]:
@@ -122,10 +122,10 @@ class FusedOps:
 
     def splittable(self, dims: Iterable[str], ops: Sequence[Op] = ()) -> list[str]:
         """The dims that clusters may split around some ops; around all of them, if none are given."""
-        around = ops or self.ops
-        barred = frozenset().union(*(own for op in around for own in self.workload.unsplit(op)))
+        among = ops or self.ops
+        barred = frozenset().union(*(own for op in among for own in self.workload.unsplit(op)))
         # of the terms of a sum, members may split one
-        barred |= {dim for op in around for index in op.indices for dim in set(index.dims) - {tiled(self.workload, index)}}
+        barred |= {dim for op in among for index in op.indices for dim in set(index.dims) - {tiled(self.workload, index)}}
         return [dim for dim in dims if dim not in barred | self.whole]
 
     def axes_of(self, split: Split, dim: str) -> tuple[LevelAxis, ...]:
@@ -153,7 +153,7 @@ class FusedOps:
 
     def sizes(self, dim: str) -> Sizes:
         """Tile sizes to try for a dim; all of it where it stays whole."""
-        return whole if dim in self.whole else self._tiles
+        return undivided if dim in self.whole else self._tiles
 
     def row_slot(self, ranges: Ranges) -> Slot:
         """The tile that all stages have of the rows, of these ranges."""

@@ -126,7 +126,7 @@ class Hierarchy:
         """Whether a network copies: its axes may be in groups, and one member may load for others."""
         return any(own.axis.multicast for own in self.axes)
 
-    def shares_loads(self, level: str) -> bool:
+    def loads_for_others(self, level: str) -> bool:
         """Whether a member of a level may load for others and broadcast: the network copies, the port to the parent does not."""
         network = next(each.network for each in self.chip.levels if each.name == level)
         return network is not None and network.port is not None and not network.multicast

@@ -40,7 +40,7 @@ def broadcasts(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split) -
             if own.level == level and _copies(own.axis) and dim in lacking
         ]
         equal = all(workload.dims[dim] % members == 0 for dim, members in lacking.items())
-        if equal and hierarchy.shares_loads(level):
+        if equal and hierarchy.loads_for_others(level):
             found[tensor] = tuple(Collective(CollectiveKind.BROADCAST, (tensor,), level, axis.name, MULTICAST) for axis in axes)
     return found
 
@@ -80,9 +80,9 @@ def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[L
         return
     kind, seen = CollectiveKind.ALL_REDUCE, set()
     for names in _algorithms(hierarchy, kind, axes):
-        told = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))
-        if told not in seen:
-            seen.add(told)
+        key = tuple(sorted((name, str(own.alike)) for name, own in zip(names, axes, strict=True)))
+        if key not in seen:
+            seen.add(key)
             yield _join(hierarchy, kind, tensors, axes, names, ("",) * len(axes))
 
 
@@ -119,7 +119,7 @@ def _join(
 
 
 def _shards(workload: Workload, op: Op) -> tuple[str, ...]:
-    """The dims that a result is shared out over, in the order in which they are taken: longest first; before rows the columns,
-    as a group walks its rows a few at a time."""
+    """The dims over which a result can be sharded, in order of preference: columns before rows, as a group walks its rows a few
+    at a time; of each, the longest first."""
     role = roles(workload, op)
     return tuple(dim for dims in (role.columns, role.rows) for dim in sorted(dims, key=workload.dims.__getitem__, reverse=True))

@@ -122,8 +122,8 @@ def consecutive_groups(count: int) -> list[Kernels]:
 
 
 class PartitionState(NamedTuple):
-    """A place on the way through the kernels: those that have run, and groups that were chosen but wait for others to run first,
-    the last to be chosen first in turn."""
+    """A state of the walk over the kernels: those that have run, and the stack of groups that were chosen but wait for others to
+    run first; the last one chosen runs first."""
 
     done: Kernels = 0
     pending: tuple[Kernels, ...] = ()
@@ -257,7 +257,7 @@ def partitions(
         for group in having[(target & -target).bit_length() - 1] if target else ():
             if group & state.chosen or sources[group] & waiting:
                 continue  # taken already, or each would wait for the other
-            following = _settled(PartitionState(state.done, (*state.pending, group)), sources)
+            following = _with_ready_groups(PartitionState(state.done, (*state.pending, group)), sources)
             if following not in places:
                 places[following] = len(places)
                 left.append(following)
@@ -294,7 +294,7 @@ def _union(needs: Sequence[Kernels], group: Kernels) -> Kernels:
     return found
 
 
-def _settled(state: PartitionState, sources: dict[Kernels, Kernels]) -> PartitionState:
+def _with_ready_groups(state: PartitionState, sources: dict[Kernels, Kernels]) -> PartitionState:
     """With the groups run that wait for nothing any more."""
     done, pending = state
     while pending and not sources[pending[-1]] & ~done:

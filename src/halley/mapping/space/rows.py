@@ -141,8 +141,8 @@ def chunked_skeletons(
     outer: Sequence[str],
     inner_split: Split | None,
 ) -> list[Skeleton]:
-    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes. ``outer``: dims in
-    loops around the rows."""
+    """Rows brought from further out, in chunks of whole rows, or streamed along the long dim in passes. ``outer``: dims of
+    the loops outside the rows."""
     workload, hierarchy = stage.workload, stage.hierarchy
     main = stage.main()
     chain = in_place(workload, stage.ops, main)
@@ -153,12 +153,13 @@ def chunked_skeletons(
     split_name = f", clusters split {named(inner_split)}" if inner_split else ""
     split_name += join_text(stage.join)
 
-    chunk, around = (buffers(f"{prefix}{what}", hierarchy.memory(hierarchy.vector)) for what in ("chunks", "rows around passes"))
+    vector = hierarchy.memory(hierarchy.vector)
+    chunk, outer_buffer = (buffers(f"{prefix}{what}", vector) for what in ("chunks", "rows around passes"))
     short = tuple((name,) for name in others if stage.long not in workload.selectors(name))
 
     def wrap(tiles: Tiles, node: Node) -> Node:
         node = Temporal(rows, tiles[f"{prefix}{rows}2"], node)
-        for slot in reversed(around_rows):
+        for slot in reversed(outer_slots):
             node = Temporal(slot.dim, tiles[slot.name], node)
         return spread(hierarchy, inner_split, ranges(tiles), node, tiles) if inner_split is not None else node
 
@@ -166,7 +167,7 @@ def chunked_skeletons(
         kept = tuple((name,) for name in stage.statistics())
         return Hold(hierarchy.vector, kept, node, 1) if kept else node
 
-    def whole(tiles: Tiles) -> Node:
+    def every_row(tiles: Tiles) -> Node:
         return wrap(tiles, Hold(hierarchy.vector, held, statistics(one(stage.steps(stage.ops))), tiles[chunk.name]))
 
     def in_rounds(tiles: Tiles) -> Node:
@@ -175,11 +176,11 @@ def chunked_skeletons(
     def here(tiles: Tiles) -> Ranges:
         return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
 
-    row_slot, *around_rows = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
-    found = [Skeleton(f"whole rows{split_name}", (row_slot, *around_rows, chunk), whole, reduces)]
+    row_slot, *outer_slots = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
+    found = [Skeleton(f"whole rows{split_name}", (row_slot, *outer_slots, chunk), every_row, reduces)]
     if reduces:
-        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *around_rows), in_rounds, True))
-    tiled = {slot.dim: slot for slot in (row_slot, *around_rows)}
+        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *outer_slots), in_rounds, True))
+    tiled = {slot.dim: slot for slot in (row_slot, *outer_slots)}
     cut = passes(workload, stage.ops, stage.long)
     if cut is not None and (stage.long not in tiled or short):  # along such a dim, with nothing kept around: as whole rows
 
@@ -188,13 +189,13 @@ def chunked_skeletons(
             for part in cut:
                 nodes += _pass(stage, part, tiles[long_slot.name], tiles[chunk.name])
             node = statistics(one(nodes))
-            return wrap(tiles, Hold(hierarchy.vector, short, node, tiles[around.name]) if short else node)
+            return wrap(tiles, Hold(hierarchy.vector, short, node, tiles[outer_buffer.name]) if short else node)
 
         if stage.long in tiled:  # tiles of its own tiles
             long_slot = Slot(f"{prefix}{stage.long}3", stage.long, sizes(stage.long), lambda t: t[tiled[stage.long].name])
         else:
             long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
-        slots = (row_slot, *around_rows, long_slot, chunk, *((around,) if short else ()))
+        slots = (row_slot, *outer_slots, long_slot, chunk, *((outer_buffer,) if short else ()))
         found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
     return found
 

@@ -19,9 +19,9 @@ from halley.ir.mapping import Collective, Compute, Hold, Node, Spatial, Temporal
 from halley.ir.mapping import Sequence as Steps
 from halley.ir.workload import Op, OpKind, Roles, Workload, roles
 from halley.mapping.space.array_dims import arrays, uncut
-from halley.mapping.space.held_around import held_around
 from halley.mapping.space.hierarchy import OPERANDS, Hierarchy, LevelAxis
-from halley.mapping.space.tile_sizes import Sizes, whole
+from halley.mapping.space.outer_holds import outer_holds
+from halley.mapping.space.tile_sizes import Sizes, undivided
 
 Tiles = Mapping[str, Number]
 """Tile size by slot name: whole numbers, or arrays for a batch."""
@@ -62,7 +62,7 @@ def buffers(hold: str, memory: Memory, optional: bool = False) -> Slot:
     return Slot(f"buffers of {hold}", BUFFERS, _at_most if optional else _one_or_more, lambda tiles: most, (1 - optional, most))
 
 
-def buffers_around(hold: str, memory: Memory) -> Slot:
+def outer_buffers(hold: str, memory: Memory) -> Slot:
     """The number of buffers of a Hold around several stages: one in a lockstep memory. With several, a transfer would stall a
     step of any stage, so that the costs of the stages would depend on each other."""
     return buffers(hold, replace(memory, buffers=1) if memory.lockstep else memory)
@@ -79,11 +79,11 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class Skeleton:
     """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
-    it moves as much as another one of the same sizes and room or more, and can at most be faster (`gemm_skeletons`). ``kin``: the
-    same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
+    it moves as much as another one of the same sizes and footprint or more, and can only gain time (`gemm_skeletons`). ``kin``:
+    the same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
     that hold nothing around their inner loops and differ from this one in no more; None for such a shape, and if collectives or
-    overlapping boxes depend on it. ``broadcasts``: members load for others. ``in_rounds``: its parts work on successive rounds in
-    buffers that stages hand over, which cannot have the buffers for rounds of stages as well."""
+    overlapping boxes depend on it. ``broadcasts``: members load for others. ``in_rounds``: its parts work on successive rounds
+    in buffers that stages hand over, which cannot have the buffers for rounds of stages as well."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -118,14 +118,14 @@ def one(tiles: Tiles) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor to hold inside a nest: where, with how many buffers, what runs before and after its inner loops; ``around`` all
-    loops of the nest instead of just inside the last that indexes it."""
+    """A tensor to hold inside a nest: where, with how many buffers, what runs before and after its inner loops.
+    ``outside_loops``: outside all loops of the nest instead of just inside the last that indexes it."""
 
     tensor: str
     memory: str
     buffers: Number
     after: tuple[Node, ...] = ()
-    around: bool = False
+    outside_loops: bool = False
     before: tuple[Node, ...] = ()
 
 
@@ -138,7 +138,7 @@ def nest(workload: Workload, loops: Sequence[tuple[str, Number]], holds: Iterabl
             continue
         dims = workload.selectors(placed.tensor)
         last = max((index for index, (dim, _) in enumerate(loops) if dim in dims), default=-1)
-        at.setdefault(-1 if placed.around else last, []).append(placed)
+        at.setdefault(-1 if placed.outside_loops else last, []).append(placed)
     node = body
     for index in range(len(loops) - 1, -2, -1):
         for placed in at.get(index, []):
@@ -255,14 +255,14 @@ NO_LOOPS: LoopOrder = ((), "")
 
 
 def loop_orders(role: Roles) -> tuple[LoopOrder, ...]:
-    """Loop orders of a contraction that differ in reuse, with a name for what is innermost: the dims of each role in turn, for
-    they index the same tensors. An order with other dims between those of one role reuses no more."""
+    """Loop orders of a contraction that differ in reuse, with a name for what is innermost: role by role, as the dims of a
+    role index the same tensors. An order with other dims between those of one role reuses no more."""
     groups = [group for group in (role.rows, role.columns, role.reduced) if group]
     return tuple(((*(d for group in groups if group != last for d in group), *last), " ".join(last)) for last in reversed(groups))
 
 
 def outer_orders(role: Roles, leaves: bool) -> tuple[LoopOrder, ...]:
-    """Orders of a fused contraction's loops around its inner ones, the rows' around them all: columns inside, so that the operand
+    """Orders of the outer loops of a fused contraction, with the loop over rows outermost: columns inside, so that the operand
     without them stays; and the sum inside, so that a result that ``leaves`` is whole before the next. One that stays comes and
     goes in neither."""
     last = (*role.reduced, *role.columns), " ".join(role.columns)
@@ -289,7 +289,7 @@ class _Contraction:
         """The name of the tile size of a dim in the loops of a tier."""
         return f"{self.prefix}{dim}{tier + 1}"
 
-    def around(self, tiles: Tiles) -> Ranges:
+    def outer_ranges(self, tiles: Tiles) -> Ranges:
         """What the stage has of each dim, but for its own loops."""
         return member_ranges(self.hierarchy, self.inner_split, self.ranges(tiles), tiles)
 
@@ -310,15 +310,15 @@ class _Contraction:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
     """One shape of a contraction: ``orders`` of its loops, by tier; the last role's innermost in the inner ones (``last``), and
-    where there is a choice a name for those outside (``outside``); the tensors that are held ``around`` the inner loops; what
-    lies on the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of how many ``buffers`` each has; the
-    ``join`` after it; by tensor that one member loads for others, the broadcast that ``sends`` it."""
+    where there is a choice a name for those outside (``outside``); the tensors that are held outside the inner loops (``outer``);
+    what is mapped to the ``array``; by tier, the memory of each tensor ``held`` there, with the slots of their numbers of
+    ``buffers``; the ``join`` after it; by tensor that one member loads for others, the broadcast that ``sends`` it."""
 
     of: _Contraction
     orders: tuple[tuple[str, ...], ...]
     last: str
     outside: str
-    around: tuple[str, ...]
+    outer: tuple[str, ...]
     array: Array
     held: tuple[Mapping[str, str], ...]
     buffers: Mapping[tuple[str, str], Slot]
@@ -343,12 +343,12 @@ class _Form:
         beside = tier == self.of.beside[tensor]
         after = self.after if beside and tensor == self.of.op.outputs[0] else ()
         before = (self.sends[tensor],) if beside and tensor in self.sends else ()
-        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], after, beside and tensor in self.around, before)
+        return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], after, beside and tensor in self.outer, before)
 
     @property
     def name(self) -> str:
         op, split = self.of.op, self.of.inner_split
-        name = f"{op.name}: {self.last} innermost" + (f", {' '.join(self.around)} around" if self.around else "")
+        name = f"{op.name}: {self.last} innermost" + (f", {' '.join(self.outer)} around" if self.outer else "")
         name += "".join(
             f", {tensor} in {memory}"
             for at, held in enumerate(self.held)
@@ -424,11 +424,11 @@ def gemm_skeletons(
     engine's says that it is held outside all loops of the stage. ``resident``: that is so of the output, in the memory beside the
     engine; ``joined``: every way to join the sums, where a split makes them partial; ``inner_split``: a spread of this stage's
     own, the axes of each tier around its loops; ``uneven``: with operands held around the inner loops, too
-    (`halley.mapping.space.held_around`); ``sends``: broadcasts of what the stage holds beside the engine, each also left out.
+    (`halley.mapping.space.outer_holds`); ``sends``: broadcasts of what the stage holds beside the engine, each also left out.
 
-    With columns inside the loops around, a result comes back for every tile of the sum; with the sum inside, it stays. Weights
-    come in for every tile of both in either order, and so does the other operand at the clusters: only one that is staged stays
-    for all columns. Where it is not, columns inside revisit.
+    With columns innermost in the outer loops, a result is read and written again for every tile of the sum; with the sum
+    innermost, it stays. Weights are read for every tile of both in either order, and so is the other operand at the clusters:
+    only one that is staged stays for all columns. Where it is not, columns inside revisit.
     """
     role, inner = roles(workload, op), len(hierarchy.tiers) - 1
     middle = (NO_LOOPS,) if tuple(outer_orders) == (NO_LOOPS,) else loop_orders(role)
@@ -445,7 +445,7 @@ def gemm_skeletons(
     }
     flags: dict[tuple[str, str], Slot] = {}
     engine, overlapping = hierarchy.engine, bool(workload.indices)
-    every_array = arrays(workload, engine, op, uncut(workload, of.around)) if engine else ((),)
+    every_array = arrays(workload, engine, op, uncut(workload, of.outer_ranges)) if engine else ((),)
     indices = {
         tensor: {*workload.selectors(tensor)} for tensor, at in beside.items() if at == inner and first.get(tensor, 0) <= at
     }
@@ -454,7 +454,7 @@ def gemm_skeletons(
     choices = product(product(*outside), loop_orders(role), _placements(hierarchy, op, first), every_array, every_sent)
     for outer, (every_loop, last), held, array, sent in choices:
         # what stays whole has no loops
-        hidden = {dim for side in array for dim in side[1:]} | {dim for dim in op.dims if sizes(dim) is whole}
+        hidden = {dim for side in array for dim in side[1:]} | {dim for dim in op.dims if sizes(dim) is undivided}
         every = tuple(tuple(dim for dim in loops if dim not in hidden) for loops in (*(order for order, _ in outer), every_loop))
         reduces_last = every_loop[-1] in role.reduced
         buffered: dict[tuple[str, str], Slot] = {}
@@ -467,22 +467,23 @@ def gemm_skeletons(
         named_outside = "".join(
             f"{name} innermost outside, " for (_, name), orders_here in zip(outer, outside, strict=True) if len(orders_here) > 1
         )
-        ways: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), every[-1])]
+        placements: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), every[-1])]
         if not resident and not reduces_last:  # it stays anyway, or is complete before the next is begun
-            ways.append((op.outputs, every[-1]))
+            placements.append((op.outputs, every[-1]))
         if uneven:
             innermost = next(dims for dims in (role.rows, role.columns, role.reduced) if every_loop[-1] in dims)
-            ways += [way for way in held_around(every[-1], innermost, indices) if way not in ways]
-        for (around, loops), after in product(ways, joined):
-            if after and not resident and op.outputs[0] not in around and not reduces_last:
+            placements += [way for way in outer_holds(every[-1], innermost, indices) if way not in placements]
+        for (held_outside, loops), after in product(placements, joined):
+            if after and not resident and op.outputs[0] not in held_outside and not reduces_last:
                 continue  # a partial result would leave the cluster on every visit
             orders = *every[:-1], loops
             slots = (*(open_sizes[dim, tier] for tier, dims in enumerate(orders) for dim in dims), *buffered.values())
-            form = _Form(of, orders, last, named_outside, around, array, held, buffered, after, sent)
+            form = _Form(of, orders, last, named_outside, held_outside, array, held, buffered, after, sent)
             laid = Compute(op.name, array) if array else None
             rest = tuple(tuple(tensors.items()) for tensors in held), array, after, tuple(sent.values())
-            plain = ((), *rest) if around and not (after or sent or overlapping) else None
-            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, (around, *rest), plain, bool(sent)))
+            plain = ((), *rest) if held_outside and not (after or sent or overlapping) else None
+            kin = (held_outside, *rest)
+            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin, plain, bool(sent)))
     return found
 
 

@@ -92,7 +92,7 @@ class TileSizes:
         return tile_sizes(extent, self.widths)
 
 
-def whole(extent: int) -> tuple[int, ...]:
+def undivided(extent: int) -> tuple[int, ...]:
     """For dims that stay whole: only the range itself."""
     return (extent,)
 

@@ -20,7 +20,7 @@ def _round(at: Setting) -> Steps:
     return table_of([Transfer(i % n, (i + 1) % n, 0, True)] for i in range(2 * n - 2))
 
 
-def _tell_all(at: Setting) -> Steps:
+def _notify_all(at: Setting) -> Steps:
     n = at.ranks
     return table_of([(Transfer(i, j, 0, True) for i in range(n) for j in range(n) if i != j)])
 
@@ -28,7 +28,7 @@ def _tell_all(at: Setting) -> Steps:
 BARRIERS = (
     Algorithm(
         "all-tell-all",
-        {_B: _tell_all},
+        {_B: _notify_all},
         "Every rank tells every other at once, which takes one step and n (n - 1) messages (one-shot barrier).",
     ),
     Algorithm(

@@ -280,7 +280,7 @@ def _named(run: Run, names: Sequence[str]) -> str:
 
 
 def balanced_orders(shape: Sequence[int], bandwidths: Sequence[float], pieces: int) -> tuple[Order, ...]:
-    """An order for each piece, such that the dimensions work about equally long: each piece in turn takes the order after
+    """An order for each piece, such that the dimensions work about equally long: piece by piece, takes the order after
     which the busiest dimension is least busy. ``bandwidths``: B/s with which a rank sends into each dimension.
 
     >>> balanced_orders((4, 4), (1.0, 1.0), 2)

@@ -30,7 +30,7 @@ def _in_network_all_reduce(at: Setting) -> Steps:
     return table_of([(Transfer(i, j, c, True, True) for i in range(n) for j in range(n) if i != j for c in range(at.chunks))])
 
 
-def _pulled_all_reduce(at: Setting) -> Steps:
+def _load_reduce_all_reduce(at: Setting) -> Steps:
     """Rank i has the i-th share of every piece added on its way here, and sends the sum to all while it fetches the next.
 
     Both go by addresses that stand for all ranks, so that its own copy passes the switch too.
@@ -71,7 +71,7 @@ IN_NETWORK = (
     ),
     Algorithm(
         "pulled",
-        {_K.ALL_REDUCE: _pulled_all_reduce},
+        {_K.ALL_REDUCE: _load_reduce_all_reduce},
         "Every rank fetches the sum of its share through the switch and multicasts it, its own copy going the same way; the next "
         "piece is fetched meanwhile (NVLink SHARP: loads and stores at addresses that stand for all ranks; Klenk et al., ISCA "
         "2020).",

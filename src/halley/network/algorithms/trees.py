@@ -1,7 +1,7 @@
 """Trees: binomial ones in logarithmic steps, binary ones that are pipelined, and two of these at once.
 
 A pipelined tree is given by its edges. In step t an edge carries chunk p where t = start + 2 p: every other step, so that a rank
-with two children serves them in turn and one with a single port is never asked for two messages at once.
+with two children alternates between them, and one with a single port is never asked for two messages at once.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _twin_trees(n: int) -> tuple[list[Edge], list[Edge]]:
     return first, twin
 
 
-def _in_turn(trees: Sequence[Sequence[Edge]]) -> list[dict[Edge, int]]:
+def _parities(trees: Sequence[Sequence[Edge]]) -> list[dict[Edge, int]]:
     """For each tree the parity of the steps in which an edge is used: no rank sends, or receives, twice in a step.
 
     Sending ends and receiving ends are the two sides of a graph, edges join them. No end has more than two edges, so they form
@@ -158,7 +158,7 @@ def _at_once(tables: Iterable[Steps]) -> Steps:
 def _tree_broadcast(at: Setting) -> Steps:
     if at.ranks == 1:
         return ()
-    (parity,) = _in_turn([_binary_tree(at.ranks)])
+    (parity,) = _parities([_binary_tree(at.ranks)])
     return table_of(_pipelined(_starts(parity), range(at.chunks)))
 
 
@@ -166,7 +166,7 @@ def _tree_all_reduce(at: Setting) -> Steps:
     """Chunks go up one after the other, and each comes down again as soon as the root has all of it."""
     if at.ranks == 1:
         return ()
-    (parity,) = _in_turn([_binary_tree(at.ranks)])
+    (parity,) = _parities([_binary_tree(at.ranks)])
     starts, chunks = _starts(parity), range(at.chunks)
     collect = mirror(_pipelined(starts, chunks[::-1]), True)  # the first chunk comes up first
     return overlapped(collect, _pipelined(starts, chunks))
@@ -176,7 +176,7 @@ def _double_tree_all_reduce(at: Setting) -> Steps:
     """Even chunks take one tree and odd ones the other."""
     if at.ranks == 1:
         return ()
-    halves = [(_starts(parity), range(which, at.chunks, 2)) for which, parity in enumerate(_in_turn(_twin_trees(at.ranks)))]
+    halves = [(_starts(parity), range(which, at.chunks, 2)) for which, parity in enumerate(_parities(_twin_trees(at.ranks)))]
     spread = _at_once(_pipelined(starts, chunks) for starts, chunks in halves)
     # both trees are turned round together, which keeps their ranks' turns apart; the first chunks come up first
     collect = mirror(_at_once(_pipelined(starts, chunks[::-1]) for starts, chunks in halves), True)

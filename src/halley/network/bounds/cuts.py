@@ -129,7 +129,7 @@ class _Search:
 
     def tightest(self, targets: Sequence[int]) -> tuple[set[int], int, int]:
         """(U, m(U), C(U)) of the greatest quotient."""
-        best = max((self._around(target) for target in targets), key=lambda cut: Fraction(cut[1], cut[2]))
+        best = max((self._excluding(target) for target in targets), key=lambda cut: Fraction(cut[1], cut[2]))
         served: set[int] = set()
         for target in self._nearby(targets):
             while (inside := self._short(target, served, Fraction(best[1], best[2]))) is not None:
@@ -137,7 +137,7 @@ class _Search:
             served.add(target)
         return best
 
-    def _around(self, target: int) -> tuple[set[int], int, int]:
+    def _excluding(self, target: int) -> tuple[set[int], int, int]:
         """The cut of all vertices but the target: it has to take in everything over its own links."""
         inside = set(range(len(self.entering))) - {target}
         return inside, self.total - self.weights.get(target, 0), sum(self.arcs[index][2] for _, index in self.entering[target])
@@ -162,36 +162,36 @@ class _Search:
 
         Capacities are times ``time.denominator``, so that they are whole."""
         numerator, denominator = time.numerator, time.denominator
-        room = [capacity * numerator for _, _, capacity in self.arcs]
-        flow = [0] * len(room)
+        residual = [capacity * numerator for _, _, capacity in self.arcs]
+        flow = [0] * len(residual)
         supply = {vertex: weight * denominator for vertex, weight in self.weights.items()}
         wanted = self.total * denominator - supply.pop(target, 0)
         for source, index in self.entering[target]:  # what neighbours have needs no search
-            sent = min(room[index], wanted if source in served else min(wanted, supply.get(source, 0)))
+            sent = min(residual[index], wanted if source in served else min(wanted, supply.get(source, 0)))
             if sent:
-                room[index], flow[index], wanted = room[index] - sent, sent, wanted - sent
+                residual[index], flow[index], wanted = residual[index] - sent, sent, wanted - sent
                 if source not in served:
                     supply[source] -= sent
         while wanted:
-            end, behind = self._backwards(target, served, supply, room, flow)
+            end, behind = self._backwards(target, served, supply, residual, flow)
             if end is None:
                 return set(range(len(self.entering))) - behind.keys()
             most = wanted if end in served else min(wanted, supply[end])
-            sent = _push(_path(end, target, behind), most, room, flow)
+            sent = _push(_path(end, target, behind), most, residual, flow)
             wanted -= sent
             if end not in served:
                 supply[end] -= sent
         return None
 
     def _backwards(
-        self, target: int, served: set[int], supply: Mapping[int, int], room: Sequence[int], flow: Sequence[int]
+        self, target: int, served: set[int], supply: Mapping[int, int], residual: Sequence[int], flow: Sequence[int]
     ) -> tuple[int | None, Steps]:
         """Breadth-first from the target against the residual arcs, up to the first vertex that has something to give (None: there
         is none), and the way from each vertex found."""
         behind: Steps = {target: (target, 0)}
         for vertex in (queue := [target]):
             for source, index in self.entering[vertex]:
-                if room[index] and source not in behind:
+                if residual[index] and source not in behind:
                     behind[source] = (vertex, index)
                     if source in served or supply.get(source):
                         return source, behind
@@ -213,12 +213,12 @@ def _path(end: int, target: int, behind: Steps) -> list[int]:
     return path
 
 
-def _push(path: Sequence[int], most: int, room: list[int], flow: list[int]) -> int:
+def _push(path: Sequence[int], most: int, residual: list[int], flow: list[int]) -> int:
     """Send as much as the path lets through, up to ``most``."""
-    sent = min(most, *(room[index] if index >= 0 else flow[~index] for index in path))
+    sent = min(most, *(residual[index] if index >= 0 else flow[~index] for index in path))
     for index in path:
         if index >= 0:
-            room[index], flow[index] = room[index] - sent, flow[index] + sent
+            residual[index], flow[index] = residual[index] - sent, flow[index] + sent
         else:
-            room[~index], flow[~index] = room[~index] + sent, flow[~index] - sent
+            residual[~index], flow[~index] = residual[~index] + sent, flow[~index] - sent
     return sent

@@ -16,7 +16,7 @@ from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.network.bounds.concurrent import Problem, Watch
 from halley.network.bounds.demands import Demands, check_demands, length_bound
-from halley.network.bounds.multiplicative import Weighing
+from halley.network.bounds.multiplicative import MultiplicativeWeights
 from halley.network.bounds.shortest import Floats
 from halley.network.bounds.symmetry import find_symmetry
 from halley.network.graph.graph import Graph
@@ -26,7 +26,7 @@ METHODS = ("auto", "exact", "approximate")
 LARGEST_PROGRAM = 20_000
 """Flow variables up to which ``auto`` solves the linear program: seconds."""
 
-EXACT = 1e-6
+OPTIMAL_GAP = 1e-6
 """Relative gap below which time and bound count as equal: what a solver in floating point gets to."""
 
 
@@ -151,9 +151,9 @@ def _solver(method: str, problem: Problem) -> Any:
 
 
 def _approximate(problem: Problem, tolerance: float, time_limit: float, progress: Watch | None) -> Flow:
-    weighing, status = Weighing(problem), Status.INTERRUPTED
+    routing, status = MultiplicativeWeights(problem), Status.INTERRUPTED
     try:
-        for state in weighing.rounds():
+        for state in routing.rounds():
             if progress is not None:
                 progress(state)
             if state.gap <= tolerance:
@@ -164,7 +164,7 @@ def _approximate(problem: Problem, tolerance: float, time_limit: float, progress
                 break
     except KeyboardInterrupt:
         pass
-    return _answer(problem, weighing.flows, weighing.lengths, status)
+    return _answer(problem, routing.flows, routing.lengths, status)
 
 
 def _answer(problem: Problem, flows: Floats, lengths: Floats, status: Status) -> Flow:
@@ -174,6 +174,6 @@ def _answer(problem: Problem, flows: Floats, lengths: Floats, status: Status) ->
     time = float(np.max(whole.sum(axis=0) / graph.bandwidths))
     bound = min(time, length_bound(graph, demands, lengths))
     flow = Flow(graph, demands, whole, lengths, time, bound, status)
-    if status in (Status.OPTIMAL, Status.WITHIN) and flow.gap <= EXACT:
+    if status in (Status.OPTIMAL, Status.WITHIN) and flow.gap <= OPTIMAL_GAP:
         return Flow(graph, demands, whole, lengths, time, bound, Status.OPTIMAL)
     return flow

@@ -17,40 +17,42 @@ import numpy as np
 from halley.network.bounds.concurrent import Problem, Progress
 from halley.network.bounds.shortest import Floats, Indices, Shortest
 
-BLOCKS = 16
+SOURCE_BLOCKS = 16
 """Blocks of sources: in between, links that got busy get longer."""
 
-SHARPNESS = 10.0
-SHARPER = 1.5
-"""What the potential starts with, per unit of relative utilisation, and the factor of each change."""
+FIRST_SHARPNESS = 10.0
+"""Sharpness of the potential at the start, per unit of relative utilisation."""
 
-EVEN = 1e9
-"""Sharpness at which only shortest paths share."""
+SHARPNESS_FACTOR = 1.5
+"""Factor of each increase of the sharpness."""
 
-FAITH = 2.0
-"""The smoothing gets sharper when the flow's part of the gap is below this many times the smoothing's part."""
+SHORTEST_PATHS_SHARPNESS = 1e9
+"""Sharpness at which all traffic is on shortest paths."""
 
-FLOOR = 1e-6
+SMOOTHING_GAP_RATIO = 2.0
+"""The sharpness is increased when the flow's part of the gap is below this many times the smoothing's part."""
+
+LEAST_RELATIVE_WEIGHT = 1e-6
 """Least weight of a link, relative to the busiest one's: distances must tell every link from none."""
 
 BISECTIONS = 24
 """Steps of the search for the best move: near the optimum it is a small part of the way, and less than one is none."""
 
 
-class Weighing:
+class MultiplicativeWeights:
     """A routing and a bound that get better. ``flows`` [sources, links] B and ``time`` [s] are of the best routing, ``lengths``
     [links] and ``bound`` [s] of the best lower bound."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.ways = Shortest(problem.graph)
-        self.sharpness = SHARPNESS
+        self.paths = Shortest(problem.graph)
+        self.sharpness = FIRST_SHARPNESS
         count = len(problem.sources)
         # shuffled, always the same way: neighbours in one block would all move to the same links
-        self.blocks = np.array_split(np.random.default_rng(0).permutation(count), min(BLOCKS, count))
+        self.blocks = np.array_split(np.random.default_rng(0).permutation(count), min(SOURCE_BLOCKS, count))
         lengths = 1 / problem.graph.bandwidths
-        distances = self.ways.distances(lengths, problem.sources)
-        self._flows = self.ways.spread(lengths, distances, problem.sources, problem.wanted, EVEN)
+        distances = self.paths.distances(lengths, problem.sources)
+        self._flows = self.paths.spread(lengths, distances, problem.sources, problem.wanted, SHORTEST_PATHS_SHARPNESS)
         self._loads = problem.loads(self._flows)
         self.flows, self.time = self._flows.copy(), float(np.max(self._loads / problem.capacities))
         self.bound, self.lengths = 0.0, lengths
@@ -63,7 +65,7 @@ class Weighing:
             weights = self._weights()
             self._raise_bound(weights)
             yield Progress(time.perf_counter() - start, self.time, self.bound)
-            self._sharpen(weights)
+            self._raise_sharpness(weights)
             for block in self.blocks:
                 self._move(block)
             reached = float(np.max(self._loads / self.problem.capacities))
@@ -73,33 +75,33 @@ class Weighing:
     def _weights(self) -> Floats:
         """[classes] the gradient of the potential; they sum up to 1."""
         used = self._loads / self.problem.capacities
-        weights = np.maximum(np.exp(self.sharpness * (used / used.max() - 1)), FLOOR)
+        weights = np.maximum(np.exp(self.sharpness * (used / used.max() - 1)), LEAST_RELATIVE_WEIGHT)
         return np.asarray(weights / weights.sum())
 
     def _raise_bound(self, weights: Floats) -> None:
         lengths = self.problem.lengths(weights)
-        self._distances = self.ways.distances(lengths, self.problem.sources)
+        self._distances = self.paths.distances(lengths, self.problem.sources)
         self._bound = self.problem.bound(self._distances)
         if self._bound > self.bound:
             self.bound, self.lengths = self._bound, lengths
 
-    def _sharpen(self, weights: Floats) -> None:
+    def _raise_sharpness(self, weights: Floats) -> None:
         used = self._loads / self.problem.capacities
         mean = float(weights @ used)
-        if mean - self._bound < FAITH * (float(used.max()) - mean):
-            self.sharpness *= SHARPER
+        if mean - self._bound < SMOOTHING_GAP_RATIO * (float(used.max()) - mean):
+            self.sharpness *= SHARPNESS_FACTOR
 
     def _move(self, of: Indices) -> None:
         """Move some sources towards short paths under the lengths of the moment.
 
-        Traffic shared out over paths that are nearly the shortest does not herd, but may not lower the potential; all on the
-        shortest does, unless nothing will."""
+        Traffic spread over paths that are nearly the shortest does not all move to the same links, but may not lower the
+        potential. All of it on the shortest paths does, unless the potential is at its minimum."""
         problem = self.problem
         lengths = problem.lengths(self._weights())
         sources, wanted = problem.sources[of], problem.wanted[:, of]
-        distances, now = self.ways.distances(lengths, sources), problem.loads(self._flows[of], of)
-        for sharpness in (self.sharpness, EVEN):
-            target = self.ways.spread(lengths, distances, sources, wanted, sharpness)
+        distances, now = self.paths.distances(lengths, sources), problem.loads(self._flows[of], of)
+        for sharpness in (self.sharpness, SHORTEST_PATHS_SHARPNESS):
+            target = self.paths.spread(lengths, distances, sources, wanted, sharpness)
             change = problem.loads(target, of) - now
             step = self._step(change)
             if step > 0:

@@ -6,7 +6,7 @@ entered once more. So
 
     t >= 2 (k - 1) S / C
 
-C [B/s] bandwidth of the links that enter the parts from elsewhere. It holds whatever happens inside the parts. Vertices
+C [B/s] bandwidth of the links that enter the parts from elsewhere. It holds for any traffic inside the parts. Vertices
 without members may stand outside of all parts as long as they do not add: what they pass on, even to several, is counted where
 it enters. Parts of one rank: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009. Where links are two-way and all vertices
 are members, the best parts give the optimum: spanning trees packed by the theorem of Tutte and Nash-Williams (J. London Math.

@@ -1,4 +1,4 @@
-"""Least distances from many vertices at once, for any lengths of the links, and traffic shared out over short paths.
+"""Least distances from many vertices at once, for any lengths of the links, and traffic spread over short paths.
 
 Arrays have one row per vertex or link and one column per source, so that a round over all links is a few NumPy calls.
 """
@@ -18,7 +18,7 @@ Indices: TypeAlias = NDArray[np.intp]
 BLOCK = 256
 """Sources at a time where all pairs are asked for: bounds the memory."""
 
-NEGLIGIBLE = 0.01
+LEAST_RELATIVE_PART = 0.01
 """A link that is to get a smaller part than this of what the shortest one gets is left out."""
 
 
@@ -70,7 +70,7 @@ class Shortest:
         part = np.full_like(near, np.inf)  # a vertex without a way from the source has no shares
         np.subtract(near + lengths[self.order][:, None], far, out=part, where=np.isfinite(near))
         part = np.exp(part * (-sharpness / distance[np.isfinite(distance)].mean()))
-        part[(part < NEGLIGIBLE) | ~(near < far)] = 0.0
+        part[(part < LEAST_RELATIVE_PART) | ~(near < far)] = 0.0
         whole = np.add.reduceat(part, self.firsts, axis=0)
         part /= np.where(whole > 0, whole, 1.0)[self.slot]
         carried = np.zeros_like(part)
@@ -89,8 +89,8 @@ class Shortest:
 
 def all_distances(graph: Graph, lengths: Floats, sources: Indices) -> Floats:
     """[sources, vertices] as `Shortest.distances`, a block of sources at a time."""
-    ways = Shortest(graph)
-    blocks = [ways.distances(lengths, sources[start : start + BLOCK]).T for start in range(0, len(sources), BLOCK)]
+    paths = Shortest(graph)
+    blocks = [paths.distances(lengths, sources[start : start + BLOCK]).T for start in range(0, len(sources), BLOCK)]
     return np.concatenate(blocks) if blocks else np.zeros((0, graph.vertices))
 
 

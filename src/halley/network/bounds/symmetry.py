@@ -20,10 +20,10 @@ from halley.network.graph.graph import Graph
 
 Colours: TypeAlias = NDArray[np.uint64]
 
-PATIENCE = 12
+MAX_FAILED_RANKS = 12
 """Ranks that may turn out to have no symmetry to a representative before no more are tried."""
 
-TRIES = 40
+MAX_FIXED_VERTICES = 40
 """Vertices that one search for a symmetry fixes before it gives up."""
 
 
@@ -87,7 +87,7 @@ def find_symmetry(graph: Graph, demands: Demands) -> Symmetry:
         cell = np.flatnonzero(colours[: graph.ranks] == colour)
         representatives, failures = [int(cell[0])], 0
         for rank in map(int, cell[1:]):
-            if failures > PATIENCE:
+            if failures > MAX_FAILED_RANKS:
                 break
             if orbit[rank] in orbit[representatives]:
                 continue
@@ -175,11 +175,11 @@ class _Search:
                 return colours
 
     def taking(self, first: int, second: int, colours: Colours) -> Indices | None:
-        """A symmetry that takes ``first`` to ``second``, if one is found within `TRIES`."""
+        """A symmetry that takes ``first`` to ``second``, if one is found within `MAX_FIXED_VERTICES`."""
         left, right = self._fixed(colours, first, 0), self._fixed(colours, second, 0)
         if not np.array_equal(np.sort(left), np.sort(right)):
             return None
-        for step in range(1, TRIES):
+        for step in range(1, MAX_FIXED_VERTICES):
             order = np.argsort(right, kind="stable")
             guess = np.empty(len(left), dtype=np.intp)
             guess[np.argsort(left, kind="stable")] = order

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array, csr_array, hstack, identity, kron
 from halley.network.bounds.concurrent import Problem
 from halley.network.bounds.shortest import Floats
 
-SOLVED = 0
+SOLVED_STATUS = 0
 """linprog's status of an optimum."""
 
 
@@ -39,7 +39,7 @@ def solve(problem: Problem, time_limit: float) -> tuple[Floats, Floats] | None:
         method="highs",
         options={"time_limit": time_limit},
     )
-    if result.status != SOLVED:
+    if result.status != SOLVED_STATUS:
         return None
     flows = np.maximum(result.x[:-1], 0.0).reshape(many, links) * scale
     weights = np.maximum(-result.ineqlin.marginals, 0.0) * rates

@@ -27,9 +27,11 @@ PROTOCOLS = 3
 ROWS_PER_PROTOCOL = 3
 """Rows that a protocol has to have on average, one more than the numbers of it that a single series can tell."""
 LEAST_ROWS = 4
+"""Least sizes of a series from which a fit is made."""
 STARTS = 7
 """Sizes, evenly spaced in logarithm, among which a start draws the first borders between protocols."""
 ROUNDS = 12
+"""Most alternations of fitting protocols and assigning rows."""
 SWITCH_COST = 0.1
 """Relative error, summed over rows, that one more change of protocol has to save."""
 STEP_SHARE, COPY_SHARE, PRIOR_WEIGHT = 0.15, 0.7, 0.01
@@ -37,6 +39,7 @@ STEP_SHARE, COPY_SHARE, PRIOR_WEIGHT = 0.15, 0.7, 0.01
 of the start-up and the copy of a byte 0.7 of its sending: medians of the shipped fits to several numbers of ranks. The weight is
 in relative error, small enough to give way to rows that say something else."""
 DIGITS = 6
+"""Significant digits of a stored coefficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ Runs = list[NDArray[np.int_]]
 
 
 def _alternate(rows: Sequence[_Rows], runs: Runs, protocols: int) -> tuple[float, Array, Runs]:
-    """Protocols and the rows they own in turn, until neither changes: loss, [protocols, 4] coefficients, runs.
+    """Fits protocols and assigns rows to them until neither changes: loss, [protocols, 4] coefficients, runs.
 
     The loss is infinite where a protocol has no rows at the start; one that loses all its rows later keeps its numbers.
     """

@@ -12,7 +12,7 @@ from halley.network.graph.cartesian import DimensionOrder
 from halley.network.graph.graph import Graph
 from halley.network.graph.routes import routing_matrix
 
-EXHAUSTIVE = 12
+MAX_EXHAUSTIVE_RANKS = 12
 """Most ranks whose halves are all tried."""
 BATCH = 2**16
 """Routes that are looked at together."""
@@ -43,10 +43,10 @@ def injection(graph: Graph) -> float:
 def bisection(graph: Graph) -> float:
     """Bandwidth from one half of the ranks to the other, the least that is found [B/s]; of an odd number, one half has one less.
 
-    All halves are tried up to `EXHAUSTIVE` ranks. Beyond, those on either side of a plane through the coordinates of a product,
-    mesh, torus or hypercube, and the two halves in rank order: that is the bisection where extents are even and the links of an
-    axis alike, and at least the bisection elsewhere. Which side a switch is on is found by local search, so that in networks of
-    many switches it is an upper bound too.
+    All halves are tried up to `MAX_EXHAUSTIVE_RANKS` ranks. Beyond, those on either side of a plane through the coordinates of a
+    product, mesh, torus or hypercube, and the two halves in rank order: that is the bisection where extents are even and the
+    links of an axis alike, and at least the bisection elsewhere. Which side a switch is on is found by local search, so that in
+    networks of many switches it is an upper bound too.
 
     >>> from halley.ir.hardware import Axis, Link, Topology
     >>> from halley.network.graph.topologies import build
@@ -62,7 +62,7 @@ def bisection(graph: Graph) -> float:
 def _halves(graph: Graph) -> Iterator[NDArray[np.bool_]]:
     """Sets of half of the ranks, as marks [ranks]."""
     half = graph.ranks // 2
-    if graph.ranks <= EXHAUSTIVE:
+    if graph.ranks <= MAX_EXHAUSTIVE_RANKS:
         for chosen in combinations(range(graph.ranks), half):
             yield np.isin(np.arange(graph.ranks), chosen)
         return

@@ -209,14 +209,14 @@ def streams(kind: CollectiveKind, algorithm: str, topology: Topology, size: int,
     have it."""
     shape = profile(kind, algorithm, topology, size)
     links = tuple(
-        (times, tuple(_weighed((row, rates.added if stage.adding else rates.link)) for row in stage.links))
+        (times, tuple(_weighted_sum((row, rates.added if stage.adding else rates.link)) for row in stage.links))
         for times, stage in shape.stages
     )
     found: set[Row] = set()
     for reads, writes in shape.members:
         for port in rates.ports:
             parts = (reads, port.read), (writes, port.write)
-            found |= {_weighed(*parts)} if port.shared else {_weighed(part) for part in parts}
+            found |= {_weighted_sum(*parts)} if port.shared else {_weighted_sum(part) for part in parts}
     sums = {_joined(links, last) for last in range(len(shape.sends))}
     members = tuple(row for row in _outstanding(found - {()}, kind) if not any(at_most(row, other, kind) for other in sums))
     slower = rates.added != rates.link and any(stage.adding for _, stage in shape.stages)
@@ -226,7 +226,7 @@ def streams(kind: CollectiveKind, algorithm: str, topology: Topology, size: int,
 def _joined(steps: Rows, last: int) -> Row:
     """A row of each step, together: those that come to most where chunks up to the last have one element, the others none."""
     picked = ((times, max(rows, key=lambda row: sum(n for chunk, n in row if chunk <= last))) for times, rows in steps)
-    return _weighed(*((row, times) for times, row in picked))
+    return _weighted_sum(*((row, times) for times, row in picked))
 
 
 def at_most(row: Row, other: Row, kind: CollectiveKind) -> bool:
@@ -238,7 +238,7 @@ def at_most(row: Row, other: Row, kind: CollectiveKind) -> bool:
     return row == other or _outdone(row, other)
 
 
-def _weighed(*parts: tuple[Row, float]) -> Row:
+def _weighted_sum(*parts: tuple[Row, float]) -> Row:
     """Rows as one, each chunk's count times the row's weight."""
     total: dict[int, float] = {}
     for row, weight in parts:

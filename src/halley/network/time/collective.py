@@ -34,8 +34,8 @@ from halley.network.graph.groups import group as members_of
 from halley.network.graph.lanes import Crossed
 from halley.network.graph.topologies import build
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import TABLED, Line, Lines, line_of, lines, outdone
-from halley.network.time.phased import FLAT, Dimension, Dimensions, Times, Way, dimensions_of, times
+from halley.network.time.lines import MAX_TABLED_RANKS, Line, Lines, line_of, lines, outdone
+from halley.network.time.phased import MAX_FLAT_RANKS, Dimension, Dimensions, Times, Way, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules, unable
 from halley.network.time.traffic import link_bytes
 
@@ -61,7 +61,7 @@ CONVENTIONS: dict[Kind, str] = {
 PASSES: dict[Kind, int] = {_K.ALL_REDUCE: 2, _K.ALL_GATHER: 1, _K.REDUCE_SCATTER: 1, _K.ALL_TO_ALL: 1}
 """Times that (n - 1) / n of the payload pass a rank's port, which relates bus to algorithm bandwidth as nccl-tests define it."""
 
-BELOW = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Rounding that a time may lie below its bound by, relative."""
 
 
@@ -255,7 +255,7 @@ def _judged(
 ) -> CollectiveCost:
     """The cost, once its time is known to be possible. ``time``: the time, what of it is waiting, and the steps."""
     graph = team.graph
-    if time[0] < bound.value * (1 - BELOW):
+    if time[0] < bound.value * (1 - RELATIVE_ROUNDING):
         where = f"{kind} of {size} B by {schedule.name} on {graph.name}"
         raise InternalError(Fault(where, f"at least {bound.value:g} s ({bound.why})", f"{time[0]:g} s"))
     loads = link_bytes(team, kind, schedule, size) if crossing is None else crossing
@@ -354,7 +354,7 @@ several axes, 64 on one (tables); --algorithm asks for it'}
     found, known = unable(kind, team), _times(kind, team, 0.0)
     if known is not None:
         tried = {line.schedule.algorithm for line in _singles(known)}
-        needed = f"at most {FLAT} ranks on several axes, {TABLED} on one (tables); --algorithm asks for it"
+        needed = f"at most {MAX_FLAT_RANKS} ranks on several axes, {MAX_TABLED_RANKS} on one (tables); --algorithm asks for it"
         dimensions = _dimensions(team)
         worse = outdone(kind, dimensions[0].axis) if len(dimensions) == 1 else {}
         left = [name for name, item in ALGORITHMS.items() if not item.unfit(kind, team.graph.ranks) and name not in tried]

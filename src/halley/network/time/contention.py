@@ -35,7 +35,7 @@ from halley.network.time.traffic import slot_loads
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
-SAME = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative difference of times and of loads that counts as rounding."""
 
 
@@ -188,10 +188,10 @@ def concurrent(executions: Sequence[Execution], graph: Graph, background: Floats
 
     Raises BadInput: nothing to run, two of one name, a start before 0, background that leaves a link nothing.
     """
-    room = _room(executions, graph, background)
-    intervals = tuple(_run(executions, graph, room))
+    available = _available_shares(executions, graph, background)
+    intervals = tuple(_run(executions, graph, available))
     loads = np.stack([item.loads(graph) for item in executions])
-    busy = loads.sum(axis=0) / (graph.bandwidths * room)
+    busy = loads.sum(axis=0) / (graph.bandwidths * available)
     bound = max(float(busy.max(initial=0.0)), *(item.start + item.alone(graph) for item in executions))
     outcomes = []
     for index, item in enumerate(executions):
@@ -209,12 +209,14 @@ def _waits(index: int, spans: Sequence[Interval]) -> dict[int, float]:
     for span in spans:
         if index in span.held:
             waited[span.held[index]] += (span.stop - span.start) * (1 - span.rates[index])
-    least = SAME * sum(span.stop - span.start for span in spans)  # two events at about one time leave a sliver between them
+    least = RELATIVE_ROUNDING * sum(
+        span.stop - span.start for span in spans
+    )  # two events at about one time leave a sliver between them
     ordered = sorted(waited.items(), key=lambda pair: -pair[1])
     return {edge: seconds for edge, seconds in ordered if seconds > least}
 
 
-def _room(executions: Sequence[Execution], graph: Graph, background: Floats | None) -> Floats:
+def _available_shares(executions: Sequence[Execution], graph: Graph, background: Floats | None) -> Floats:
     """[edges] the share of each link that the background leaves."""
     faults = []
     names = [item.name for item in executions]
@@ -225,14 +227,14 @@ def _room(executions: Sequence[Execution], graph: Graph, background: Floats | No
     for item in executions:
         if not 0 <= item.start < math.inf:
             faults.append(Fault(f"{item.name}, start", "a time of at least 0", f"{item.start:g} s"))
-    room = np.ones(len(graph.edges)) if background is None else 1.0 - np.asarray(background, dtype=np.float64)
-    if room.shape != (len(graph.edges),):
-        faults.append(Fault("background", f"a share for each of {len(graph.edges)} links", f"shape {room.shape}"))
-    elif not ((room > 0) & (room <= 1)).all():
-        faults.append(Fault("background", "shares from 0 to below 1", f"{1 - room.min():g} to {1 - room.max():g}"))
+    available = np.ones(len(graph.edges)) if background is None else 1.0 - np.asarray(background, dtype=np.float64)
+    if available.shape != (len(graph.edges),):
+        faults.append(Fault("background", f"a share for each of {len(graph.edges)} links", f"shape {available.shape}"))
+    elif not ((available > 0) & (available <= 1)).all():
+        faults.append(Fault("background", "shares from 0 to below 1", f"{1 - available.min():g} to {1 - available.max():g}"))
     if faults:
         raise BadInput(faults)
-    return room
+    return available
 
 
 @dataclass(slots=True)
@@ -253,7 +255,7 @@ class _Runner:
     def present(self) -> Stage:
         return self.execution.stages[self.stage]
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Go on to the next part that takes time."""
         while not self.left and not self.done:
             if self.stage >= 0 and not self.moving:
@@ -263,21 +265,21 @@ class _Runner:
                 self.left = 0.0 if self.done else self.present.delay
 
 
-def _run(executions: Sequence[Execution], graph: Graph, room: Floats) -> Iterator[Interval]:
+def _run(executions: Sequence[Execution], graph: Graph, available: Floats) -> Iterator[Interval]:
     """From event to event: the intervals in which nothing changes."""
     runners = [_Runner(item, graph, item.start) for item in executions]
     wants = _Wants(graph)
     now = 0.0
     while True:
         for runner in runners:
-            runner.settle()
+            runner.advance()
         active = [index for index, runner in enumerate(runners) if not runner.done]
         if not active:
             return
         moving = [index for index in active if runners[index].moving]
         rates, held = dict.fromkeys(active, 1.0), {}
         if moving:
-            shares, limits = fair_rates(np.stack([wants.of(runners[index].present) for index in moving]), room)
+            shares, limits = fair_rates(np.stack([wants.of(runners[index].present) for index in moving]), available)
             rates |= dict(zip(moving, shares.tolist(), strict=True))
             held = {index: limit for index, limit in zip(moving, limits.tolist(), strict=True) if limit >= 0}
         ends = {index: runners[index].left / rates[index] for index in active}
@@ -287,7 +289,7 @@ def _run(executions: Sequence[Execution], graph: Graph, room: Floats) -> Iterato
             yield Interval(now, now + span, started, held)
         now += span
         for index in active:
-            over = ends[index] <= span * (1 + SAME)
+            over = ends[index] <= span * (1 + RELATIVE_ROUNDING)
             runners[index].left = 0.0 if over else runners[index].left - span * rates[index]
 
 
@@ -307,11 +309,11 @@ class _Wants:
         return found
 
 
-def fair_rates(demands: Floats, room: Floats) -> tuple[Floats, Integers]:
+def fair_rates(demands: Floats, available: Floats) -> tuple[Floats, Integers]:
     """Max-min fair rates [n], each at most 1, and the link that holds each up [n], -1 where none does: all grow alike; when a
     link is full, those that want it stay as they are.
 
-    ``demands`` [n, links]: the share of each link that a rate of 1 takes; ``room`` [links]: the share that there is.
+    ``demands`` [n, links]: the share of each link that a rate of 1 takes; ``available`` [links]: the share that there is.
 
     >>> rates, links = fair_rates(np.array([[1.0, 0.0], [1.0, 0.5], [0.0, 1.0]]), np.ones(2))
     >>> rates.tolist(), links.tolist()
@@ -319,8 +321,8 @@ def fair_rates(demands: Floats, room: Floats) -> tuple[Floats, Integers]:
     """
     rates, limits = np.zeros(len(demands)), np.full(len(demands), -1)
     growing = np.ones(len(demands), dtype=bool)
-    contested = np.flatnonzero(demands.sum(axis=0) > room)
-    wanted, left = demands[:, contested], room[contested]
+    contested = np.flatnonzero(demands.sum(axis=0) > available)
+    wanted, left = demands[:, contested], available[contested]
     level = 0.0
     while growing.any() and level < 1.0:
         load = wanted[growing].sum(axis=0)
@@ -328,7 +330,7 @@ def fair_rates(demands: Floats, room: Floats) -> tuple[Floats, Integers]:
         step = min(1.0 - level, float(steps.min(initial=np.inf)))
         level += step
         rates[growing] = level
-        stopped = (wanted > 0) & (steps <= step * (1 + SAME)) & growing[:, None]
+        stopped = (wanted > 0) & (steps <= step * (1 + RELATIVE_ROUNDING)) & growing[:, None]
         for index in np.flatnonzero(stopped.any(axis=1)):
             limits[index] = contested[np.argmax(np.where(stopped[index], wanted[index], 0.0))]
         growing &= ~stopped.any(axis=1)

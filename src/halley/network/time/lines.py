@@ -36,9 +36,9 @@ from halley.network.time.schedules import COUNTED_PIECES, DGX_1_SCHEDULE, Schedu
 _K, _T = CollectiveKind, Topology
 _GATHERS = (_K.ALL_GATHER, _K.REDUCE_SCATTER)
 
-COUNTED = 256
+MAX_COUNTED_RANKS = 256
 """Most ranks of an axis whose messages are counted one by one, where its topology has no closed forms."""
-TABLED = 64
+MAX_TABLED_RANKS = 64
 """Most ranks of a line, ring, switch or full axis on which algorithms without a closed form are counted."""
 CHAINED = tuple(range(1, 257))
 """Numbers of pieces into which a closed form cuts a payload, where the algorithm leaves that open."""
@@ -178,7 +178,7 @@ class Dimension:
 @lru_cache(maxsize=1 << 14)
 def on_lane(kind: CollectiveKind, dimension: Dimension, startup: float = 0.0) -> OnLane:
     """A collective on one lane. ``startup`` [s] of every step. Raises BadInput: a lane without closed forms of more than
-    `COUNTED` ranks."""
+    `MAX_COUNTED_RANKS` ranks."""
     links = lines(kind, dimension.lane, startup)
     if dimension.library is None or not dimension.library.serves(kind):
         return links
@@ -199,7 +199,7 @@ def _plain(axis: Axis) -> bool:
     return axis.topology in SIMPLE and not axis.one_way and (not axis.multipath or axis.topology is _T.SWITCH)
 
 
-def _around(times: int, uncut: bool = False) -> Form:
+def _direct_exchanges(times: int, uncut: bool = False) -> Form:
     """Direct exchanges on a ring, so many times; ``uncut``: of the whole payload, not of a share for each."""
     return Form(
         lambda n, k: times,
@@ -231,10 +231,10 @@ def _of_equal_chunks(kind: CollectiveKind, axis: Axis) -> Iterator[tuple[str, Fo
     n = axis.size
     if axis.topology is _T.RING:
         if kind in (*_GATHERS, _K.ALL_TO_ALL):
-            yield "direct", _around(1)
+            yield "direct", _direct_exchanges(1)
         elif kind is _K.ALL_REDUCE:
-            yield "direct", _around(2)
-            yield "one-shot", _around(1, uncut=True)
+            yield "direct", _direct_exchanges(2)
+            yield "one-shot", _direct_exchanges(1, uncut=True)
     elif axis.topology in (_T.FULL, _T.SWITCH) and n > 1:
         full = axis.topology is _T.FULL
         links = 1 if full else 2
@@ -309,7 +309,7 @@ def outdone(kind: Kind, axis: Axis) -> dict[str, str]:
 
 def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
     """Algorithms without a closed form, whose tables are counted on the axis."""
-    if not 1 < axis.size <= TABLED:
+    if not 1 < axis.size <= MAX_TABLED_RANKS:
         return
     team = group((axis,), range(axis.size))
     known = {name for name in ALGORITHMS if (kind, name, axis.topology) in FORMS}.union(_forms(kind, axis))
@@ -335,9 +335,9 @@ def line_of(laid: Layout, schedule: Schedule, startup: float = 0.0, cut: int | N
 def _counted(kind: CollectiveKind, lane: Crossed, startup: float) -> Iterator[Line]:
     """Every algorithm, run by all groups in step on the axis' graph."""
     axis = lane.axis
-    if axis.size > COUNTED:
+    if axis.size > MAX_COUNTED_RANKS:
         where = f"axis {axis.name}, a {axis.topology} of {axis.size} ranks in groups of {lane.size}"
-        expected = f"at most {COUNTED} ranks where messages have to be counted one by one"
+        expected = f"at most {MAX_COUNTED_RANKS} ranks where messages have to be counted one by one"
         remedy = "describe it as several axes: rings, lines, switches, fully connected"
         raise BadInput(Fault(where, expected, str(axis.size), remedy))
     able = any(switch.multicast or switch.reduction for switch in build(axis).switches)
@@ -345,7 +345,7 @@ def _counted(kind: CollectiveKind, lane: Crossed, startup: float) -> Iterator[Li
         Schedule(name, pieces)
         for name, item in ALGORITHMS.items()
         if not item.unfit(kind, lane.size) and (able or not item.network)
-        for pieces in (COUNTED_PIECES if is_pieced(kind, name) and axis.size <= TABLED else (1,))
+        for pieces in (COUNTED_PIECES if is_pieced(kind, name) and axis.size <= MAX_TABLED_RANKS else (1,))
     ]
     if axis.topology is _T.DGX_1 and lane.size == axis.size and kind in ON_CIRCUITS:
         schedules.append(DGX_1_SCHEDULE)

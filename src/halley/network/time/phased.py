@@ -3,8 +3,8 @@
 On one lane a collective takes the least of its algorithms' times (`halley.network.time.lines`), or what a communication library
 was measured to take. Over several lanes it goes through one after the other, in any order, in one piece or in pieces that follow
 each other (`halley.formulas.lanes.phased_time`), or uses all of them at once. Payloads are divided without rounding. No table of
-the whole is written, so that a thousand ranks cost what four do; algorithms that need one are candidates up to `FLAT` ranks.
-"""
+the whole is written, so that a thousand ranks cost what four do; algorithms that need one are candidates up to `MAX_FLAT_RANKS`
+ranks."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ PIECES = (1, 4, 16, 64)
 GRID: NDArray[np.float64] = np.exp2(np.arange(0, 44.5, 0.5))
 """Payloads [B] between which ways are ruled out: 1 B to 16 TiB."""
 GRID_LIST = GRID.tolist()
-SHARES = 12
+PAYLOAD_SHARES = 12
 """Parts of a payload that are distributed to orders of the lanes."""
-PERMUTED = 3
+MAX_PERMUTED_LANES = 3
 """Lanes up to which all their orders are tried; of more, those by bandwidth."""
-FLAT = 16
+MAX_FLAT_RANKS = 16
 """Most ranks of several lanes for which algorithms that need a table of all ranks are candidates."""
 _SHARING = (_K.ALL_REDUCE, _K.REDUCE_SCATTER, _K.ALL_GATHER, _K.SCATTER, _K.GATHER)
 """Collectives of which each lane is left with its ranks' share of the payload."""
@@ -241,17 +241,17 @@ def _orders(kind: CollectiveKind, dimensions: Dimensions) -> list[dict[Order, Fr
     found = [{order: Fraction(1)} for order in _single_orders(dimensions)]
     count = len(dimensions)
     found.append({tuple((first + place) % count for place in range(count)): Fraction(1, count) for first in range(count)})
-    if kind in (*_SHARING, _K.BROADCAST, _K.REDUCE) and count <= PERMUTED:
+    if kind in (*_SHARING, _K.BROADCAST, _K.REDUCE) and count <= MAX_PERMUTED_LANES:
         shape = [item.size for item in dimensions]
-        orders = balanced_orders(shape, [sending_bandwidth(item.axis, item.size) for item in dimensions], SHARES)
-        found.append({order: Fraction(orders.count(order), SHARES) for order in dict.fromkeys(orders)})
+        orders = balanced_orders(shape, [sending_bandwidth(item.axis, item.size) for item in dimensions], PAYLOAD_SHARES)
+        found.append({order: Fraction(orders.count(order), PAYLOAD_SHARES) for order in dict.fromkeys(orders)})
     return found
 
 
 def _single_orders(dimensions: Dimensions) -> list[Order]:
     """Orders that may differ in time."""
     places = range(len(dimensions))
-    if len(dimensions) <= PERMUTED:
+    if len(dimensions) <= MAX_PERMUTED_LANES:
         different = {tuple(dimensions[d] for d in order): order for order in permutations(places)}
         return list(different.values())
     widest = tuple(sorted(places, key=lambda d: -dimensions[d].axis.link.bandwidth))
@@ -307,7 +307,7 @@ def _crossing(kind: CollectiveKind, name: str, dimensions: Dimensions, startup: 
 def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
     """Algorithms that need a table of all ranks."""
     team = flat_group(dimensions)
-    if team is None or team.graph.ranks > FLAT:
+    if team is None or team.graph.ranks > MAX_FLAT_RANKS:
         return
     for schedule in flat_schedules(kind, team):
         if schedule.algorithm not in ("direct", "one-shot"):
@@ -321,10 +321,20 @@ def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
 def flat_group(dimensions: Dimensions) -> Group | None:
     """The ranks of all dimensions on the product of their axes; None where one is a part of an axis without a topology."""
     whole = all(item.size == item.axis.size for item in dimensions)
-    if not whole or prod(item.size for item in dimensions) > FLAT:
+    if not whole or prod(item.size for item in dimensions) > MAX_FLAT_RANKS:
         return None
     axes = tuple(replace(item.axis, name=f"{place}") for place, item in enumerate(dimensions))
     return group(axes, range(prod(axis.size for axis in axes)))
 
 
-__all__ = ["FLAT", "SERVED", "Dimension", "Times", "Way", "collective_time", "dimensions_of", "sending_bandwidth", "times"]
+__all__ = [
+    "MAX_FLAT_RANKS",
+    "SERVED",
+    "Dimension",
+    "Times",
+    "Way",
+    "collective_time",
+    "dimensions_of",
+    "sending_bandwidth",
+    "times",
+]

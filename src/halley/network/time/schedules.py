@@ -25,7 +25,7 @@ _K = CollectiveKind
 
 MOST_PIECES = 256
 """Most pieces into which a payload is cut when the number is chosen."""
-FEW = 8
+FINE_STEP_BELOW_PIECES = 8
 """Pieces below which one more is tried too."""
 COUNTED_PIECES = tuple(2**power for power in range(9))
 """Numbers of pieces for which tables are counted where the time of all payloads is asked for."""
@@ -249,5 +249,8 @@ def best_pieces(kind: Kind, name: str, group: Group, size: int, startup: float =
     if not (rate and delay):
         return most
     suggested = isqrt(int(squared_chunk_count(few.steps - 2 * rate, rate, size, delay, float(group.graph.bandwidths.min()))))
-    near = {max(min(k, most), 1) for k in (1, suggested // 2, suggested, 2 * suggested, suggested + (suggested < FEW))}
+    near = {
+        max(min(k, most), 1)
+        for k in (1, suggested // 2, suggested, 2 * suggested, suggested + (suggested < FINE_STEP_BELOW_PIECES))
+    }
     return min(near, key=lambda k: (seconds(k), k))

@@ -1,7 +1,7 @@
 """Shared transfers: what switches carry once, and whether they can.
 
-The shared transfers of one chunk in one step travel together. A link carries one copy of the chunk, for it all comes from the
-same ranks for all that it goes to: what several links, or a rank, bring to it has to be added where they meet; what one link
+The shared transfers of one chunk in one step travel together. A link carries one copy of the chunk, as all receivers get it from
+the same ranks: what several links, or a rank, bring to it has to be added where they meet; what one link
 brings goes on along several. Only a switch with `reduction` adds and only one with `multicast` parts; one that adds on request
 does not part a sum.
 """

@@ -42,14 +42,14 @@ class SimulatedRun:
 
 
 def simulate(graph: Graph, table: Steps, held: Held, combine: Combine = np.add, startup: float = 0.0) -> SimulatedRun:
-    """Run a table from what the ranks hold (`deal`); ``combine`` is the monoid, ``startup`` [s] comes before every step.
+    """Run a table from what the ranks hold (`initial_chunks`). ``combine``: the monoid; ``startup`` [s]: comes before every step.
 
     >>> from halley.ir.hardware import Axis, Link, Topology
     >>> from halley.network.algorithms import ALGORITHMS, Setting
     >>> from halley.network.graph.topologies import build
     >>> ring = build(Axis("x", 3, Topology.RING, Link(2.0, 1.0)))
     >>> table = ALGORITHMS["ring"].make[_K.ALL_REDUCE](Setting(3, 3))
-    >>> run = simulate(ring, table, deal(_K.ALL_REDUCE, [np.arange(6)] * 3, 3))
+    >>> run = simulate(ring, table, initial_chunks(_K.ALL_REDUCE, [np.arange(6)] * 3, 3))
     >>> run.time, [run.held[0][chunk].tolist() for chunk in range(3)]   # 4 steps of 1 s and 2 B at 2 B/s
     (8.0, [[0, 3], [6, 9], [12, 15]])
 
@@ -161,7 +161,7 @@ def _joined(arrays: Sequence[Array], combine: Combine) -> Array:
     return result
 
 
-def deal(kind: Kind, vectors: Sequence[Array], chunks: int) -> Held:
+def initial_chunks(kind: Kind, vectors: Sequence[Array], chunks: int) -> Held:
     """What ranks hold at first, from one vector each: all of it (all-reduce, reduce-scatter, reduce), its own share of it
     (all-gather, gather, shift), a block for every rank (all-to-all), or, on rank 0 alone, all of it (broadcast, scatter,
     point-to-point)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from halley.report.table import Table, percent, ratio
 
-SMALL = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Share of the larger whole below which a difference is rounding."""
 
 Decisions = Mapping[str, str]
@@ -53,7 +53,7 @@ def parts_table(
     """The parts of two wholes, those that change most first; differences add up to that of the wholes. ``title``: of parts that
     are no times."""
     whole, other = math.fsum(first.values()), math.fsum(second.values())
-    least = SMALL * max(whole, other)
+    least = RELATIVE_ROUNDING * max(whole, other)
     rows = [
         (words.get(key, key), show(first.get(key, 0.0)), show(second.get(key, 0.0)), signed(change, show))
         for key, change in changes(first, second)

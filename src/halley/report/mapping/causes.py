@@ -12,7 +12,7 @@ RAMPS = "first fills and last drains"
 SERIAL = "fills and drains of single buffers"
 STAGES = "filling and draining the pipeline"
 LATENCY = "latency of transfers"
-LEAST = 1e-12
+LEAST_SHARE = 1e-12
 """Share of a time below which a part is what rounding leaves of a difference."""
 
 
@@ -24,7 +24,7 @@ def causes(tree: Node, estimate: Estimate) -> dict[str, float]:
     found |= {f"waiting for {resource_name(resource)}": time for resource, time in parts.bandwidth.items()}
     found |= {LATENCY: parts.latency, RAMPS: parts.ramps, SERIAL: parts.serial, STAGES: parts.stages}
     found |= {f"collectives on {resource_name(resource)}": time for resource, time in parts.collective.items()}
-    return {cause: time for cause, time in found.items() if time > LEAST * float(estimate.time)}
+    return {cause: time for cause, time in found.items() if time > LEAST_SHARE * float(estimate.time)}
 
 
 def summary(parts: TimeBreakdown) -> str:
@@ -40,4 +40,4 @@ def summary(parts: TimeBreakdown) -> str:
         ("latency", parts.latency),
         ("exposed collectives", parts.exposed),
     )
-    return ", ".join(f"{name} {percent(time, parts.time)}" for name, time in kinds if time > LEAST * parts.time) or "none"
+    return ", ".join(f"{name} {percent(time, parts.time)}" for name, time in kinds if time > LEAST_SHARE * parts.time) or "none"

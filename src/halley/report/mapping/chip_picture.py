@@ -110,11 +110,11 @@ def _band(
     size = " x ".join(f"{axis.size} ({axis.name})" for axis in level.network.axes) if level.network else ""
     made = [box(1, top, WIDTH - 2, height, "#fafafa", stroke=GRID, rx=6)]
     made.append(words(PAD, top + 18, f"{level.name}: {size}" if size else level.name, font_weight="bold"))
-    room = WIDTH - 3 * PAD - wide
+    inner_width = WIDTH - 3 * PAD - wide
     if notes:
-        made.append(words(PAD, top + HEAD + 10, shortened("; ".join(notes), room), fill=FAINT))
+        made.append(words(PAD, top + HEAD + 10, shortened("; ".join(notes), inner_width), fill=FAINT))
     start = top + HEAD + ROW * bool(notes)
-    across = (room - PAD * max(cells - 1, 0)) / max(cells, 1)
+    across = (inner_width - PAD * max(cells - 1, 0)) / max(cells, 1)
     for place, memory in enumerate(level.memories):
         x = PAD + place * (across + PAD)
         made += _memory(memory, held.get(memory.name, []), estimate, fills, x, start, across, inside)

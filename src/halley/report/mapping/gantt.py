@@ -23,34 +23,34 @@ def gantt(shown: Timeline, tensors: Mapping[str, str]) -> Element:
     Each span carries its place as shares of the whole (``data-from``, ``data-to``), so that a page can zoom.
     """
     left = max((width_of(lane, 12) for lane in shown.lanes), default=0.0) + 14
-    room = WIDTH - left - 64
+    inner_width = WIDTH - left - 64
     rows = _rows(shown.phases)
     top = 24.0
     middle = top + PHASE_ROW * (max(rows.values(), default=0) + 1) + 8
     bottom = middle + LANE * len(shown.lanes)
-    content = [el("g", *_axis(shown.time, left, room, bottom), class_="axis")]
+    content = [el("g", *_axis(shown.time, left, inner_width, bottom), class_="axis")]
     content.append(words(left - 8, top + 15, PHASES, "end", FAINT, 12))
     spans = []
     for index, phase in enumerate(shown.phases):
         y = top + PHASE_ROW * rows[phase]
         length = phase.stop - phase.start
         tip = f"phase {phase.name}\n{format_time(length)}, {percent(length, shown.time)} of the whole"
-        spans.append(_span(phase, shown.time, left, room, y + 1, PHASE_ROW - 3, SHADES[index % 2], tip, "phase"))
+        spans.append(_span(phase, shown.time, left, inner_width, y + 1, PHASE_ROW - 3, SHADES[index % 2], tip, "phase"))
     for row, lane in enumerate(shown.lanes):
         y = middle + LANE * row
         inside = [interval for interval in shown.intervals if interval.lane == lane]
         busy = sum(interval.stop - interval.start for interval in inside)
-        content.append(line(left, y + LANE, left + room, y + LANE))
+        content.append(line(left, y + LANE, left + inner_width, y + LANE))
         content.append(words(left - 8, y + 14.5, lane, "end", size=12))
         content.append(words(WIDTH - 4, y + 14.5, percent(busy, shown.time), "end", FAINT, 12))
         for interval in inside:
             took = format_time(interval.stop - interval.start)
             tip = f"{lane}\n{interval.name}: {took}, node {path_name(interval.path)}"
-            spans.append(_span(interval, shown.time, left, room, y + 3, LANE - 5, _fill(interval, tensors), tip, "work"))
+            spans.append(_span(interval, shown.time, left, inner_width, y + 3, LANE - 5, _fill(interval, tensors), tip, "work"))
     content.append(words(WIDTH - 4, top + 15, "busy", "end", FAINT, 12))
     made = canvas(bottom + 26, "When each resource works", [*content, *spans])
     made.set("class", "gantt")
-    for name, value in (("data-left", left), ("data-room", room), ("data-time", shown.time), ("data-bottom", bottom)):
+    for name, value in (("data-left", left), ("data-room", inner_width), ("data-time", shown.time), ("data-bottom", bottom)):
         made.set(name, repr(value))
     return made
 
@@ -75,10 +75,10 @@ def _fill(interval: Interval, tensors: Mapping[str, str]) -> str:
 
 
 def _span(
-    interval: Interval, time: float, left: float, room: float, y: float, height: float, fill: str, tip: str, kind: str
+    interval: Interval, time: float, left: float, inner_width: float, y: float, height: float, fill: str, tip: str, kind: str
 ) -> Element:
     begin, end = interval.start / time, interval.stop / time
-    x, width = left + room * begin, max(room * (end - begin), 1.0)
+    x, width = left + inner_width * begin, max(inner_width * (end - begin), 1.0)
     rect = box(x, y, width, height, fill, tip, stroke="#ffffff", stroke_width=0.5 if width > 3 else 0)
     label = words(
         x + 4, y + height - 4.5, shortened(interval.name, width - 8, 11), fill=ink_on(fill), size=11, pointer_events="none"
@@ -90,9 +90,9 @@ def _span(
     return made
 
 
-def _axis(time: float, left: float, room: float, bottom: float) -> list[Element]:
+def _axis(time: float, left: float, inner_width: float, bottom: float) -> list[Element]:
     made = []
     for value in ticks(time, count=8):
-        x = left + room * value / time if time else left
+        x = left + inner_width * value / time if time else left
         made += [line(x, 20, x, bottom + 4, GRID), words(x, bottom + 18, format_time(value), "middle", FAINT, 12)]
-    return [*made, line(left, bottom, left + room, bottom, INK)]
+    return [*made, line(left, bottom, left + inner_width, bottom, INK)]

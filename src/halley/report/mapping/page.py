@@ -1,4 +1,4 @@
-"""A result as one HTML file: it needs nothing beside itself, asks the network for nothing, and reads on paper as on a screen."""
+"""A result as one self-contained HTML file, which makes no requests and can be printed."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ SECTIONS: tuple[tuple[str, str], ...] = (
 )
 """Identifier and title of each section, in order."""
 LONGEST_TITLE = 160
+"""Most characters of a title; a longer one is shortened, and shown in full below."""
 
 
 def page(result: Result, provenance: Mapping[str, str] | None = None) -> str:

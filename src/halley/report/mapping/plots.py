@@ -180,8 +180,8 @@ def _stems(shown: Roofline, plane: Plane, numbers: dict[str, int]) -> list[Eleme
         others = [mark for other in groups if other is not group for mark in other]
         right, height = max(mark[0] for mark in group), sum(mark[1] for mark in group) / len(group)
         text = ", ".join(str(mark[2]) for mark in sorted(group, key=lambda mark: mark[2]))
-        crowded = any(right < x < right + 24 + width_of(text, 11) and abs(y - height) < 14 for x, y, _ in others)
-        place, anchor = (min(mark[0] for mark in group) - 8, "end") if crowded else (right + 8, "start")
+        overlapping = any(right < x < right + 24 + width_of(text, 11) and abs(y - height) < 14 for x, y, _ in others)
+        place, anchor = (min(mark[0] for mark in group) - 8, "end") if overlapping else (right + 8, "start")
         made.append(words(place, max(height + 4, plane.top + 9), text, anchor, BLUE, 11, font_weight="bold", **HALO))
     return made
 
@@ -214,7 +214,7 @@ def _resource_list(ranked: Sequence[Roof | Peak], numbers: dict[str, int], left:
 def front_plot(points: Sequence[tuple[float, float]], marks: Sequence[Mark]) -> Element:
     """The front as a staircase (time [s] to the right, energy [J] up) and named plans as diamonds.
 
-    A plan that lies so far off that it would squeeze the front is named below instead.
+    A plan so far away that the front would shrink to a few pixels is named below the plot instead.
     """
     near, far = _near(points, _joined(marks))
     times, energies = (sorted(pair[axis] for pair in (*points, *((t, e) for _, t, e in near))) for axis in (0, 1))
@@ -283,10 +283,10 @@ def _near(points: Sequence[tuple[float, float]], marks: Sequence[Mark]) -> tuple
 
 def _reach(values: Sequence[float]) -> tuple[float, float]:
     least, most = min(values), max(values)
-    room = 1.5 * max(most - least, 0.05 * most)
-    return least - room, most + room
+    margin = 1.5 * max(most - least, 0.05 * most)
+    return least - margin, most + margin
 
 
 def _padded(least: float, most: float) -> tuple[float, float]:
-    room = 0.06 * (most - least) or 0.05 * most or 1.0
-    return max(least - room, 0.0), most + room
+    margin = 0.06 * (most - least) or 0.05 * most or 1.0
+    return max(least - margin, 0.0), most + margin

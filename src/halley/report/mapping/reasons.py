@@ -18,8 +18,8 @@ from halley.report.mapping.causes import causes
 from halley.report.table import Table, ratio
 from halley.units import format_bytes, format_energy, format_time
 
-SMALL = 0.01
-"""Parts below this share of the largest one are told together."""
+LEAST_LISTED_SHARE = 0.01
+"""Parts below this share of the largest one are listed as one."""
 
 ROUNDING = 1e-12
 """Differences below this share of the largest quantity are rounding."""
@@ -155,10 +155,10 @@ def reasons_table(found: Reasons) -> Table:
         return Table(f"{found.after} and {found.before}", ("", "", ""), (("", "the same costs: nothing differs", ""),))
     title = f"Why {found.after} takes {format_time(found.times.after)} and {found.before} {format_time(found.times.before)}"
     sections = (
-        ("time", [*_told(found.time, format_time), _together(found.times, format_time, f" ({ratio(faster)} as fast)")]),
-        ("traffic", list(_traffic_told(found))),
-        ("collectives", [_collective_told(joining) for joining in found.collectives]),
-        ("energy", [*_told(found.energy, format_energy), _together(found.energies, format_energy)]),
+        ("time", [*_sentences(found.time, format_time), _together(found.times, format_time, f" ({ratio(faster)} as fast)")]),
+        ("traffic", list(_traffic_sentences(found))),
+        ("collectives", [_collective_sentence(joining) for joining in found.collectives]),
+        ("energy", [*_sentences(found.energy, format_energy), _together(found.energies, format_energy)]),
     )
     rows: list[tuple[str, str, str]] = []
     strong: set[int] = set()
@@ -177,14 +177,14 @@ def headline(found: Reasons) -> str:
         return "nothing differs"
     helping = [change for change in found.time if change.difference * found.times.difference > 0]
     said = [f"mostly {change.subject}, {_signed(change, format_time)}" for change in helping[:1]]
-    sentence, amount = next(_traffic_told(found))
+    sentence, amount = next(_traffic_sentences(found))
     return "; ".join([*said, f"{sentence}, {amount}" if amount else sentence])
 
 
-def _told(changes: Sequence[Change], words: Callable[[float], str]) -> Iterator[tuple[str, str]]:
+def _sentences(changes: Sequence[Change], words: Callable[[float], str]) -> Iterator[tuple[str, str]]:
     """The changes as sentences; the small ones in one."""
     largest = max((abs(change.difference) for change in changes), default=0.0)
-    small = [change for change in changes if abs(change.difference) < SMALL * largest]
+    small = [change for change in changes if abs(change.difference) < LEAST_LISTED_SHARE * largest]
     for change in changes:
         if change not in small:
             yield _sentence(change, words), _signed(change, words)
@@ -198,12 +198,12 @@ def _sentence(change: Change, words: Callable[[float], str]) -> str:
     return f"{change.subject}: {before} before, {after} after"
 
 
-def _collective_told(joining: Joining) -> tuple[str, str]:
+def _collective_sentence(joining: Joining) -> tuple[str, str]:
     time = _sentence(joining.time, format_time)
     return f"{time}; bytes over links", _signed(joining.bytes, format_bytes)
 
 
-def _traffic_told(found: Reasons) -> Iterator[tuple[str, str]]:
+def _traffic_sentences(found: Reasons) -> Iterator[tuple[str, str]]:
     """The outermost memory tensor by tensor; the others with the tensors that change most."""
     memories = tuple(dict.fromkeys(change.memory for change in found.traffic))
     if found.outer not in memories:
@@ -219,7 +219,7 @@ def _traffic_told(found: Reasons) -> Iterator[tuple[str, str]]:
                     names = _listed([change.subject for change in group])
                     moved = Change(memory, sum(c.before for c in group), sum(c.after for c in group))
                     yield f"{names} {verb}{'s' if len(group) == 1 else ''} to {memory}", _signed(moved, format_bytes)
-            yield from _told([_at(change) for change in here if change.before and change.after], format_bytes)
+            yield from _sentences([_at(change) for change in here if change.before and change.after], format_bytes)
             yield f"together at {memory}", _signed(total, format_bytes)
         else:
             most = ", ".join(f"{change.subject} {_signed(change, format_bytes)}" for change in here[:3])

@@ -61,7 +61,7 @@ def timeline(chip: Chip, tree: Node, estimate: Estimate) -> Timeline:
     chip = with_axis_groups(chip, (node for _, node in walk(tree)))
     layout = _Layout(chip, tree, estimate)
     layout.phase((), tree, 0.0, ())
-    layout.flows.reverse()  # inner phases first: theirs have the least room
+    layout.flows.reverse()  # inner phases first: their windows are the shortest
     for flow in layout.flows:
         layout.place(flow.event, flow.lane, flow.windows, flow.late)
     intervals = tuple(sorted(layout.intervals()))
@@ -194,7 +194,7 @@ class _Layout:
         return name
 
     def place(self, event: Event, lane: str, windows: tuple[Window, ...], late: bool) -> None:
-        """Find room for an event on its lane: in the innermost window, and what does not fit in those around it."""
+        """Place an event on its lane: in the innermost window, and what does not fit in the enclosing ones."""
         left = activity(self.chip, event)[1]
         what = (event_name(event, self.kinds[event.path]), event.path, _tensor(event, self.kinds[event.path]))
         taken = self.taken.setdefault(lane, [])

@@ -22,7 +22,8 @@ from halley.report.mapping.tree import path_name
 from halley.simulate.simulation import Simulation, first_iterations, simulate
 from halley.workloads import build
 
-MICROSECONDS = 1e6
+MICROSECONDS_PER_SECOND = 1e6
+"""Times of a trace are in microseconds."""
 DIGITS = 6
 """Decimals of a time: a picosecond."""
 TASKS = 5_000
@@ -97,7 +98,7 @@ def _named(kind: str, process: int, thread: int, **arguments: str | int) -> dict
 
 def _complete(span: Interval, process: int, thread: int) -> dict[str, Any]:
     # both ends are rounded, not the length, so that neighbours neither overlap nor drift apart
-    start, stop = (round(time * MICROSECONDS, DIGITS) for time in (span.start, span.stop))
+    start, stop = (round(time * MICROSECONDS_PER_SECOND, DIGITS) for time in (span.start, span.stop))
     arguments = {"node": path_name(span.path)} | ({"tensor": span.tensor} if span.tensor else {})
     category = "phase" if span.lane.startswith(PHASES) else "work"
     return {

@@ -17,9 +17,10 @@ from halley.report.table import Table
 from halley.units import format_bytes, format_rate, format_time
 
 CURVE_POINTS = 240
+"""Points of a fitted curve."""
 TOP, DEPTH, GAP, RESIDUALS = 44.0, 220.0, 34.0, 120.0
 """Heights: of the head, a panel of times, what lies between, a panel of residuals."""
-LARGEST = 0.3
+EDGE_RESIDUAL = 0.3
 """Residual at the panel's edge; larger ones are drawn there."""
 
 
@@ -56,7 +57,7 @@ def _frame(plane: Plane, name: str, first: bool) -> list[Element]:
         if first:
             made.append(words(plane.left - 6, plane.y(value) + 4, format_time(value), "end", FAINT, 12))
     base = bottom + GAP
-    for residual in (-LARGEST, -0.1, 0.0, 0.1, LARGEST):
+    for residual in (-EDGE_RESIDUAL, -0.1, 0.0, 0.1, EDGE_RESIDUAL):
         y = _height(plane, residual)
         made.append(line(plane.left, y, right, y, INK if residual == 0 else "#d9d9d9"))
         if first:
@@ -72,8 +73,8 @@ def _frame(plane: Plane, name: str, first: bool) -> list[Element]:
 
 def _height(plane: Plane, residual: float) -> float:
     """Where a residual lies in the lower panel."""
-    inside = min(max(residual, -LARGEST), LARGEST)
-    return plane.top + plane.height + GAP + RESIDUALS * (1 - inside / LARGEST) / 2
+    inside = min(max(residual, -EDGE_RESIDUAL), EDGE_RESIDUAL)
+    return plane.top + plane.height + GAP + RESIDUALS * (1 - inside / EDGE_RESIDUAL) / 2
 
 
 def _series(overlay: Overlay, group: Sequence[Measurement], plane: Plane, colour: str) -> list[Element]:
@@ -88,7 +89,7 @@ def _series(overlay: Overlay, group: Sequence[Measurement], plane: Plane, colour
         tip = f"{kind} on {ranks} ranks, {format_bytes(row.size)}: measured {format_time(row.time)}, fit {format_time(fitted)}"
         x, y = plane.x(row.size), _height(plane, residual)
         made.append(el("circle", el("title", tip), cx=x, cy=plane.y(row.time), r=2.5, fill=colour))
-        if abs(residual) > LARGEST:  # at the edge, as a bar: it lies further out
+        if abs(residual) > EDGE_RESIDUAL:  # at the edge, as a bar: it lies further out
             made.append(box(x - 4, y - 2, 8, 4, colour, tip))
         else:
             made.append(el("circle", el("title", tip), cx=x, cy=y, r=2.5, fill=colour))

@@ -1,4 +1,4 @@
-"""Collectives as tables: what one costs, how far it is from the least possible, and why the others lose."""
+"""Collectives as tables: what one costs, how far it is from the least possible, and why the others are slower."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from halley.report.networks.sweep import sweep_document, sweep_table
 from halley.report.table import Table, gap_text, ratio
 from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
 
-SHOWN = 8
+CANDIDATES_SHOWN = 8
 """Candidates that a table shows unless all are asked for."""
-LINKS = 3
+LINKS_SHOWN = 3
 """Shared links that are named."""
 
 
@@ -117,14 +117,14 @@ def _count(number: int, noun: str) -> str:
 
 
 def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Table]:
-    """The chosen schedule, and the others with why they lose."""
+    """The chosen schedule, and the others, with why they are slower."""
     cost, team = answer.cost, answer.team
     size = f" of {format_bytes(cost.size)}" if cost.size else ""
     whole = team.graph.ranks == answer.fabric.graph.ranks
     among = f"{team.graph.ranks} ranks" if whole else ranks_of(answer.fabric.graph, team.ranks)
     title = f"{cost.kind}{size} ({CONVENTIONS[cost.kind]}) among {among} of {answer.fabric.name}"
     tables = [Table(title, ("", ""), tuple(facts(answer).items()))]
-    shown = answer.candidates if everything else answer.candidates[:SHOWN]
+    shown = answer.candidates if everything else answer.candidates[:CANDIDATES_SHOWN]
     if len(answer.candidates) > 1:
         left = len(answer.candidates) - len(shown)
         more = f" ({left} slower ones left out; --all shows them)" if left else ""
@@ -137,10 +137,10 @@ def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Ta
 
 def _row(cost: CollectiveCost, answer: SingleCollective) -> tuple[str, ...]:
     sent = format_bytes(bytes_sent(cost, answer.team))
-    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, gap_text(cost.gap), why_it_loses(cost, answer))
+    return (cost.algorithm, format_time(cost.time), str(cost.steps), sent, gap_text(cost.gap), why_slower(cost, answer))
 
 
-def why_it_loses(cost: CollectiveCost, answer: SingleCollective) -> str:
+def why_slower(cost: CollectiveCost, answer: SingleCollective) -> str:
     """What a candidate spends more than the fastest, largest part first; what it saves last."""
     fastest = answer.candidates[0]
     if cost is fastest:
@@ -218,7 +218,7 @@ def _cost_document(cost: CollectiveCost, answer: SingleCollective) -> dict[str, 
         "algbw": cost.algbw,
         "busbw": cost.busbw,
         "gap": cost.gap,
-        "why_it_loses": why_it_loses(cost, answer),
+        "why_it_loses": why_slower(cost, answer),
     }
 
 
@@ -239,8 +239,8 @@ def contention_tables(found: Contention, fabric: Fabric) -> list[Table]:
     """What each execution takes beside the others, and on which links it waits."""
     graph, rows = fabric.graph, []
     for item in found.outcomes:
-        waits = [f"{format_time(seconds)} at {_edge(fabric, edge)}" for edge, seconds in list(item.waited.items())[:LINKS]]
-        more = f" and {len(item.waited) - LINKS} links more" if len(item.waited) > LINKS else ""
+        waits = [f"{format_time(seconds)} at {_edge(fabric, edge)}" for edge, seconds in list(item.waited.items())[:LINKS_SHOWN]]
+        more = f" and {len(item.waited) - LINKS_SHOWN} links more" if len(item.waited) > LINKS_SHOWN else ""
         times = format_time(item.time), format_time(item.alone), ratio(item.slowdown)
         shared = f"{len(item.shared)} of {len(graph.edges)}"
         rows.append((item.name, *times, shared, (", ".join(waits) or "nowhere") + more))

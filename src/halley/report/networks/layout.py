@@ -1,7 +1,7 @@
 """Where the vertices of a network are drawn: a place in the plane for each, by topology.
 
 One axis has the picture that its topology is known by: a circle, a grid, tiers, groups. A product of axes is a grid whose
-coordinates go right, down, and slantwise in turn, the last axis first.
+coordinates go right, down and slantwise, cyclically, the last axis first.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from halley.units import format_time
 
 LEFT, TOP, SIDE, GAP = 74.0, 44.0, 400.0, 96.0
 """Of the square on the left: place and length of a side; and what lies between it and the residuals."""
-LARGEST = 0.4
+EDGE_RESIDUAL = 0.4
 """Residual at the panel's edge; larger ones are drawn there."""
 
 
@@ -57,7 +57,7 @@ def _band(plane: Plane, marks: Iterable[float]) -> list[Element]:
     for value in marks:
         made.append(line(plane.x(value), plane.top, plane.x(value), bottom))
         made.append(words(plane.x(value), bottom + 18, format_time(value), "middle", FAINT, 12))
-    for residual in (-LARGEST, -0.2, -0.1, 0.0, 0.1, 0.2, LARGEST):
+    for residual in (-EDGE_RESIDUAL, -0.2, -0.1, 0.0, 0.1, 0.2, EDGE_RESIDUAL):
         y = _height(plane, residual)
         made.append(line(plane.left, y, plane.left + plane.width, y, INK if residual == 0 else "#d9d9d9"))
         said = f"{100 * residual:+.0f} %" if residual else "0"
@@ -67,8 +67,8 @@ def _band(plane: Plane, marks: Iterable[float]) -> list[Element]:
 
 
 def _height(plane: Plane, residual: float) -> float:
-    inside = min(max(residual, -LARGEST), LARGEST)
-    return plane.top + plane.height * (1 - inside / LARGEST) / 2
+    inside = min(max(residual, -EDGE_RESIDUAL), EDGE_RESIDUAL)
+    return plane.top + plane.height * (1 - inside / EDGE_RESIDUAL) / 2
 
 
 def _marks(item: Prediction, square: Plane, across: Plane, colour: str, hollow: bool) -> list[Element]:
@@ -79,7 +79,7 @@ def _marks(item: Prediction, square: Plane, across: Plane, colour: str, hollow: 
     places = [(square.x(item.row.time), square.y(item.predicted))]
     x, y = across.x(item.row.time), _height(across, item.error)
     made = []
-    if abs(item.error) > LARGEST:
+    if abs(item.error) > EDGE_RESIDUAL:
         made.append(box(x - 4, y - 2, 8, 4, colour, tip))
     else:
         places.append((x, y))

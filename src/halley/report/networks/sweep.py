@@ -14,7 +14,7 @@ from halley.report.markup import el
 from halley.report.table import Table, gap_text
 from halley.units import format_bytes, format_rate, format_time
 
-COLOURED = 6
+MAX_COLOURED = 6
 """Algorithms in a plot that have a colour of their own."""
 LINES = tuple(colour for colour in PALETTE if colour != "#f0e442")
 """Colours of thin lines: yellow is lost on white."""
@@ -97,7 +97,7 @@ def _shades(sweep: Sweep, curves: Mapping[str, Times]) -> dict[str, str]:
         return -sum(ratio <= 1 + 1e-9 for ratio in ratios), math.prod(ratios) ** (1 / len(ratios))
 
     ordered = sorted(curves, key=distance)
-    return {name: LINES[place] if place < COLOURED else FAINT for place, name in enumerate(ordered)}
+    return {name: LINES[place] if place < MAX_COLOURED else FAINT for place, name in enumerate(ordered)}
 
 
 def _grid(plane: Plane) -> list[Element]:

@@ -13,13 +13,13 @@ from halley.ir.hardware import Axis, Link
 from halley.network.graph.fabric import Fabric
 from halley.network.graph.graph import Edge, Graph
 from halley.network.graph.measures import bisection, diameter, injection, power, price
-from halley.report.draw import FAINT, INK, PAPER, SIZE, WIDTH, canvas, colours, ink_on, legend, width_of, words
+from halley.report.draw import FAINT, FONT_SIZE, INK, PAPER, WIDTH, canvas, colours, ink_on, legend, width_of, words
 from halley.report.markup import el
 from halley.report.networks.layout import GRIDS, Points, layout
 from halley.report.table import Table
 from halley.units import format_energy_per_byte, format_power, format_rate, format_time
 
-DRAWN = 20_000
+MOST_LINKS_DRAWN = 20_000
 """Most links in a picture."""
 TEXT_VERTICES = 100
 """Most vertices in a picture made of characters."""
@@ -100,9 +100,9 @@ def topology_figure(fabric: Fabric) -> Element:
     Raises BadInput: more links than a picture can show.
     """
     graph = fabric.graph
-    if len(graph.edges) > DRAWN:
+    if len(graph.edges) > MOST_LINKS_DRAWN:
         where, remedy = f"picture of {fabric.name}", "draw one of its axes, or a smaller one"
-        raise BadInput(Fault(where, f"at most {DRAWN} links", str(len(graph.edges)), remedy))
+        raise BadInput(Fault(where, f"at most {MOST_LINKS_DRAWN} links", str(len(graph.edges)), remedy))
     places, zoom, height = _fitted(layout(fabric), WIDTH - 2 * MARGIN, TALLEST)
     fills = colours(_kind(fabric, edge) for edge in graph.edges)
     entries, top = legend(fills.items(), MARGIN, 6, WIDTH - 2 * MARGIN)
@@ -172,13 +172,13 @@ def _name(graph: Graph, vertex: int) -> str:
 
 
 def _vertices(graph: Graph, places: Points, radius: float) -> Iterator[Element]:
-    numbered = width_of(str(graph.ranks - 1), SIZE - 2.5) <= 2.1 * radius  # all of them or none
+    numbered = width_of(str(graph.ranks - 1), FONT_SIZE - 2.5) <= 2.1 * radius  # all of them or none
     for vertex, (x, y) in enumerate(places.tolist()):
         tip = el("title", _name(graph, vertex))
         if vertex < graph.ranks:
             yield el("circle", tip, cx=x, cy=y, r=radius, fill=INK, stroke=PAPER, stroke_width=1)
             if numbered:
-                yield words(x, y + 3.6, str(vertex), "middle", ink_on(INK), SIZE - 2.5, pointer_events="none")
+                yield words(x, y + 3.6, str(vertex), "middle", ink_on(INK), FONT_SIZE - 2.5, pointer_events="none")
         else:
             side = max(1.7 * radius, 9.0)
             corner = {"x": x - side / 2, "y": y - side / 2, "width": side, "height": side}

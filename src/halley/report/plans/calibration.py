@@ -11,7 +11,7 @@ from halley.units import format_time
 
 LARGEST_FACTOR = 10.0
 """Above it, a factor of a part explains nothing."""
-MET = 0.01
+EXPLAINED_ERROR = 0.01
 """Relative error below which nothing is left to explain."""
 
 
@@ -84,7 +84,7 @@ def _unexplained(rows: Sequence[RowFit]) -> Table:
 def _part(row: RowFit, part: str) -> str:
     share = f"{100 * max(row.parts[part], 0.0) / row.after:.0f} %"  # a bubble may be negative by rounding
     factor = row.needed(part)
-    explains = factor is not None and factor <= LARGEST_FACTOR and abs(row.error) > MET
+    explains = factor is not None and factor <= LARGEST_FACTOR and abs(row.error) > EXPLAINED_ERROR
     return f"{share} x {factor:.2f}" if explains else share
 
 

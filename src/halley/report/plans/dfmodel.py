@@ -12,7 +12,7 @@ from halley.report.table import Table, percent
 from halley.sharding.axes import assignment_text
 from halley.units import format_bytes, format_time
 
-SHOWN = 10
+ASSIGNMENTS_SHOWN = 10
 """Other assignments that a table shows."""
 
 
@@ -53,7 +53,7 @@ def dfmodel_tables(result: DFModelResult) -> list[Table]:
 
 def _others(result: DFModelResult) -> Table:
     rows = []
-    for item in result.candidates[: SHOWN + 1]:
+    for item in result.candidates[: ASSIGNMENTS_SHOWN + 1]:
         time = "-" if math.isinf(item.time) else f"{'' if item.exact else 'at least '}{format_time(item.time)}"
         rows.append((assignment_text(item.assignment), time, item.reason or ("" if item.exact else "ruled out by its bound")))
     title = f"Assignments of axes, the fastest first ({len(result.candidates)} in all)"

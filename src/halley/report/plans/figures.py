@@ -19,7 +19,7 @@ from halley.units import format_bytes, format_time
 
 FREE = "free"
 
-IDLE = 0.005
+LEAST_DRAWN_SHARE = 0.005
 """Share of the iteration below which a resource's work is not drawn."""
 
 
@@ -74,7 +74,7 @@ def plan_roofline(cost: PlanCost) -> Roofline:
     operations = sum(load.demand for load in cost.loads if load.unit == "op")
     roofs, peaks = [], []
     for load in cost.loads:
-        if load.time < IDLE * cost.time:
+        if load.time < LEAST_DRAWN_SHARE * cost.time:
             continue
         limit, used = operations / load.time, load.time / cost.time
         if load.unit == "op":

@@ -1,4 +1,4 @@
-"""Plans beside the best one, and why they lose."""
+"""Other plans than the best one, and why they are slower."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from halley.report.table import Table
 from halley.training.plan import Alternative, TrainingResult
 from halley.units import format_time
 
-REASONS = 4
+REASONS_SHOWN = 4
 """Parts of the account that are named for each alternative; the others are summed up."""
 
-LEAST = 1e-3
+LEAST_REASON_SHARE = 1e-3
 """Share of the best time below which a part alone is no reason."""
 
 SHORT: Mapping[str, str] = {
@@ -60,10 +60,10 @@ def _slower(item: Alternative, best: float) -> str:
 
 def why(alternative: Alternative, best: float) -> str:
     """By what parts of the account a plan is slower, the largest first, then what it saves; they add up to the difference."""
-    named = [(key, time) for key, time in alternative.slower if abs(time) > LEAST * best][:REASONS]
+    named = [(key, time) for key, time in alternative.slower if abs(time) > LEAST_REASON_SHARE * best][:REASONS_SHOWN]
     rest = math.fsum(time for key, time in alternative.slower if key not in dict(named))
     said = [(SHORT.get(key, key), time) for key, time in named]
     said.sort(key=lambda each: -each[1])
-    if rest and (abs(rest) > LEAST * best / 10 or not said):
+    if rest and (abs(rest) > LEAST_REASON_SHARE * best / 10 or not said):
         said.append(("other", rest))
     return "; ".join(f"{'-' if time < 0 else '+'}{format_time(abs(time))} {name}" for name, time in said)

@@ -1,4 +1,4 @@
-"""A plan of training as one HTML file that needs nothing beside itself."""
+"""A plan of training as one self-contained HTML file."""
 
 from __future__ import annotations
 

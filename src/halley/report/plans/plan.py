@@ -1,4 +1,4 @@
-"""A plan of training as tables: what it is, where its time and memory go, and why the others lose."""
+"""A plan of training as tables: what it is, where its time and memory go, and why the others are slower."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ HELD: Mapping[str, str] = {
     "working": "buffers of the running pass",
 }
 """What memory holds."""
-SHARED_OUT: Mapping[Sharded, str] = {
+SHARDED: Mapping[Sharded, str] = {
     Sharded.NOTHING: "nothing",
     Sharded.OPTIMIZER: "optimizer state (ZeRO 1)",
     Sharded.GRADIENTS: "state and gradients (ZeRO 2)",
     Sharded.PARAMETERS: "state, gradients and parameters (ZeRO 3)",
 }
-BAR = 24
+BAR_CHARACTERS = 24
 """Characters of the longest bar."""
 
 
@@ -189,7 +189,7 @@ def _choices(plan: Plan, tier: str, second: str, software: Software | None) -> T
         ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
         ("layers", f"{each} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {each} on every chip"),
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
-        ("sharded over data-parallel ranks", SHARED_OUT[plan.sharded]),
+        ("sharded over data-parallel ranks", SHARDED[plan.sharded]),
         ("optimizer state in", kept),
         ("attention", "one kernel" if plan.fused else "kernel by kernel"),
     ]
@@ -215,7 +215,7 @@ def bar(part: float, largest: float) -> str:
     >>> len(bar(1.0, 2.0))
     12
     """
-    return "\N{FULL BLOCK}" * round(BAR * part / largest) if largest > 0 else ""
+    return "\N{FULL BLOCK}" * round(BAR_CHARACTERS * part / largest) if largest > 0 else ""
 
 
 def account_table(title: str, account: Mapping[str, float], time: float, names: Mapping[str, str], whole: str = "") -> Table:

@@ -35,28 +35,29 @@ class _Row(NamedTuple):
     """An op, how each axis splits it, what that is called; ``time`` of its own work [s]."""
 
     op: str
-    ways: tuple[str, ...]
+    strategies: tuple[str, ...]
     name: str
     time: float
 
 
 def _rows(sharding: Sharding, names: Mapping[str, Sequence[str]], dims: Mapping[str, str]) -> Iterator[_Row]:
     for item in sharding.ops:
-        ways = tuple(f"{way.name} ({dims[way.name]})" if way.name in dims else way.name or "not split" for way in item.strategy)
-        yield _Row(item.op, ways, joined({*names[item.op]} - {""}) or "replicated", item.time)
+        parts = (part.name for part in item.strategy)
+        strategies = tuple(f"{name} ({dims[name]})" if name in dims else name or "not split" for name in parts)
+        yield _Row(item.op, strategies, joined({*names[item.op]} - {""}) or "replicated", item.time)
 
 
 def _every_op(rows: Iterable[_Row]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        yield row.op, *row.ways, row.name, format_time(row.time)
+        yield row.op, *row.strategies, row.name, format_time(row.time)
 
 
 def _forward_ops(rows: Iterable[_Row], backward: str) -> Iterator[tuple[str, ...]]:
     """Neighbours that are split alike stand in one row."""
     forward = takewhile(lambda row: row.op != backward, rows)
-    for (ways, name), group in groupby(forward, key=lambda row: (row.ways, row.name)):
+    for (strategies, name), group in groupby(forward, key=lambda row: (row.strategies, row.name)):
         alike = list(group)
-        yield " ".join(row.op for row in alike), *ways, name, format_time(sum(row.time for row in alike))
+        yield " ".join(row.op for row in alike), *strategies, name, format_time(sum(row.time for row in alike))
 
 
 def _moves(name: str, sharding: Sharding, of: str) -> Iterator[Table]:

@@ -13,8 +13,10 @@ from halley.serving.step import PARTS
 from halley.serving.step_bounds import step_bound
 from halley.units import format_bytes, format_time
 
-HOURS = 3600.0
+SECONDS_PER_HOUR = 3600.0
+"""Rates of tokens are in tokens per hour."""
 JOULES_PER_KWH = 3.6e6
+"""Joules of a kilowatt-hour."""
 
 
 def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
@@ -86,7 +88,7 @@ def _costs(value: Served) -> Iterator[tuple[str, str]]:
         stated = f"at {value.power / 1e3:,.1f} kW, the stated power of the parts"
         yield "energy", f"{value.energy / JOULES_PER_KWH:,.2f} kWh per million output tokens, {stated}"
     if value.price is not None:
-        tokens = value.output * HOURS / MILLION
+        tokens = value.output * SECONDS_PER_HOUR / MILLION
         yield "price", f"{value.price:,.0f} USD of stated parts; {tokens:,.1f} million output tokens an hour"
 
 

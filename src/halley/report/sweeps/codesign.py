@@ -66,11 +66,11 @@ def relaxed_table(result: CodesignResult) -> Table:
     """What larger budgets would give, one at a time."""
     best = result.best
     rows = []
-    told: dict[str, float] = {}
+    listed: dict[str, float] = {}
     for each in result.relaxed:
-        if each.factor < math.inf and each.value >= told.get(each.figure, best.value if best is not None else math.inf):
+        if each.factor < math.inf and each.value >= listed.get(each.figure, best.value if best is not None else math.inf):
             continue  # no better than the row before
-        told[each.figure] = each.value
+        listed[each.figure] = each.value
         gain = f"{best.value / each.value:.3g} x" if best is not None and 0 < each.value < math.inf else ""
         budget = "none" if math.isinf(each.factor) else figure_text(each.figure, result.budgets[each.figure] * each.factor)
         changed = best.design.setting if best is not None else {}

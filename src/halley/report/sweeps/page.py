@@ -1,4 +1,4 @@
-"""A sweep as one HTML file that needs nothing beside itself: scatter plots, front, table.
+"""A sweep as one self-contained HTML file: scatter plots, front, table.
 
 The plots are drawn here, and again by the page's script where the reader chooses other axes, marks points, or searches the table.
 """
@@ -119,7 +119,7 @@ def _tip(result: SweepResult, outcome: DesignOutcome) -> str:
 
 
 def _plots(result: SweepResult, shown: Sequence[DesignOutcome]) -> list[Element]:
-    """Two plots, side by side where there is room: value by the first figure, and by the second or an axis."""
+    """Two plots, side by side where the page is wide enough: value by the first figure, and by the second or an axis."""
     others = [key for key, _ in _dimensions(result) if key != "value"] or ["value"]
     first = result.study.minimised[0] if result.study.minimised else others[0]
     second = next((name for name in (*result.study.minimised[1:], *others) if name != first), first)
@@ -216,8 +216,8 @@ def _rows(result: SweepResult, shown: Sequence[DesignOutcome]) -> Element:
         row = el("tr", data_design=str(design.index), **({"class": "strong"} if outcome.on_front else {}))
         for text, number in cells:
             row.append(el("td", text, class_="right", **({"data_n": repr(number)} if number is not None else {})))
-        told = "on the front" if outcome.on_front else str(outcome.standing)
-        row.append(el("td", told, title=facts.why(result, outcome)))
+        standing = "on the front" if outcome.on_front else str(outcome.standing)
+        row.append(el("td", standing, title=facts.why(result, outcome)))
         body.append(row)
     made.append(body)
     return el("div", made, class_="scroll")

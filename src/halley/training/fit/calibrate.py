@@ -42,7 +42,7 @@ STARTS: Mapping[str, tuple[float, ...]] = {
 slower, so that a search by small steps would stay where it is."""
 LEAST_GAIN, LEAST_RELATIVE_GAIN = 0.01, 0.2
 """By how much a further number must lower the error: absolutely, and relative to the error without it."""
-PARALLEL = 0.995
+INDISTINCT_COSINE = 0.995
 """Cosine between the changes of all predictions with two numbers, from which the rows do not distinguish them."""
 PROBE = 0.05
 """Relative change of a number with which such changes are computed."""
@@ -50,9 +50,9 @@ MAX_FOLDS = 8
 """Largest number of fits by which rows are judged."""
 AT_BOUND = 1.01
 """Ratio of a number to its bound up to which it is on it."""
-NEGLIGIBLE = 1e-3
+LEAST_EXPLAINED_SHARE = 1e-3
 """Share of an iteration below which no change of a part is given that would explain the rest."""
-IMPLAUSIBLE = 0.5
+LEAST_RATE_SHARE = 0.5
 """Share of the kernel rates below which a time of the host is the likelier cause."""
 PARTS = ("compute", "collectives", "bubble", "host", "optimizer")
 """Into which the time of an iteration is divided."""
@@ -112,7 +112,7 @@ class RowFit:
         """
         time = self.parts.get(part, 0.0)
         left = time + self.measured - self.after
-        return left / time if time > NEGLIGIBLE * self.after and left > 0 else None
+        return left / time if time > LEAST_EXPLAINED_SHARE * self.after and left > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,10 @@ def calibrate_software(
     """
     if not rows:
         raise BadInput(Fault("calibration", "measured iterations", "none"))
-    tell = progress or (lambda text, share: None)
-    fit = _Fit(rows, start, tell)
+    report = progress or (lambda text, share: None)
+    fit = _Fit(rows, start, report)
     names, alternatives, remarks = _chosen(fit)
-    tell("fits all rows", 0.5)
+    report("fits all rows", 0.5)
     fitted, _ = fit.least(names)
     judged = _judged(fit, names)
     numbers = tuple(_number(each, start, fitted, [software for software, _ in judged]) for each in names)
@@ -224,7 +224,7 @@ class _Fit:
 
     rows: Sequence[MeasuredIteration]
     start: Software
-    tell: Progress
+    report: Progress
     done: dict[tuple[tuple[int, ...], tuple[str, ...]], tuple[Software, float]] = field(default_factory=dict)
 
     @property
@@ -249,7 +249,7 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
     rows, host = fit.rows, fit.host
     alone = {}
     for place, name in enumerate((host, KERNELS)):
-        fit.tell(f"fits {name} alone", 0.2 * place)
+        fit.report(f"fits {name} alone", 0.2 * place)
         software, error = fit.least((name,))
         alone[name] = float(getattr(software, name)), error
     if len(rows) == 1:
@@ -262,7 +262,7 @@ def _chosen(fit: _Fit) -> tuple[tuple[str, ...], dict[str, tuple[float, float]],
     for more in ((host, KERNELS), *_with_collective(fit)):
         if least < LEAST_GAIN:
             break
-        fit.tell(f"fits {', '.join(more)}", 0.4)
+        fit.report(f"fits {', '.join(more)}", 0.4)
         software, error = fit.least(more)
         if not _gains(least, error):
             continue
@@ -288,7 +288,7 @@ def _likelier(fit: _Fit, alone: Mapping[str, tuple[float, float]]) -> tuple[str,
     passes = f"passes that wait for the host take {100 * waiting:.0f} % of the predicted time of passes"
     if waiting > 0.5:
         return host, passes
-    if share < IMPLAUSIBLE and alone[host][1] <= slow + LEAST_GAIN:
+    if share < LEAST_RATE_SHARE and alone[host][1] <= slow + LEAST_GAIN:
         return host, f"kernels at {100 * share:.0f} % of their rates are implausible"
     return KERNELS, passes
 
@@ -331,7 +331,7 @@ def _parallel(rows: Sequence[MeasuredIteration], software: Software, names: Sequ
         return True
     unit = np.array(columns) / lengths[:, None]
     cosines = np.abs(unit @ unit.T)[np.triu_indices(len(names), 1)]
-    return bool((cosines > PARALLEL).any())
+    return bool((cosines > INDISTINCT_COSINE).any())
 
 
 def _moved(software: Software, name: str, value: float) -> Software:
@@ -360,7 +360,7 @@ def _judged(fit: _Fit, names: Sequence[str]) -> list[tuple[Software, tuple[int, 
         return []
     found = []
     for number, group in enumerate(groups):
-        fit.tell(f"holds out rows: {number + 1} of {folds}", 0.6 + 0.4 * number / folds)
+        fit.report(f"holds out rows: {number + 1} of {folds}", 0.6 + 0.4 * number / folds)
         kept = [place for place in range(count) if place not in group]
         found.append((fit.least(names, kept)[0], group))
     return found

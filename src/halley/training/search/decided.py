@@ -105,7 +105,7 @@ def _model_costs(
 
 
 def memory_faults(problem: TrainingProblem, plan: Plan, cost: PlanCost) -> list[Fault]:
-    """Stages whose chips hold more than their memory, or their second tier, has room for."""
+    """Stages whose chips hold more than the capacity of their memory or of its second tier."""
     where, faults = f"plan of {problem.shape.name}", list[Fault]()
     second = problem.second.capacity if problem.second and plan.offload else math.inf
     for stage, (held, away) in enumerate(zip(cost.memory, cost.offloaded, strict=True), 1):

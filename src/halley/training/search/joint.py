@@ -36,7 +36,7 @@ LEFT_OUT_KERNELS = (
 )
 """What the mappings do not contain."""
 
-MARGIN = 0.002
+RELATIVE_TIME_MARGIN = 0.002
 """By how much the estimated time of a plan must be above the best time for its other kernels not to be searched [share]."""
 
 ASKED = "asked"
@@ -118,7 +118,7 @@ class _JointSearch:
         stopped = False
         try:
             while not stopped:
-                found = best_training_plan(self.problem, self._told, self._left(), others=0)
+                found = best_training_plan(self.problem, self._report_progress, self._left(), others=0)
                 self.bound = max(self.bound, found.certificate.bound)
                 stopped = found.status is Status.LIMIT
                 missing = self.kernels.missing(plan_kernels(self.problem, found.plan, found.cost.parts))
@@ -178,9 +178,9 @@ class _JointSearch:
         work, before = self._work(plan, costs), self._kernel_time(plan, costs)
         for number, shape in enumerate(sorted(missing, key=lambda shape: -work[shape])):
             raised = bound * (1 + (self._kernel_time(plan, costs) - before) / costs.time)
-            if number and self.best is not None and raised > self.best.cost.time * (1 + MARGIN):
+            if number and self.best is not None and raised > self.best.cost.time * (1 + RELATIVE_TIME_MARGIN):
                 return False
-            self._tell(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
+            self._report_gap(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
             self.kernels.search(shape, left() if left else None)
         return True
 
@@ -224,9 +224,9 @@ class _JointSearch:
         )
         return replace(self.best, certificate=certificate)
 
-    def _told(self, words: str, share: float) -> None:
+    def _report_progress(self, words: str, share: float) -> None:
         if self.progress is not None:
             self.progress(words, share)
 
-    def _tell(self, words: str, found: TrainingResult) -> None:
-        self._told(words, found.certificate.bound / found.certificate.value)
+    def _report_gap(self, words: str, found: TrainingResult) -> None:
+        self._report_progress(words, found.certificate.bound / found.certificate.value)

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RESOURCES = 3
+"""Work, memory and network."""
 MEMORY_INDEX = 1
 """Index of memory among work, memory and network."""
 
@@ -35,7 +36,7 @@ MAX_ROUNDS = 12
 LEAST_RELATIVE_RISE = 2e-3
 """Possible relative rise of a bound below which the multipliers are accepted."""
 
-SHARPENING_POWERS = (1.0, 1.5, 2.0, 3.0, 5.0)
+MULTIPLIER_POWERS = (1.0, 1.5, 2.0, 3.0, 5.0)
 """Powers of multipliers that are tried."""
 
 EQUAL_SHARE = 0.05
@@ -51,7 +52,7 @@ class ResourceTimes(NamedTuple):
 
     def relaxed(self, multipliers: Floats) -> float | Floats:
         """The weighted mean of the resources."""
-        return self.always + sum(float(price) * size for price, size in zip(multipliers, self.sizes, strict=True))
+        return self.always + sum(float(weight) * size for weight, size in zip(multipliers, self.sizes, strict=True))
 
     def at(self, place: tuple[int, ...]) -> tuple[float, Floats]:
         """The times of one choice."""
@@ -134,9 +135,9 @@ class PartTables:
             for number, section in enumerate(self.kernels[kernel].sections):
                 own = [item.at(values, multipliers[section]) for item in items]
                 beside, sizes = math.fsum(each for each, _ in own), np.sum([each for _, each in own], axis=0)
-                price = beside + float(multipliers[section] @ sizes) + crossing[number]
-                if price < best[0]:
-                    best = price, beside, number, sizes
+                weighted_time = beside + float(multipliers[section] @ sizes) + crossing[number]
+                if weighted_time < best[0]:
+                    best = weighted_time, beside, number, sizes
             _, beside, number, sizes = best
             always += beside
             taken[self.kernels[kernel].sections[number]] += sizes
@@ -236,13 +237,13 @@ def least_by_layout(
     return RelaxedBounds(bounds, best, tuple(choices), entries)
 
 
-def by_section(tables: PartTables, priced: RelaxedBounds) -> RelaxedBounds:
+def by_section(tables: PartTables, by_pass: RelaxedBounds) -> RelaxedBounds:
     """Bounds with multipliers by section, at least those by pass."""
     if len(set(tables.passes)) == tables.sections:
-        return priced
-    found = least_by_layout(tables, met=priced.choices, rounds=MAX_ROUNDS // 2)
-    multipliers = found.multipliers if float(found.bounds.min()) > float(priced.bounds.min()) else priced.multipliers
-    return RelaxedBounds(np.maximum(priced.bounds, found.bounds), multipliers, found.choices, priced.entries + found.entries)
+        return by_pass
+    found = least_by_layout(tables, met=by_pass.choices, rounds=MAX_ROUNDS // 2)
+    multipliers = found.multipliers if float(found.bounds.min()) > float(by_pass.bounds.min()) else by_pass.multipliers
+    return RelaxedBounds(np.maximum(by_pass.bounds, found.bounds), multipliers, found.choices, by_pass.entries + found.entries)
 
 
 def softened(multipliers: Floats) -> Floats:
@@ -257,5 +258,5 @@ def _best_against(choices: Sequence[ShardingChoice], ties: Integers) -> Floats:
     always, times = np.array([each.always for each in choices]), np.array([each.times for each in choices])
     sums = (ties == np.arange(int(ties.max()) + 1)[:, None]).astype(np.float64)
     found = best_multipliers(always, sums @ times)[ties]
-    tried = [found**power / (found**power).sum(axis=1, keepdims=True) for power in SHARPENING_POWERS]
+    tried = [found**power / (found**power).sum(axis=1, keepdims=True) for power in MULTIPLIER_POWERS]
     return max(tried, key=lambda multipliers: float((always + (multipliers * times).sum(axis=(1, 2))).min()))

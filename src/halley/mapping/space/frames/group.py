@@ -26,7 +26,7 @@ from types import MappingProxyType
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.frames.idle_members import with_idle_members
-from halley.mapping.space.frames.resident import resident, split_around
+from halley.mapping.space.frames.resident import resident, split_outside
 from halley.mapping.space.frames.shared_buffer import Laid, through_shared
 from halley.mapping.space.frames.streamed import can_stream, streamed
 from halley.mapping.space.fused_group import FusedOps
@@ -56,8 +56,8 @@ def frames(workload: Workload, hierarchy: Hierarchy, ops: Sequence[Op], laid: La
     ]
     overlapped = (made for frame, memory in handing_over for made in frame.overlapped(hierarchy.memory(memory)))
     plain = (*stay, *shared, *overlapped, *(frame for each in through for frame in each.walking()))
-    families = (family for each, frame in zip(through, shared, strict=True) for family in each.pipelined(frame))
-    return GroupSpace(plain, tuple(families))
+    implicit_sets = (implicit_set for each, frame in zip(through, shared, strict=True) for implicit_set in each.pipelined(frame))
+    return GroupSpace(plain, tuple(implicit_sets))
 
 
 def fusible(group: FusedOps) -> bool:
@@ -79,10 +79,10 @@ def _single(group: FusedOps) -> Iterator[Frame]:
     dims = group.splittable((*role.batch, *role.rows, *role.columns, *role.reduced))
     for split in group.splits(dims, summed=role.reduced):
         sums, sends = bool(set(split) & set(role.reduced)), broadcasts(group.hierarchy, group.workload, op, split)
-        yield split_around(group, "single", split, (_contraction(group, op, split, not sums, sends),), sums)
+        yield split_outside(group, "single", split, (_contraction(group, op, split, not sums, sends),), sums)
         if group.hierarchy.grouped:
             continue
-        even = split_around(group, "single", split, (_contraction(group, op, split),), sums)
+        even = split_outside(group, "single", split, (_contraction(group, op, split),), sums)
         yield from with_idle_members(group, dims, split, even)
 
 
@@ -110,7 +110,7 @@ def _rows(group: FusedOps) -> Iterator[Frame]:
             stage = RowStage(group.workload, group.hierarchy, group.ops, long, frozenset(), join)
             skeletons += chunked_skeletons(stage, ranges, group.sizes, "v", group.row, group.outer, None)
         stages = (GroupStage("rows", tuple(op.name for op in group.ops), tuple(skeletons)),)
-        frame = split_around(group, "rows", split, stages, any(joined))
+        frame = split_outside(group, "rows", split, stages, any(joined))
         yield frame
         if not group.hierarchy.grouped:
             yield from with_idle_members(group, dims, split, frame)

@@ -43,10 +43,10 @@ def resident(group: FusedOps) -> Iterator[Frame]:
         rows = group.row_slot(inside)
         stages = tuple(_stages(group, group.walking(inside, (rows,)), split, long))
         reduces = long in split and bool(joined)
-        yield split_around(group, "resident", split, stages, reduces, (rows,), _chains(group))
+        yield split_outside(group, "resident", split, stages, reduces, (rows,), _chains(group))
 
 
-def split_around(
+def split_outside(
     group: FusedOps,
     kind: str,
     split: Split,
@@ -58,8 +58,8 @@ def split_around(
     """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
     handover = Handover(group.workload, group.hierarchy.output, holds, group.runs)
 
-    def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
-        node = handover.body(nodes, cut, shares)
+    def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, partition: AxisPartition | None) -> Node:
+        node = handover.body(nodes, cut, partition)
         for slot in reversed(shared):
             node = Temporal(slot.dim, tiles[slot.name], node)
         return spread(group.hierarchy, split, group.workload.dims, group.one_by_one(node), tiles)

@@ -24,9 +24,9 @@ from halley.mapping.space.stages import (
     Slot,
     Split,
     Tiles,
-    buffers_around,
     gemm_skeletons,
     named,
+    outer_buffers,
     outer_orders,
     splits,
     spread,
@@ -49,8 +49,8 @@ def through_shared(group: FusedOps, laid: Laid) -> Iterator[ThroughShared]:
     dims over the axes around it."""
     chip = group.hierarchy
     for tier in chip.hands_over():
-        around = range(tier + 1)
-        for split in group.splits((*group.batch, group.row), (), around):
+        outer = range(tier + 1)
+        for split in group.splits((*group.batch, group.row), (), outer):
             for memory in chip.tiers[tier].memories:
                 yield ThroughShared(group, laid, tier, memory, split)
 
@@ -84,20 +84,20 @@ class ThroughShared:
         handover = Handover(group.workload, shared, tuple((handed,) for handed in group.handed_over), group.runs)
         stages = tuple(map(self.stage, range(len(group.runs))))
         rows, *further = slots = self._slots()
-        around = buffers_around(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
+        outer = outer_buffers(f"{' '.join(self.kept)} in {shared}", group.hierarchy.memory(shared))
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
-            node = handover.body(nodes, cut, shares)
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, partition: AxisPartition | None) -> Node:
+            node = handover.body(nodes, cut, partition)
             for slot in further:
                 node = Temporal(slot.dim, tiles[slot.name], node)
             if self.kept:
-                node = Hold(shared, tuple((name,) for name in self.kept), node, tiles[around.name])
+                node = Hold(shared, tuple((name,) for name in self.kept), node, tiles[outer.name])
             node = group.one_by_one(Temporal(rows.dim, tiles[rows.name], node))
             return spread(group.hierarchy, self.split, group.workload.dims, node)
 
         reduces = any(skeleton.splits_reduction for stage in stages for skeleton in stage.skeletons)
         kept = tuple((name, frozenset(at for at, run in enumerate(group.runs) if _touches(run, name))) for name in self.kept)
-        return Frame(self._name(), (*slots, around) if self.kept else tuple(slots), stages, wrap, reduces, kept=kept)
+        return Frame(self._name(), (*slots, outer) if self.kept else tuple(slots), stages, wrap, reduces, kept=kept)
 
     def _name(self) -> str:
         name = f"through {self.memory}" + (f", all split {named(self.split)}" if any(self.split) else "")

@@ -23,11 +23,11 @@ from halley.mapping.space.stages import (
     Slot,
     Split,
     Tiles,
-    buffers_around,
     gemm_skeletons,
     in_place,
     join_text,
     named,
+    outer_buffers,
     spread,
 )
 
@@ -86,22 +86,22 @@ class _Attention:
         if outermost:
             shared = hierarchy.memory(outermost)
             queries, keys = (
-                buffers_around(f"{' '.join(names)} in {outermost}", shared) for names in ((scores.inputs[0],), staged)
+                outer_buffers(f"{' '.join(names)} in {outermost}", shared) for names in ((scores.inputs[0],), staged)
             )
             slots += queries, keys
         state = (*((name,) for name in self.statistics), self.values.outputs)
         chain = in_place(group.workload, (scores, *self.running), scores.outputs[0])
         handover = Handover(group.workload, hierarchy.output, (chain,), group.runs[:3])
 
-        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, shares: AxisPartition | None) -> Node:
-            inner = handover.body(nodes[:3], cut, shares)
+        def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, partition: AxisPartition | None) -> Node:
+            inner = handover.body(nodes[:3], cut, partition)
             if outermost:
                 inner = Hold(outermost, tuple((t,) for t in staged), inner, tiles[keys.name])
             node = handover.carried(state, Steps((Temporal(key, tiles[tile.name], inner, visible), nodes[3])), cut)
             if outermost:
                 node = Hold(outermost, ((scores.inputs[0],),), node, tiles[queries.name])
             if visible:  # rows distributed cyclically: each member has as many of the later ones as any other
-                node = self._in_turn(split, tiles[rows.name], node)
+                node = self._row_loop(split, tiles[rows.name], node)
                 return spread(hierarchy, self._others(split), group.workload.dims, group.one_by_one(node))
             node = group.one_by_one(Temporal(group.row, tiles[rows.name], node))
             return spread(hierarchy, split, group.workload.dims, node)
@@ -125,7 +125,7 @@ class _Attention:
         """A split without what it has of the rows."""
         return tuple("" if dim == self.group.row else dim for dim in split)
 
-    def _in_turn(self, split: Split, rows: Number, node: Node) -> Node:
+    def _row_loop(self, split: Split, rows: Number, node: Node) -> Node:
         """A loop over tiles of rows for all members that split them, each with ``rows`` of these."""
         row = self.group.row
         for own in reversed(self.group.axes_of(split, row)):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 
 
-def held_around(
+def outer_holds(
     loops: Sequence[str], innermost: Collection[str], indices: Mapping[str, Set[str]]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The tensors to hold around inner ``loops``, in each useful way, none first; and the loops that are left.
@@ -23,18 +23,18 @@ def held_around(
     inside these loops, the dims whose loops it depends on.
 
     >>> indices = {"A": {"m", "k"}, "B": {"k", "n"}, "C": {"m", "n"}}
-    >>> list(held_around("mnk", "k", indices))
+    >>> list(outer_holds("mnk", "k", indices))
     [((), ('m', 'n', 'k')), (('A',), ('m', 'n', 'k')), (('B',), ('m', 'n', 'k')), (('A', 'B'), ('m', 'n'))]
     """
     yield (), tuple(loops)
     last = [dim for dim in loops if dim in innermost]
     moving = [tensor for tensor in indices if not indices[tensor].isdisjoint(last)]
     for count in range(1, len(indices)):
-        for around in combinations(moving, count):
-            left = [indices[tensor] for tensor in indices if tensor not in around]
+        for outer in combinations(moving, count):
+            left = [indices[tensor] for tensor in indices if tensor not in outer]
             only = len(left) == 1
             if only and not left[0].isdisjoint(last):
                 continue  # another order has the loop that does not index it innermost, where it is left out
             kept = tuple(dim for dim in loops if not only or dim in left[0])
             if kept:
-                yield around, kept
+                yield outer, kept
