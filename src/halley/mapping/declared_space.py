@@ -166,7 +166,7 @@ LEFT_OUT = (
         "recomputation",
         "of intermediates, or of the rows that neighbouring tiles of a convolution share; convolutions fused over rows",
     ),
-    Clause("memories of intermediates", "those of one group in different memories"),
+    Clause("intermediates of a group", "in different memories"),
     Clause(
         "splits",
         "of reduced dims over axes at other levels than that of the results' memory; of other dims than rows and batch, at "
