@@ -18,7 +18,7 @@ from halley.serving.bounds import ThroughputBound
 from halley.serving.deployment import Deployment
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel
-from halley.serving.tables import Array, Line, Surface
+from halley.serving.tables import Array, PiecewiseLinear, Surface
 
 ROUGH, FINE = 8, 32
 """Cells of numbers of tokens between a number and its double: a step of a cell counts with its last number and the time of its
@@ -68,13 +68,13 @@ def request_rows(lengths: Lengths, tpot: float = math.inf, prompts: bool = True,
     return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + TIME_LIMIT_SLACK) if steps else math.inf)
 
 
-def rising(line: Line) -> Line:
+def rising(line: PiecewiseLinear) -> PiecewiseLinear:
     """The largest function that never falls and is nowhere above a line, at the line's own points.
 
-    >>> rising(Line(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]))).values.tolist()
+    >>> rising(PiecewiseLinear(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]))).values.tolist()
     [2.0, 2.0, 5.0]
     """
-    return Line(line.at, np.minimum.accumulate(line.values[::-1])[::-1])
+    return PiecewiseLinear(line.at, np.minimum.accumulate(line.values[::-1])[::-1])
 
 
 def rising_rows(surface: Surface) -> Surface:
@@ -95,7 +95,7 @@ def step_kinds(step: StepModel, most: float, lengths: Lengths, fine: bool) -> St
     n, q, c = users[:, None, None], prompt[None, :, None], context[None, None, :]
     tokens, prompts = n + q, q / lengths.new
     sequences = n + np.where(q > 0, np.maximum(prompts, 1.0), 0.0)
-    chip = rising(Line(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(sequences)
+    chip = rising(PiecewiseLinear(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(sequences)
     if step.model.shape.latent is not None:
         chip = chip + rising(step.absorbed)(n)
     apart = prompt_attention(step, lengths)

@@ -26,7 +26,7 @@ from halley.network.fit.overlay import Overlay
 from halley.network.graph.lanes import Crossed, Lane, lanes
 from halley.network.graph.routes import routing_matrix
 from halley.network.graph.topologies import build
-from halley.network.time.phased import Dimension, collective_time
+from halley.network.time.phased import MeasuredLane, collective_time
 from halley.sharding.axes import Assignment, Role, SubAxis, degree, parts_of
 from halley.sharding.layouts import Mesh, MeshAxis
 
@@ -37,7 +37,7 @@ BLOCK = 4096
 MAX_CACHED_PAYLOADS = 64
 """Payloads of an array whose times are remembered: plans that are timed together ask for those of each block again and again."""
 
-Dimensions: TypeAlias = tuple[Dimension, ...]
+Dimensions: TypeAlias = tuple[MeasuredLane, ...]
 
 
 class Route(NamedTuple):
@@ -65,7 +65,7 @@ class Interconnect:
     system: System
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
     named: bool = False
-    _dimensions: dict[tuple[Lane, str], Dimension] = field(default_factory=dict)
+    _dimensions: dict[tuple[Lane, str], MeasuredLane] = field(default_factory=dict)
     _parts: dict[tuple[str, int, int], Dimensions] = field(default_factory=dict)
     _routes: dict[Assignment, tuple[Route, ...]] = field(default_factory=dict)
     _like: dict[str, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Interconnect:
             library = self.libraries.get(part.axis)
             alike = part.axis if library else ""
             self._parts[key] = tuple(
-                self._dimensions.setdefault((_nameless(lane), alike), Dimension(_nameless(lane), library))
+                self._dimensions.setdefault((_nameless(lane), alike), MeasuredLane(_nameless(lane), library))
                 for lane in lanes(self.system.axis(part.axis), part.size, part.stride)
             )
         return self._parts[key]

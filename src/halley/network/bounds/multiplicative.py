@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from halley.network.bounds.concurrent import Problem, Progress
+from halley.network.bounds.concurrent import FlowProblem, Progress
 from halley.network.bounds.shortest import Floats, Indices, Shortest
 
 SOURCE_BLOCKS = 16
@@ -43,7 +43,7 @@ class MultiplicativeWeights:
     """A routing and a bound that get better. ``flows`` [sources, links] B and ``time`` [s] are of the best routing, ``lengths``
     [links] and ``bound`` [s] of the best lower bound."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: FlowProblem) -> None:
         self.problem = problem
         self.paths = Shortest(problem.graph)
         self.sharpness = FIRST_SHARPNESS

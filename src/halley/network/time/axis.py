@@ -108,7 +108,7 @@ Rows: TypeAlias = tuple[tuple[int, tuple[Row, ...]], ...]
 """(times, rows) of every distinct step."""
 
 
-class Stage(NamedTuple):
+class StepLoad(NamedTuple):
     """One step: what crosses each of the ``links``, without those that others surely outdo; ``adding``: the network adds up what
     they carry."""
 
@@ -139,7 +139,7 @@ class Profile:
     combines: tuple[int, ...]
     rows: Rows
     adds: tuple[int, ...] = (0,)
-    stages: tuple[tuple[int, Stage], ...] = ()
+    stages: tuple[tuple[int, StepLoad], ...] = ()
     members: tuple[tuple[Row, Row], ...] = ()
     additions: int = 0
 
@@ -264,7 +264,7 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
     crossings: dict[Link, list[int]] = {}
     sends, receives, combines, adds = ([0] * chunks for _ in range(4))
     hops = load = additions = 0
-    alike: Counter[Stage] = Counter()
+    alike: Counter[StepLoad] = Counter()
     reads, writes = defaultdict[int, Counter[int]](Counter), defaultdict[int, Counter[int]](Counter)
     for step in table:
         longest, passed, at_once = 0, 0, defaultdict[Link, Counter[int]](Counter)
@@ -292,7 +292,7 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
         additions += passed
         load += max(counts.total() for counts in at_once.values())
         outstanding = _outstanding({_row(counts) for counts in at_once.values()}, kind)
-        alike[Stage(outstanding, any(t.shared and t.combine for t in step))] += 1
+        alike[StepLoad(outstanding, any(t.shared and t.combine for t in step))] += 1
     links = tuple(sorted(crossings))
     rows: Counter[tuple[Row, ...]] = Counter()
     for stage, times in alike.items():
