@@ -1,8 +1,8 @@
 """Upper bounds of the throughput of an engine from the times of its steps, for any schedule of its requests.
 
 A schedule is a number of steps per second of each kind: n sequences of context c that get a token, q tokens of prompts. Whatever
-the order and the batching, these numbers obey a linear programme of five rows. Its dual has a price for each row, and any prices
-give a bound: prices of a rough programme are tried on a fine one.
+the order and the batching, these numbers obey a linear programme of five rows. Its dual has a multiplier for each row, and any
+multipliers of at least 0 give a bound: those of a coarse programme are used for a fine one.
 
 Requests have the lengths that the deployment is asked for, and all attention ranks of a replica have equal batches.
 """
@@ -47,7 +47,7 @@ class StepKinds:
 
 
 UNLIMITED = np.array([1.0, 1.0, 1.0, 0.0])
-"""Prices without that of the time of steps."""
+"""Multipliers without that of the time of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class StepProgramme:
         \\sum_s x_s q_s \\ge \\lambda P, \\quad \\sum_s x_s n_s c_s \\ge \\lambda C, \\quad
         \\sum_s x_s n_s t_s \\le \\lambda T
 
-    The last is the limit of the mean over output tokens of the time of their steps. With prices y of its rows but the first,
+    The last row limits the mean over output tokens of the time of their steps. With multipliers y of all rows but the first,
 
     .. math::
 
@@ -166,7 +166,7 @@ class StepProgramme:
     rows: Rows
 
     def bound(self, multipliers: Array) -> float:
-        """The bound of some prices [output, prompt, context, patience], all at least 0; infinite if they say nothing."""
+        """The bound of some multipliers [output, prompt, context, patience], all at least 0; infinite if they bound nothing."""
         kinds, rows = self.kinds, self.rows
         output, prompt, context, patience = (max(float(multiplier), 0.0) for multiplier in multipliers)
         if not math.isfinite(rows.patience):
@@ -182,7 +182,7 @@ class StepProgramme:
         return 1 / (kinds.apart + gain / most) if most > 0 else 0.0
 
     def multipliers(self) -> Array:
-        """Prices by the simplex method: those of its basis when no kind of step improves it."""
+        """Multipliers by the simplex method: those of its basis when no kind of step improves it."""
         kinds, rows = self.kinds, self.rows
         limited = math.isfinite(rows.patience)
         time = float(kinds.time.min())

@@ -1,4 +1,4 @@
-"""Times on grids, linear in between: what a step looks up instead of timing kernels again."""
+"""Piecewise linear tables of times, which a step interpolates instead of timing kernels again."""
 
 from __future__ import annotations
 

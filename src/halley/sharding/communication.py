@@ -1,8 +1,7 @@
-"""What the ranks of each role pay to talk: collectives of the model and of the batch, and activations from stage to stage.
+"""Communication times by role: collectives of tensor and data parallelism, and activations sent between pipeline stages.
 
 All groups of a role communicate at the same time, each on its lanes of the axes (`halley.network.graph.lanes`); different roles
-do not slow each other down. Times depend on the lanes alone, so that assignments whose lanes are equal share them.
-"""
+do not contend. Times depend on the lanes alone, so that assignments whose lanes are equal share them."""
 
 from __future__ import annotations
 

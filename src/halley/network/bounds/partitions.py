@@ -1,4 +1,4 @@
-"""The bound of an all-reduce by parts of the network: a part has to be reached twice.
+"""Lower bound of an all-reduce from partitions of the network: partial sums and results both cross between parts.
 
 Cut the vertices into k parts that hold members. Per element of the vector, some part is the first to know the sum: before, at
 least k - 1 messages had to enter parts, to join all contributions; afterwards each of the other k - 1 parts is

@@ -1,9 +1,8 @@
-"""Collectives on one axis of a chip: which algorithm fits, the way that its messages take, what one execution costs.
+"""Collectives on one axis of a chip: the algorithms that fit it, the routes of their messages, the cost of one execution.
 
-The step tables are in `halley.network.algorithms`. A `Profile` counts a table's transfers in chunks along the routes; whoever
-uses it multiplies by the chunks' sizes. The axes are lines, rings or fully connected; a payload is cut into one chunk per member.
-`halley.network.time.evaluate` does the same for tables on any graph.
-"""
+The step tables are in `halley.network.algorithms`. A `Profile` counts a table's transfers in chunks along the routes; its users
+multiply by the sizes of the chunks. The axes are lines, rings or fully connected; a payload is cut into one chunk per member.
+`halley.network.time.evaluate` does the same for tables on any graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule that a collective runs by: the fastest, or the one that was asked for by name; and where its time goes."""
+"""The schedule of a collective, the fastest or a named one, and the breakdown of its time."""
 
 from __future__ import annotations
 

@@ -6,9 +6,8 @@ times what it would take alone. Links that several stages want are shared max-mi
 without lowering one that is not above it. (Proportional stages: Chowdhury et al., SIGCOMM 2014; the fair shares of several
 resources: Ghodsi et al., NSDI 2011.) Whenever a stage ends, the shares are found anew.
 
-Alone, a stage takes its delay and the time of its busiest link, as in `halley.network.time.evaluate`; beside others never less.
-What the fluid does not have: queues and lost packets, priorities, and the order in which a switch serves its inputs.
-"""
+Alone, a stage takes its delay and the time of its busiest link, as in `halley.network.time.evaluate`; with others at least that.
+Not modelled: queues and lost packets, priorities, and the order in which a switch serves its inputs."""
 
 from __future__ import annotations
 

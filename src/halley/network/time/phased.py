@@ -1,10 +1,10 @@
 """Times of collectives on lanes, of any number of ranks: the one module that `halley collective`, plans and shardings ask.
 
 On one lane a collective takes the least of its algorithms' times (`halley.network.time.lines`), or what a communication library
-was measured to take. Over several lanes it goes through one after the other, in any order, in one piece or in pieces that follow
-each other (`halley.formulas.lanes.phased_time`), or uses all of them at once. Payloads are divided without rounding. No table of
-the whole is written, so that a thousand ranks cost what four do; algorithms that need one are candidates up to `MAX_FLAT_RANKS`
-ranks."""
+was measured to take. Over several lanes, a hierarchical schedule uses one lane after the other, in any order, with the whole
+payload or with pipelined pieces (`halley.formulas.lanes.phased_time`), or all lanes at once. Payloads are divided without
+rounding. No step table of all ranks is written, so that the number of ranks does not matter to the effort; algorithms that need
+a table are candidates up to `MAX_FLAT_RANKS` ranks."""
 
 from __future__ import annotations
 
