@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
 
-from halley.report.draw import FAINT, GRID, PALETTE, WIDTH, Bar, Part, box, canvas, line, shortened, stacked, words
+from halley.report.draw import FAINT, GRID, PALETTE, WIDTH, BarPart, ChartBar, box, canvas, line, shortened, stacked, words
 from halley.report.markup import svg_file
 from halley.serving.step import KERNELS_PER_LAYER
 from halley.units import format_time
@@ -162,8 +162,10 @@ def decode_figure(known: Known) -> Element:
         for name, item in operation(known, keys).items():
             least = item[1] / peak
             values = {READ: least, CHIP: item[0] - least, GAPS: item[2] * each}
-            parts = tuple(Part(key, value, f"{keys:,} keys, {name}: {key} {format_time(value)}") for key, value in values.items())
-            bars.append(Bar(f"{keys:,} keys, {name}", parts, format_time(sum(values.values())), name == CLUSTERS))
+            parts = tuple(
+                BarPart(key, value, f"{keys:,} keys, {name}: {key} {format_time(value)}") for key, value in values.items()
+            )
+            bars.append(ChartBar(f"{keys:,} keys, {name}", parts, format_time(sum(values.values())), name == CLUSTERS))
     return stacked("Projections and attention of a token in a layer: time by mapping", bars, FILLS, format_time, 1e-6)
 
 

@@ -13,7 +13,7 @@ from halley.errors import Infeasible
 from halley.importers.training import training_problem
 from halley.io.systems.system import load_system
 from halley.network.graph.bill import bill
-from halley.report.draw import PALETTE, Bar, Part, stacked
+from halley.report.draw import PALETTE, BarPart, ChartBar, stacked
 from halley.report.markup import svg_file
 from halley.sharding.axes import Role, assignment_text
 from halley.training.plan import TrainingResult
@@ -229,9 +229,9 @@ def _split_name(row: Mapping[str, Any]) -> str:
     return f"TP {row['tensor']}, PP {row['stages']}, DP {row['data']}" + (", free" if row.get("best") else "")
 
 
-def _bar(name: str, row: Mapping[str, Any], strong: bool = False) -> Bar:
-    parts = [Part(key, value, f"{name}: {key} {format_time(value)}") for key, value in shares(row).items()]
-    return Bar(name, tuple(parts), format_time(row["time"]), strong)
+def _bar(name: str, row: Mapping[str, Any], strong: bool = False) -> ChartBar:
+    parts = [BarPart(key, value, f"{name}: {key} {format_time(value)}") for key, value in shares(row).items()]
+    return ChartBar(name, tuple(parts), format_time(row["time"]), strong)
 
 
 def _made() -> dict[str, Rows]:

@@ -15,7 +15,7 @@ from halley.io.chips.fits import fit_of_chip
 from halley.io.systems.system import load_system
 from halley.ir.workload import Workload
 from halley.network.time.collective import PASSES
-from halley.report.draw import PALETTE, Bar, Part, stacked
+from halley.report.draw import PALETTE, BarPart, ChartBar, stacked
 from halley.report.markup import svg_file
 from halley.sharding.layouts import CollectiveStep, Mesh
 from halley.units import format_bytes, format_time
@@ -183,8 +183,8 @@ def figure(found: Sequence[Mapping[str, Any]]) -> Element:
             name = f"{row['system'].partition(',')[0]}, {row['way']}"
             work = row["time"] - row["collectives"]
             parts = (("kernels", work), ("collectives", row["collectives"]))
-            tips = tuple(Part(key, value, f"{name}: {key} {format_time(value)}") for key, value in parts)
-            bars.append(Bar(name, tips, format_time(row["time"]), row["way"] == FREE))
+            tips = tuple(BarPart(key, value, f"{name}: {key} {format_time(value)}") for key, value in parts)
+            bars.append(ChartBar(name, tips, format_time(row["time"]), row["way"] == FREE))
     return stacked("Time of a block by system and split", bars, FILLS, format_time, 1e-3)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
 
-from halley.report.draw import FAINT, GRID, INK, WIDTH, Bar, Part, box, canvas, colours, ink_on, line, stacked, words
+from halley.report.draw import FAINT, GRID, INK, WIDTH, BarPart, ChartBar, box, canvas, colours, ink_on, line, stacked, words
 from halley.report.mapping.plots import Plane
 from halley.report.markup import el
 from halley.report.networks.sweep import LINES
@@ -283,9 +283,9 @@ def figures(known: Known) -> dict[str, Element]:
 def _bars(known: Known, key: str, rate: str, title: str) -> Element:
     order = ("matrices", "attention", "collectives", "head")
     bars = [
-        Bar(
+        ChartBar(
             f"TP {row['tp']}, PP {row['pp']}",
-            tuple(Part(name, row[key][name], f"{PARTS[name]}: {format_time(row[key][name])}") for name in order),
+            tuple(BarPart(name, row[key][name], f"{PARTS[name]}: {format_time(row[key][name])}") for name in order),
             f"{format_time(sum(row[key].values()))}, {row[rate]:,.0f} tokens/s",
         )
         for row in known["layouts"]

@@ -69,7 +69,7 @@ def interrupt_and_lose_it() -> None:
 
 
 def test_a_search_asks_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def search(problem: Any, progress: solve.Bar) -> Any:
+    def search(problem: Any, progress: solve.SearchProgressBar) -> Any:
         interrupt_and_lose_it()
         return optimise(problem, progress)
 
@@ -82,7 +82,7 @@ def test_a_search_asks_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None
 def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
 
-    def search(problem: Any, progress: solve.Bar) -> Any:
+    def search(problem: Any, progress: solve.SearchProgressBar) -> Any:
         result = optimise(problem, progress)
         searched.append(problem.chip.name)
         interrupt_and_lose_it()
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_searches_that_would_follow(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_a_search_with_the_best_so_far(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def search(problem: Any, progress: solve.Bar) -> Any:
+    def search(problem: Any, progress: solve.SearchProgressBar) -> Any:
         def after_a_mapping(text: str, share: float) -> None:
             if share > 0:
                 signal.raise_signal(getattr(signal, name))

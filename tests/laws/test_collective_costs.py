@@ -23,7 +23,7 @@ from halley.network.algorithms.hierarchical import SERVED, Part, Phased, Run, ph
 from halley.network.algorithms.tables import KINDS, Kind, Pattern
 from halley.network.graph.groups import Group
 from halley.network.time.choice import chosen
-from halley.network.time.collective import Collective, best, best_time, candidates, exchange, team_of
+from halley.network.time.collective import ScheduledCollective, best, best_time, candidates, exchange, team_of
 from halley.network.time.schedules import Schedule
 from halley.serving.layout import ReplicaNetwork
 from halley.sharding.axes import Role, SubAxis
@@ -70,7 +70,7 @@ def test_no_schedule_beats_its_bound_and_the_fastest_comes_first(name: str) -> N
                 assert cost.byte_hops == cost.link_bytes.sum()
                 assert cost.waiting <= cost.time
                 assert (cost.link_bytes / team_of(NETWORKS[name]).graph.bandwidths).max(initial=0.0) <= cost.time * (1 + 1e-9)
-                assert Collective(kind, cost.schedule, NETWORKS[name], size, 0.5).cost().time == cost.time
+                assert ScheduledCollective(kind, cost.schedule, NETWORKS[name], size, 0.5).cost().time == cost.time
                 assert cost.limiting is None or cost.limiting in team_of(NETWORKS[name]).graph.between
 
 
@@ -127,8 +127,8 @@ def test_less_bandwidth_is_never_faster_and_scales_the_bytes(name: str) -> None:
     for kind in (K.ALL_REDUCE, K.ALL_TO_ALL, K.BROADCAST):
         team, less = team_of(NETWORKS[name]), team_of(slower(NETWORKS[name], 4.0))
         for schedule in (cost.schedule for cost in candidates(kind, team, 5000)):
-            fast, slow = (Collective(kind, schedule, where, 5000).cost() for where in (team, less))
-            still = Collective(kind, schedule, team, 20_000)
+            fast, slow = (ScheduledCollective(kind, schedule, where, 5000).cost() for where in (team, less))
+            still = ScheduledCollective(kind, schedule, team, 20_000)
             assert slow.time > fast.time
             assert (slow.byte_hops, slow.energy) == (fast.byte_hops, fast.energy)
             assert slow.time == pytest.approx(still.cost().time)  # a quarter of the bandwidth is four times the bytes
@@ -150,7 +150,7 @@ def drawn() -> list[tuple[Kind, Group, Schedule]]:
 def test_more_bytes_never_take_less_time(data: st.DataObject) -> None:
     kind, team, schedule = data.draw(st.sampled_from(drawn()))
     sizes = sorted(data.draw(st.lists(st.integers(1, 500), min_size=2, max_size=6)))
-    times = [Collective(kind, schedule, team, size).cost().time for size in sizes]
+    times = [ScheduledCollective(kind, schedule, team, size).cost().time for size in sizes]
     assert times == sorted(times)
 
 
@@ -169,7 +169,7 @@ def test_even_counts_are_an_even_exchange() -> None:
         ranks = team.graph.ranks
         for algorithm in ("direct", "pairwise", "bruck"):
             uneven = exchange(np.full((ranks, ranks), 6), algorithm, team)
-            even = Collective(K.ALL_TO_ALL, algorithm, team, 6 * ranks).cost()
+            even = ScheduledCollective(K.ALL_TO_ALL, algorithm, team, 6 * ranks).cost()
             assert uneven.time == even.time
             assert uneven.link_bytes.tolist() == even.link_bytes.tolist()
 
@@ -193,7 +193,7 @@ def test_pieces_are_chosen_well() -> None:
     for size in (50, 1000, 9000):
         for name, worse in (("pipelined", 1.0), ("tree", 1.02)):
             took = chosen(K.BROADCAST, team, size, name).time
-            others = [Collective(K.BROADCAST, Schedule(name, k), team, size).cost().time for k in range(1, 65)]
+            others = [ScheduledCollective(K.BROADCAST, Schedule(name, k), team, size).cost().time for k in range(1, 65)]
             assert took <= worse * min(others)
 
 
@@ -203,7 +203,7 @@ def test_dimensions_that_work_at_once_beat_dimensions_in_sequence() -> None:
     def time(orders: tuple[tuple[int, int], ...], pieces: int) -> float:
         parts = [tuple(Run(phase, "bidirectional") for phase in phases(K.ALL_REDUCE, order)) for order in orders]
         plan = Phased((4, 4), tuple(Part(Fraction(1, len(parts)), runs) for runs in parts), pieces)
-        return Collective(K.ALL_REDUCE, Schedule(plan), team, 16 * 16 * 100).cost().time
+        return ScheduledCollective(K.ALL_REDUCE, Schedule(plan), team, 16 * 16 * 100).cost().time
 
     sequential, pipelined, balanced = time(((0, 1),), 1), time(((0, 1),), 16), time(((0, 1), (1, 0)), 16)
     assert balanced < pipelined < sequential

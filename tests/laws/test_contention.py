@@ -14,8 +14,8 @@ from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.graph.graph import Edge, Graph, Switch
 from halley.network.graph.topologies import build
-from halley.network.time.collective import Collective, team_of
-from halley.network.time.contention import Contention, Execution, Stage, collective_execution, concurrent, fair_rates, message
+from halley.network.time.collective import ScheduledCollective, team_of
+from halley.network.time.contention import ConcurrentRun, Contention, Stage, collective_execution, concurrent, fair_rates, message
 from halley.network.time.schedules import Schedule
 
 NETWORKS = (
@@ -28,7 +28,7 @@ KINDS = ((CollectiveKind.ALL_REDUCE, "ring"), (CollectiveKind.ALL_TO_ALL, "direc
 
 
 @st.composite
-def traffic(draw: st.DrawFn) -> tuple[Graph, list[Execution]]:
+def traffic(draw: st.DrawFn) -> tuple[Graph, list[ConcurrentRun]]:
     graph = build(draw(st.sampled_from(NETWORKS)))
     made = []
     for place in range(draw(st.integers(1, 4))):
@@ -51,7 +51,7 @@ def advanced(found: Contention, index: int) -> float:
 
 @settings(deadline=None)
 @given(traffic())
-def test_nobody_is_faster_than_alone_and_every_byte_arrives(case: tuple[Graph, list[Execution]]) -> None:
+def test_nobody_is_faster_than_alone_and_every_byte_arrives(case: tuple[Graph, list[ConcurrentRun]]) -> None:
     graph, executions = case
     found = concurrent(executions, graph)
     for index, item in enumerate(found.outcomes):
@@ -66,7 +66,7 @@ def test_nobody_is_faster_than_alone_and_every_byte_arrives(case: tuple[Graph, l
 
 @settings(deadline=None)
 @given(traffic())
-def test_those_that_share_no_link_do_not_notice(case: tuple[Graph, list[Execution]]) -> None:
+def test_those_that_share_no_link_do_not_notice(case: tuple[Graph, list[ConcurrentRun]]) -> None:
     graph, executions = case
     for item in concurrent(executions, graph).outcomes:
         if not item.shared:
@@ -91,7 +91,7 @@ def test_rates_are_max_min_fair(wanted: list[list[float]], left: list[float]) ->
             assert rates[asked[:, limit] > 0].max() <= rate * (1 + 1e-9)
 
 
-def stepped(executions: Sequence[Execution], graph: Graph, count: int) -> list[float]:
+def stepped(executions: Sequence[ConcurrentRun], graph: Graph, count: int) -> list[float]:
     """When each ends, by small steps in time; in each, rates are raised bit by bit as long as no link overflows."""
     alone = [item.start + sum(stage.delay + stage.alone(graph) for stage in item.stages) for item in executions]
     tick = sum(alone) / count
@@ -143,7 +143,7 @@ def raised(moving: Sequence[tuple[int, Stage]], graph: Graph, grain: int = 100) 
 
 @settings(max_examples=25, deadline=None)
 @given(traffic())
-def test_small_steps_in_time_agree(case: tuple[Graph, list[Execution]]) -> None:
+def test_small_steps_in_time_agree(case: tuple[Graph, list[ConcurrentRun]]) -> None:
     graph, executions = case
     executions = executions[:2]
     found = concurrent(executions, graph)
@@ -159,7 +159,7 @@ def test_two_on_the_same_links_take_twice() -> None:
     found = concurrent([collective_execution(name, *args) for name in "ab"], ring)
     latency = 10 * 0.25
     for item in found.outcomes:
-        assert item.alone == Collective(CollectiveKind.ALL_REDUCE, "ring", ring, 600).cost().time
+        assert item.alone == ScheduledCollective(CollectiveKind.ALL_REDUCE, "ring", ring, 600).cost().time
         assert item.time == pytest.approx(latency + 2 * (item.alone - latency), rel=1e-12)
         assert len(item.shared) == 12  # up to add, down to spread
 
@@ -205,7 +205,7 @@ def test_a_switch_that_adds_is_shared_too() -> None:
     args = team.graph, CollectiveKind.ALL_REDUCE, [range(4)], Schedule("in-network"), 100
     found = concurrent([collective_execution(name, *args) for name in "ab"], team.graph)
     assert [item.slowdown for item in found.outcomes] == [2.0, 2.0]
-    assert found.outcomes[0].alone == Collective(args[1], "in-network", team, 100).cost().time
+    assert found.outcomes[0].alone == ScheduledCollective(args[1], "in-network", team, 100).cost().time
 
 
 def test_groups_in_a_switch_that_adds_stay_apart() -> None:

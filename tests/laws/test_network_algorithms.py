@@ -15,7 +15,7 @@ from tests.reference.phased_draws import drawn_plan
 
 from halley.errors import BadInput, InternalError
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms import ALGORITHMS, Cut, Setting
+from halley.network.algorithms import ALGORITHMS, ChunkRule, Setting
 from halley.network.algorithms.hierarchical import SERVED, Part, Phased, Run, balanced_orders, phases
 from halley.network.algorithms.tables import KINDS, WHOLE, Kind, Pattern, Steps, chunk_count, verify
 from halley.network.time.schedules import placed, snake
@@ -26,7 +26,7 @@ K = CollectiveKind
 def settings_of(name: str, kind: Kind, ranks: int) -> Iterator[Setting]:
     """The algorithm's own cut, and several where it leaves that open."""
     item = ALGORITHMS[name]
-    open_cut = kind in WHOLE and item.cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
+    open_cut = kind in WHOLE and item.cut(kind) in (ChunkRule.PIECES, ChunkRule.SHARED_PIECES)
     for pieces in (1, 2, 3, 8) if open_cut else (1,):
         for line in (False, True):
             yield Setting(ranks, item.chunks(kind, ranks, pieces), line)

@@ -22,7 +22,7 @@ from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Acceptance, sequence_tokens, speculation_round, tree_tokens, verification_time
 from halley.serving.steady import Lengths, closed_loop, poisson
 from halley.serving.step import PARTS, StepBatch, busiest_share, distinct_experts
-from halley.serving.tables import Line, Surface, grid
+from halley.serving.tables import PiecewiseLinear, Surface, grid
 
 
 def drawn_loads(count: int) -> list[tuple[int, int, int]]:
@@ -171,7 +171,7 @@ def test_speculation_pays_at_small_batches_only() -> None:
 
 def test_tables_are_linear_between_points() -> None:
     at = grid(100, 1)
-    made = Line(at, 3 * at + 1)
+    made = PiecewiseLinear(at, 3 * at + 1)
     assert float(made(37.5)) == pytest.approx(113.5)
     assert float(made(0)) == 0
     table = Surface(at, at, at[:, None] * 2 + at[None, :])

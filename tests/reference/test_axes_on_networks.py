@@ -33,10 +33,10 @@ from halley.network.graph.graph import Graph
 from halley.network.graph.lanes import Crossed, Lane, lanes
 from halley.network.graph.products import product as network
 from halley.network.graph.topologies import build
-from halley.network.time.collective import Collective, bound_of, team_of
+from halley.network.time.collective import ScheduledCollective, bound_of, team_of
 from halley.network.time.contention import concurrent, message
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import MAX_TABLED_RANKS, Dimension, line_of, lines, outdone
+from halley.network.time.lines import MAX_TABLED_RANKS, MeasuredLane, line_of, lines, outdone
 from halley.network.time.phased import collective_time, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules
 from halley.network.time.simulate import Held, initial_chunks, simulate
@@ -96,7 +96,7 @@ def test_groups_at_once_take_what_one_takes_on_its_lane(
     names = [item.name for item in ALGORITHMS.values() if item.unfit(kind, size) is None and not item.network]
     for name in random.Random(f"{topology} {ranks} {size} {stride} {kind}").sample(names, min(3, len(names))):
         together = all_at_once(build(axis), kind, name, groups_of(size, stride, ranks), lane.topology is T.LINE)
-        alone = Collective(kind, name, (lane,), SIZE).cost().time
+        alone = ScheduledCollective(kind, name, (lane,), SIZE).cost().time
         assert together == pytest.approx(alone, rel=1e-12), name
 
 
@@ -124,7 +124,7 @@ def test_a_direct_exchange_of_all_groups_takes_what_it_takes_on_the_lanes(
 ) -> None:
     """Products of lanes, against their own graph: every pair of a group exchanges a message at the same time."""
     found = lanes(axis, size, stride)
-    alone = Collective(kind, "direct", tuple(item for item in found if isinstance(item, Axis)), SIZE).cost().time
+    alone = ScheduledCollective(kind, "direct", tuple(item for item in found if isinstance(item, Axis)), SIZE).cost().time
     together = all_at_once(build(axis), kind, "direct", groups_of(size, stride, axis.size), False)
     assert math.prod(lane.size for lane in found) == size
     assert together == pytest.approx(alone, rel=1e-12)
@@ -147,7 +147,7 @@ def test_crossed_lanes_take_the_least_time_of_the_simulated_algorithms(lane: Cro
     names = [item.name for item in ALGORITHMS.values() if item.unfit(kind, lane.size) is None and not item.network]
     single = [name for name in names if ALGORITHMS[name].chunks(kind, lane.size) in (1, lane.size, lane.size**2)]
     simulated = min(all_at_once(build(lane.axis), kind, name, lane.groups, False) for name in single)
-    found = collective_time(kind, (Dimension(lane),))(SIZE)
+    found = collective_time(kind, (MeasuredLane(lane),))(SIZE)
     assert found <= simulated * (1 + 1e-9)
     if single == names:
         assert found == pytest.approx(simulated, rel=1e-9)
@@ -390,7 +390,7 @@ def test_a_measured_library_is_never_faster_than_the_links() -> None:
 def test_a_library_that_has_not_measured_a_collective_leaves_it_to_the_links() -> None:
     axis = Axis("gpu", 4, T.FULL, Link(25e9, 1e-6))
     library = load_fit("a100-fully-connected-nccl")
-    plain, measured = (collective_time(K.ALL_TO_ALL, (Dimension(axis, fit),)) for fit in (None, library))
+    plain, measured = (collective_time(K.ALL_TO_ALL, (MeasuredLane(axis, fit),)) for fit in (None, library))
     assert plain(2**20) == measured(2**20)
 
 
@@ -422,7 +422,7 @@ def test_wrong_names_are_reported() -> None:
 def test_a_large_axis_without_closed_forms_says_what_to_do() -> None:
     lane: Lane = Crossed(Axis("x", 1024, T.FAT_TREE, LINK, (32, 32)), 1024, 1)
     with pytest.raises(BadInput, match="describe it as several axes"):
-        collective_time(K.ALL_REDUCE, (Dimension(lane),))
+        collective_time(K.ALL_REDUCE, (MeasuredLane(lane),))
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72-pod"])

@@ -42,7 +42,7 @@ from halley.formulas.collectives import (
 from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.time.axis import algorithms, profile
-from halley.network.time.collective import Collective, best
+from halley.network.time.collective import ScheduledCollective, best
 
 Kind = CollectiveKind
 LINE, RING, FULL = Topology.LINE, Topology.RING, Topology.FULL
@@ -103,7 +103,7 @@ def test_halved_ring_equals_its_closed_form_and_the_bound_of_bytes(n: int) -> No
     """Both directions of an even ring carry the same: as few steps as bidirectional, and the least bytes on a link."""
     axis = Axis("x", n, RING, Link(6.5, 0.25))
     for kind, times in ((Kind.ALL_GATHER, 1), (Kind.REDUCE_SCATTER, 1), (Kind.ALL_REDUCE, 2)):
-        cost = Collective(kind, "bidirectional-halved", (axis,), 80 * n).cost()
+        cost = ScheduledCollective(kind, "bidirectional-halved", (axis,), 80 * n).cost()
         assert cost.time == pytest.approx(times * halved_ring_all_gather_time(n, 80 * n, 0.25, 6.5), rel=1e-12)
         assert best(kind, (axis,), 10**9).gap < 1e-6
 

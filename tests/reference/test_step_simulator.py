@@ -20,7 +20,7 @@ from tests.reference.phased_draws import drawn_plan
 from halley.errors import BadInput, InternalError
 from halley.ir.hardware import Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms import ALGORITHMS, Cut, Setting
+from halley.network.algorithms import ALGORITHMS, ChunkRule, Setting
 from halley.network.algorithms.hierarchical import SERVED, Part, Phased, Run, other_phases, phases
 from halley.network.algorithms.tables import KINDS, WHOLE, Kind, Pattern, Steps, Transfer
 from halley.network.graph.graph import Edge, Graph, Switch
@@ -405,5 +405,5 @@ def test_one_link_carries_one_sum() -> None:
 def test_kinds_have_open_and_fixed_cuts() -> None:
     """The draws above cover each way to cut a payload."""
     cuts = {item.cut(kind) for item in ALGORITHMS.values() for kind in item.kinds if kind in WHOLE}
-    assert cuts == set(Cut)
+    assert cuts == set(ChunkRule)
     assert {kind for item in ALGORITHMS.values() for kind in item.kinds} == set(KINDS)

@@ -15,11 +15,11 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.tables import KINDS, Pattern
 from halley.network.bounds.collectives import Bound
-from halley.network.bounds.reasons import Part
+from halley.network.bounds.reasons import BoundPart
 from halley.network.graph.graph import Edge, Graph
 from halley.network.graph.groups import group
 from halley.network.time import collective
-from halley.network.time.collective import CONVENTIONS, Collective, best, candidates, exchange, team_of
+from halley.network.time.collective import CONVENTIONS, ScheduledCollective, best, candidates, exchange, team_of
 from halley.network.time.schedules import Schedule
 
 K, T = CollectiveKind, Topology
@@ -28,7 +28,7 @@ SWITCH = (Axis("x", 8, T.SWITCH, Link(450e9, 1e-7, 1e-11), multicast=True, reduc
 
 
 def test_a_cost_says_all_there_is_to_say() -> None:
-    cost = Collective(K.ALL_REDUCE, "ring", RING, 240, 1.0).cost()
+    cost = ScheduledCollective(K.ALL_REDUCE, "ring", RING, 240, 1.0).cost()
     assert cost.time == 6 * (1 + 5 + 60 / 2)
     assert cost.steps == 6
     assert cost.link_bytes.tolist() == [180] * 8  # down to reduce, up to gather
@@ -47,10 +47,10 @@ def test_a_cost_says_all_there_is_to_say() -> None:
 def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
     """All-reduce 2 (n - 1) / n, all-gather, reduce-scatter, all-to-all (n - 1) / n, the rest 1, times size over time."""
     for kind, factor in ((K.ALL_REDUCE, 14 / 8), (K.ALL_GATHER, 7 / 8), (K.REDUCE_SCATTER, 7 / 8), (K.ALL_TO_ALL, 7 / 8)):
-        cost = Collective(kind, "direct", SWITCH, 8000).cost()
+        cost = ScheduledCollective(kind, "direct", SWITCH, 8000).cost()
         assert cost.busbw == pytest.approx(factor * cost.algbw)
     for kind in (K.BROADCAST, K.REDUCE):
-        cost = Collective(kind, "binomial", SWITCH, 8000).cost()
+        cost = ScheduledCollective(kind, "binomial", SWITCH, 8000).cost()
         assert cost.busbw == cost.algbw
 
 
@@ -73,14 +73,14 @@ def test_one_rank_has_nothing_to_do() -> None:
 def test_a_group_of_a_network() -> None:
     """Half of a ring is a line; four of a mesh in no box talk over the links of others."""
     half = group((Axis("x", 8, T.RING, Link(2.0)),), range(4))
-    assert Collective(K.ALL_GATHER, "bidirectional", half, 80).cost().time == 3 * 20 / 2
+    assert ScheduledCollective(K.ALL_GATHER, "bidirectional", half, 80).cost().time == 3 * 20 / 2
     scattered = group((Axis("x", 9, T.MESH, Link(2.0), shape=(3, 3)),), (0, 2, 4, 8))
     assert best(K.ALL_TO_ALL, scattered, 400).gap >= 0
 
 
 def test_any_graph_will_do() -> None:
     star = Graph("star", 4, tuple(Edge(a, b, Link(10.0, 1.0)) for i in range(1, 4) for a, b in ((0, i), (i, 0))))
-    cost = Collective(K.BROADCAST, "direct", star, 30).cost()
+    cost = ScheduledCollective(K.BROADCAST, "direct", star, 30).cost()
     assert cost.time == 1 + 3
     assert cost.gap == 0
 
@@ -107,9 +107,9 @@ def test_experts_that_get_unequal_shares() -> None:
 
 
 def test_a_time_below_its_bound_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collective, "lower_bound", lambda *_, **__: Bound((Part("wrong", 1e9, "someone erred"),)))
+    monkeypatch.setattr(collective, "lower_bound", lambda *_, **__: Bound((BoundPart("wrong", 1e9, "someone erred"),)))
     with pytest.raises(InternalError, match=r"at least 1e\+09 s \(someone erred\)"):
-        Collective(K.ALL_REDUCE, "ring", RING, 240).cost()
+        ScheduledCollective(K.ALL_REDUCE, "ring", RING, 240).cost()
 
 
 APART = Graph("apart", 3, (Edge(0, 1, Link(1.0)), Edge(1, 0, Link(1.0))))
@@ -118,23 +118,38 @@ APART = Graph("apart", 3, (Edge(0, 1, Link(1.0)), Edge(1, 0, Link(1.0))))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Collective(K.ALL_REDUCE, "rng", RING, 8).cost(), "a known algorithm; got 'rng'; did you mean 'ring'"),
-        (lambda: Collective(K.ALL_REDUCE, "two-shot", RING, 8).cost(), "got all-reduce; use one of: ring"),
-        (lambda: Collective(K.ALL_GATHER, "doubling", (Axis("x", 6, T.RING, Link(1.0)),), 8).cost(), "a power of two; got 6"),
-        (lambda: Collective(K.ALL_REDUCE, "in-network", RING, 8).cost(), "a switch that adds"),
-        (lambda: Collective(K.ALL_REDUCE, "ring", RING, 0).cost(), "at least 1 byte; got 0"),
-        (lambda: Collective(K.ALL_REDUCE, "ring", RING, 2.5).cost(), "a whole number of bytes; got 2.5"),  # type: ignore[arg-type]
-        (lambda: Collective(Pattern.BARRIER, "dissemination", RING, 8).cost(), "0 bytes; got 8; a barrier carries nothing"),
-        (lambda: Collective(K.ALL_REDUCE, "ring", (Axis("x", 4, T.RING, Link(0.0)),), 8).cost(), "a bandwidth above zero; got 0"),
-        (lambda: Collective(K.ALL_REDUCE, "ring", (), 8).cost(), "at least one axis; got none"),
-        (lambda: Collective(K.ALL_REDUCE, "ring", APART, 8).cost(), "rank"),
-        (lambda: Collective(K.ALL_GATHER, "ring", group(RING, (0, 7)), 8).cost(), "a sub-group of the ranks 0 to 3; got rank 7"),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "rng", RING, 8).cost(), "a known algorithm; got 'rng'; did you mean 'ring'"),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "two-shot", RING, 8).cost(), "got all-reduce; use one of: ring"),
+        (
+            lambda: ScheduledCollective(K.ALL_GATHER, "doubling", (Axis("x", 6, T.RING, Link(1.0)),), 8).cost(),
+            "a power of two; got 6",
+        ),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "in-network", RING, 8).cost(), "a switch that adds"),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "ring", RING, 0).cost(), "at least 1 byte; got 0"),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "ring", RING, 2.5).cost(), "a whole number of bytes; got 2.5"),  # type: ignore[arg-type]
+        (
+            lambda: ScheduledCollective(Pattern.BARRIER, "dissemination", RING, 8).cost(),
+            "0 bytes; got 8; a barrier carries nothing",
+        ),
+        (
+            lambda: ScheduledCollective(K.ALL_REDUCE, "ring", (Axis("x", 4, T.RING, Link(0.0)),), 8).cost(),
+            "a bandwidth above zero; got 0",
+        ),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "ring", (), 8).cost(), "at least one axis; got none"),
+        (lambda: ScheduledCollective(K.ALL_REDUCE, "ring", APART, 8).cost(), "rank"),
+        (
+            lambda: ScheduledCollective(K.ALL_GATHER, "ring", group(RING, (0, 7)), 8).cost(),
+            "a sub-group of the ranks 0 to 3; got rank 7",
+        ),
         (lambda: exchange([[0, 1], [1, 0]], "direct", RING), "whole numbers for 4 x 4 ranks; got int64 of shape"),
         (lambda: exchange(np.full((4, 4), -1), "direct", RING), "at least 0; got -1"),
         (lambda: exchange(np.full((4, 4), 0.5), "direct", RING), "whole numbers"),
         (lambda: exchange(np.eye(4, dtype=int), "direct", RING), "at least one amount above zero"),
-        (lambda: Collective(K.ALL_REDUCE, Schedule("ring", order=(0, 1)), RING, 8).cost(), "each of the ranks 0 to 3 once"),
-        (lambda: Collective(K.BROADCAST, Schedule("pipelined", 0), RING, 8).cost(), "at least 1 piece; got 0"),
+        (
+            lambda: ScheduledCollective(K.ALL_REDUCE, Schedule("ring", order=(0, 1)), RING, 8).cost(),
+            "each of the ranks 0 to 3 once",
+        ),
+        (lambda: ScheduledCollective(K.BROADCAST, Schedule("pipelined", 0), RING, 8).cost(), "at least 1 piece; got 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call: Callable[[], object], message: str) -> None:

@@ -19,7 +19,7 @@ from halley.io.networks.save import network_text
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.tables import Pattern, Transfer
-from halley.network.time.collective import Collective, team_of
+from halley.network.time.collective import ScheduledCollective, team_of
 from halley.network.time.schedules import Schedule, laid_out
 
 ASTRA = """
@@ -175,7 +175,7 @@ def test_a_trace_runs_to_its_end_and_moves_the_bytes_of_the_schedule(kind: Colle
             if node["type"] == 5:
                 sent.add(node["comm_tag"])
                 hops[node["comm_src"], node["comm_dst"]] += node["comm_size"]
-    cost = Collective(kind, schedule, team, size).cost()
+    cost = ScheduledCollective(kind, schedule, team, size).cost()
     routed = sum(count * min((a - b) % 8, (b - a) % 8) for (a, b), count in hops.items())
     assert routed == cost.byte_hops
 

@@ -25,7 +25,7 @@ PROGRESS_DELAY = 1.0
 """Seconds before a progress bar appears."""
 
 
-class Bar:
+class SearchProgressBar:
     """What a search calls at every step: a progress bar on a terminal, once it has taken a while, and the end of the search by
     Ctrl-C where the exception of its own was lost. Raises KeyboardInterrupt: there was one."""
 
@@ -94,12 +94,12 @@ def solve_noted(problem: Problem, console: Console, label: str) -> tuple[Result,
 
 
 @contextmanager
-def searching(console: Console, where: str, what: str, label: str = "searching") -> Iterator[Bar]:
+def searching(console: Console, where: str, what: str, label: str = "searching") -> Iterator[SearchProgressBar]:
     """Progress on the console while a search for ``what`` runs, and words for a search that found nothing.
 
     Raises LimitReached, Cancelled: the limit [s], or a signal, ended the search before it had an answer.
     """
-    bar = Bar(console, label)
+    bar = SearchProgressBar(console, label)
     try:
         with noted() as bar.interrupts:
             yield bar

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from halley.errors import BadInput, Fault
-from halley.io.files.text import Document, Finding, KeyPath
+from halley.io.files.text import Document, DocumentFault, KeyPath
 from halley.workloads.construction.parameters import SIZE_LIMIT
 
 LAYERS_LIMIT = 10_000
@@ -21,10 +21,10 @@ class Fields:
         self.document, self.path = document, path
         found = document.at(path)
         self.data: dict[str, object] = found if isinstance(found, dict) else {}
-        self.findings: list[Finding] = []
+        self.findings: list[DocumentFault] = []
         self.assumed: list[str] = []
         if not isinstance(found, dict):
-            self.findings.append(Finding(path, "a map of keys", _shown(found)))
+            self.findings.append(DocumentFault(path, "a map of keys", _shown(found)))
 
     def inner(self, key: str) -> Fields:
         """The map under a key, with the same list of findings."""
@@ -40,9 +40,9 @@ class Fields:
     def wrong(self, key: str, expected: str, remedy: str = "") -> None:
         """Note that the field is wrong, or missing."""
         if key in self.data:
-            self.findings.append(Finding((*self.path, key), expected, _shown(self.data[key]), remedy))
+            self.findings.append(DocumentFault((*self.path, key), expected, _shown(self.data[key]), remedy))
         else:
-            self.findings.append(Finding(self.path, expected, "nothing", remedy, key))
+            self.findings.append(DocumentFault(self.path, expected, "nothing", remedy, key))
 
     def whole(self, *keys: str, default: int | None = None, least: int = 1, most: int = SIZE_LIMIT, said: bool = False) -> int:
         """The whole number of the first of the keys that is there. ``said``: a default taken is listed in ``assumed``."""
@@ -114,7 +114,7 @@ class Fields:
     def divides(self, key: str, value: int, of: str, whole: int) -> None:
         """Note it where a value does not divide another field."""
         if whole % value and not self.findings:
-            self.findings.append(Finding((*self.path, key), f"a divisor of {of} ({whole})", str(value)))
+            self.findings.append(DocumentFault((*self.path, key), f"a divisor of {of} ({whole})", str(value)))
 
     def done(self) -> None:
         """Raises BadInput: all that was noted, with file and line."""

@@ -14,7 +14,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
-from halley.io.files.text import Finding, read_yaml
+from halley.io.files.text import DocumentFault, read_yaml
 from halley.library import MODELS
 from halley.workloads.construction.parameters import SIZE_LIMIT
 from halley.workloads.transformer import Experts, Latent, Transformer
@@ -118,5 +118,5 @@ def model_text(shape: Transformer, remark: str = "") -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False, width=LINE_WIDTH)
 
 
-def _at_its_key(model: str, fault: Fault) -> Finding:
-    return Finding(tuple(fault.where.removeprefix(f"model {model}, ").split(", ")), fault.expected, fault.got, fault.remedy)
+def _at_its_key(model: str, fault: Fault) -> DocumentFault:
+    return DocumentFault(tuple(fault.where.removeprefix(f"model {model}, ").split(", ")), fault.expected, fault.got, fault.remedy)

@@ -1,4 +1,4 @@
-"""The order in which fused groups are searched: it changes how soon a good plan is found, never the answer."""
+"""The order in which fused groups are searched: it affects how soon a good plan is found, not the optimum."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def decades(least: float, largest: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A piece of a bar: what it stands for, how much, and what to say of it on demand."""
 
     key: str
@@ -161,11 +161,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChartBar:
     """One bar of parts. ``note`` stands behind it; ``scale`` is the value of full width, the largest bar's by default."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
     note: str
     strong: bool = False
     scale: float = 0.0
@@ -178,7 +178,7 @@ class Bar:
 ROW, BAR = 30.0, 22.0
 
 
-def stacked(title: str, bars: Sequence[Bar], fills: dict[str, str], show: Format | None, base: float = 1.0) -> Element:
+def stacked(title: str, bars: Sequence[ChartBar], fills: dict[str, str], show: Format | None, base: float = 1.0) -> Element:
     """Bars one under the other on one scale, with an axis worded by ``show`` (none where each bar has its own scale)."""
     left = min(max((width_of(bar.name) for bar in bars), default=0.0) + 16, 280.0)
     right = max((width_of(bar.note) for bar in bars), default=0.0) + 16
@@ -198,7 +198,7 @@ def stacked(title: str, bars: Sequence[Bar], fills: dict[str, str], show: Format
     return canvas(bottom + (24 if show else 6), title, content)
 
 
-def _bar(bar: Bar, fills: dict[str, str], left: float, top: float, unit: float) -> list[Element]:
+def _bar(bar: ChartBar, fills: dict[str, str], left: float, top: float, unit: float) -> list[Element]:
     weight = "bold" if bar.strong else "normal"
     made = [words(left - 8, top + 19, shortened(bar.name, left - 12), "end", font_weight=weight)]
     x = left

@@ -17,7 +17,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.network.fit.overlay import Overlay
 from halley.network.graph.lanes import Lane, lanes
-from halley.network.time.phased import Dimension, collective_time, sending_bandwidth
+from halley.network.time.phased import MeasuredLane, collective_time, sending_bandwidth
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,12 +61,12 @@ class ReplicaNetwork:
 
     system: System
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
-    _made: dict[tuple[Lane, str], Dimension] = field(default_factory=dict)
+    _made: dict[tuple[Lane, str], MeasuredLane] = field(default_factory=dict)
 
-    def dimensions(self, ranks: int, stride: int, measured: bool) -> tuple[Dimension, ...]:
+    def dimensions(self, ranks: int, stride: int, measured: bool) -> tuple[MeasuredLane, ...]:
         """The lanes of a group of ``ranks`` that lie ``stride`` apart, with libraries where they are ``measured``. Raises
         BadInput: the group does not divide the axes."""
-        found: list[Dimension] = []
+        found: list[MeasuredLane] = []
         where = f"a group of {ranks} ranks, {stride} apart, on system {self.system.name}"
         for axis in reversed(self.system.axes):
             if ranks == 1:
@@ -81,7 +81,7 @@ class ReplicaNetwork:
                 raise BadInput(Fault(where, f"parts that divide axis {axis.name} ({axis.size} ranks)", str(ranks)))
             library = axis.name if measured and axis.name in self.libraries else ""
             for lane in reversed(lanes(axis, size, stride)):
-                made = self._made.setdefault((lane, library), Dimension(lane, self.libraries.get(library)))
+                made = self._made.setdefault((lane, library), MeasuredLane(lane, self.libraries.get(library)))
                 found.append(made)
             ranks, stride = ranks // size, 1
         if ranks > 1:

@@ -27,7 +27,7 @@ from halley.serving.kernels import StepKernels
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.tables import Array, Line, StackedLines, Surface, grid
+from halley.serving.tables import Array, PiecewiseLinear, StackedLines, Surface, grid
 
 PARTS = {
     "attention": "attention over the cache",
@@ -147,7 +147,7 @@ class StepModel:
         return grid(self.software.budget + self.software.users)
 
     @cached_property
-    def lines(self) -> Mapping[str, Line]:
+    def lines(self) -> Mapping[str, PiecewiseLinear]:
         """By part, what depends on the tokens of a step alone, of all layers and stages."""
         tokens, shape = self.tokens, self.model.shape
         dense, sparse = self.model.dense_layers, self.model.expert_layers
@@ -168,7 +168,7 @@ class StepModel:
         kernels = shape.layers * KERNELS_PER_LAYER + sparse * EXPERT_KERNELS
         kernels += LATENT_KERNELS * shape.layers if shape.latent else 0
         found["host"] = np.full_like(tokens, kernels * self.software.gap)
-        return {name: Line(tokens, np.asarray(values, dtype=np.float64)) for name, values in found.items()}
+        return {name: PiecewiseLinear(tokens, np.asarray(values, dtype=np.float64)) for name, values in found.items()}
 
     @cached_property
     def stacked(self) -> StackedLines:
@@ -176,13 +176,13 @@ class StepModel:
         return StackedLines(self.tokens, np.stack([line.values for line in self.lines.values()]))
 
     @cached_property
-    def head(self) -> Line:
+    def head(self) -> PiecewiseLinear:
         """By sequences that get a token: the head, and the logits of all ranks."""
         rows, shape = grid(self.software.users), self.model.shape
         time = self.kernels.product(rows, shape.vocabulary / self.layout.tp, shape.model)
         logits = rows * shape.vocabulary * ACTIVATION_BYTES
         time = time + self.kernels.stream(logits / self.layout.tp, 0 * logits)
-        return Line(rows, time + self._collective(CollectiveKind.ALL_GATHER, self.layout.tp, 1, logits))
+        return PiecewiseLinear(rows, time + self._collective(CollectiveKind.ALL_GATHER, self.layout.tp, 1, logits))
 
     @cached_property
     def decode(self) -> Surface:
@@ -211,22 +211,22 @@ class StepModel:
         return Surface(chunk, keys, np.asarray(total / batch))
 
     @cached_property
-    def absorbed(self) -> Line:
+    def absorbed(self) -> PiecewiseLinear:
         """Latent attention: the projections of queries into the latents of keys, and of results out of them, for decoding."""
         rows, shape, latent = grid(self.software.users), self.model.shape, self.model.shape.latent
         assert latent is not None  # asked for only then
         heads = shape.heads / self.layout.tp
         into = self.kernels.product(rows, latent.keys, shape.head_dim, heads)
         out = self.kernels.product(rows, latent.value_dim, latent.keys, heads)
-        return Line(rows, shape.layers * (into + out))
+        return PiecewiseLinear(rows, shape.layers * (into + out))
 
     @cached_property
-    def expanded(self) -> Line:
+    def expanded(self) -> PiecewiseLinear:
         """Latent attention: keys and values of a prompt from their latents, by keys."""
         rows, shape, latent = grid(max(self.longest, self.software.budget)), self.model.shape, self.model.shape.latent
         assert latent is not None  # asked for only then
         width = shape.heads / self.layout.tp * (shape.head_dim + latent.value_dim)
-        return Line(rows, shape.layers * self.kernels.product(rows, width, latent.keys, 1, self.model.compute))
+        return PiecewiseLinear(rows, shape.layers * self.kernels.product(rows, width, latent.keys, 1, self.model.compute))
 
     # --- kernels of one layer --------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Upper bounds of the throughput of an engine from the times of its steps, for any schedule of its requests.
 
 A schedule is a number of steps per second of each kind: n sequences of context c that get a token, q tokens of prompts. Whatever
-the order and the batching, these numbers obey a linear programme of five rows. Its dual has a price for each row, and any prices
-give a bound: prices of a rough programme are tried on a fine one.
+the order and the batching, these numbers obey a linear programme of five rows. Its dual has a multiplier for each row, and any
+multipliers of at least 0 give a bound: those of a coarse programme are used for a fine one.
 
 Requests have the lengths that the deployment is asked for, and all attention ranks of a replica have equal batches.
 """
@@ -18,7 +18,7 @@ from halley.serving.bounds import ThroughputBound
 from halley.serving.deployment import Deployment
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel
-from halley.serving.tables import Array, Line, Surface
+from halley.serving.tables import Array, PiecewiseLinear, Surface
 
 ROUGH, FINE = 8, 32
 """Cells of numbers of tokens between a number and its double: a step of a cell counts with its last number and the time of its
@@ -47,7 +47,7 @@ class StepKinds:
 
 
 UNLIMITED = np.array([1.0, 1.0, 1.0, 0.0])
-"""Prices without that of the time of steps."""
+"""Multipliers without that of the time of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ def request_rows(lengths: Lengths, tpot: float = math.inf, prompts: bool = True,
     return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + TIME_LIMIT_SLACK) if steps else math.inf)
 
 
-def rising(line: Line) -> Line:
+def rising(line: PiecewiseLinear) -> PiecewiseLinear:
     """The largest function that never falls and is nowhere above a line, at the line's own points.
 
-    >>> rising(Line(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]))).values.tolist()
+    >>> rising(PiecewiseLinear(np.array([1.0, 2.0, 4.0]), np.array([3.0, 2.0, 5.0]))).values.tolist()
     [2.0, 2.0, 5.0]
     """
-    return Line(line.at, np.minimum.accumulate(line.values[::-1])[::-1])
+    return PiecewiseLinear(line.at, np.minimum.accumulate(line.values[::-1])[::-1])
 
 
 def rising_rows(surface: Surface) -> Surface:
@@ -95,7 +95,7 @@ def step_kinds(step: StepModel, most: float, lengths: Lengths, fine: bool) -> St
     n, q, c = users[:, None, None], prompt[None, :, None], context[None, None, :]
     tokens, prompts = n + q, q / lengths.new
     sequences = n + np.where(q > 0, np.maximum(prompts, 1.0), 0.0)
-    chip = rising(Line(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(sequences)
+    chip = rising(PiecewiseLinear(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(sequences)
     if step.model.shape.latent is not None:
         chip = chip + rising(step.absorbed)(n)
     apart = prompt_attention(step, lengths)
@@ -150,7 +150,7 @@ class StepProgramme:
         \\sum_s x_s q_s \\ge \\lambda P, \\quad \\sum_s x_s n_s c_s \\ge \\lambda C, \\quad
         \\sum_s x_s n_s t_s \\le \\lambda T
 
-    The last is the limit of the mean over output tokens of the time of their steps. With prices y of its rows but the first,
+    The last row limits the mean over output tokens of the time of their steps. With multipliers y of all rows but the first,
 
     .. math::
 
@@ -166,7 +166,7 @@ class StepProgramme:
     rows: Rows
 
     def bound(self, multipliers: Array) -> float:
-        """The bound of some prices [output, prompt, context, patience], all at least 0; infinite if they say nothing."""
+        """The bound of some multipliers [output, prompt, context, patience], all at least 0; infinite if they bound nothing."""
         kinds, rows = self.kinds, self.rows
         output, prompt, context, patience = (max(float(multiplier), 0.0) for multiplier in multipliers)
         if not math.isfinite(rows.patience):
@@ -182,7 +182,7 @@ class StepProgramme:
         return 1 / (kinds.apart + gain / most) if most > 0 else 0.0
 
     def multipliers(self) -> Array:
-        """Prices by the simplex method: those of its basis when no kind of step improves it."""
+        """Multipliers by the simplex method: those of its basis when no kind of step improves it."""
         kinds, rows = self.kinds, self.rows
         limited = math.isfinite(rows.patience)
         time = float(kinds.time.min())

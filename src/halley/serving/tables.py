@@ -1,4 +1,4 @@
-"""Times on grids, linear in between: what a step looks up instead of timing kernels again."""
+"""Piecewise linear tables of times, which a step interpolates instead of timing kernels again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def grid(largest: float, per_octave: int = POINTS_PER_OCTAVE) -> Array:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Line:
+class PiecewiseLinear:
     """A function of one number: ``values`` [points] at ``at`` [points], ascending; linear between and beyond the ends."""
 
     at: Array
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StackedLines:
-    """Several functions of one number: ``values`` [functions, points] at ``at`` [points], as `Line`."""
+    """Several functions of one number: ``values`` [functions, points] at ``at`` [points], as `PiecewiseLinear`."""
 
     at: Array
     values: Array

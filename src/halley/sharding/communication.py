@@ -1,8 +1,7 @@
-"""What the ranks of each role pay to talk: collectives of the model and of the batch, and activations from stage to stage.
+"""Communication times by role: collectives of tensor and data parallelism, and activations sent between pipeline stages.
 
 All groups of a role communicate at the same time, each on its lanes of the axes (`halley.network.graph.lanes`); different roles
-do not slow each other down. Times depend on the lanes alone, so that assignments whose lanes are equal share them.
-"""
+do not contend. Times depend on the lanes alone, so that assignments whose lanes are equal share them."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from halley.network.fit.overlay import Overlay
 from halley.network.graph.lanes import Crossed, Lane, lanes
 from halley.network.graph.routes import routing_matrix
 from halley.network.graph.topologies import build
-from halley.network.time.phased import Dimension, collective_time
+from halley.network.time.phased import MeasuredLane, collective_time
 from halley.sharding.axes import Assignment, Role, SubAxis, degree, parts_of
 from halley.sharding.layouts import Mesh, MeshAxis
 
@@ -37,7 +36,7 @@ BLOCK = 4096
 MAX_CACHED_PAYLOADS = 64
 """Payloads of an array whose times are remembered: plans that are timed together ask for those of each block again and again."""
 
-Dimensions: TypeAlias = tuple[Dimension, ...]
+Dimensions: TypeAlias = tuple[MeasuredLane, ...]
 
 
 class Route(NamedTuple):
@@ -65,7 +64,7 @@ class Interconnect:
     system: System
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
     named: bool = False
-    _dimensions: dict[tuple[Lane, str], Dimension] = field(default_factory=dict)
+    _dimensions: dict[tuple[Lane, str], MeasuredLane] = field(default_factory=dict)
     _parts: dict[tuple[str, int, int], Dimensions] = field(default_factory=dict)
     _routes: dict[Assignment, tuple[Route, ...]] = field(default_factory=dict)
     _like: dict[str, int] = field(default_factory=dict)
@@ -93,7 +92,7 @@ class Interconnect:
             library = self.libraries.get(part.axis)
             alike = part.axis if library else ""
             self._parts[key] = tuple(
-                self._dimensions.setdefault((_nameless(lane), alike), Dimension(_nameless(lane), library))
+                self._dimensions.setdefault((_nameless(lane), alike), MeasuredLane(_nameless(lane), library))
                 for lane in lanes(self.system.axis(part.axis), part.size, part.stride)
             )
         return self._parts[key]

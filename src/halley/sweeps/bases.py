@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.chip import clock_of, read_chip
-from halley.io.files.text import Document, Finding, KeyPath
+from halley.io.files.text import Document, DocumentFault, KeyPath
 from halley.io.systems.system import load_system, read_system
 from halley.ir.hardware import Chip
 from halley.ir.system import System
@@ -40,7 +40,7 @@ class Base(Protocol):
         """The path of a place."""
         ...
 
-    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[Subject | None, list[Finding]]:
+    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[Subject | None, list[DocumentFault]]:
         """The chip or system with these changes, where ``setting`` has the value of each axis; or what is wrong."""
         ...
 
@@ -51,7 +51,7 @@ class FileBase:
 
     document: Document
     paths: FilePaths
-    read: Callable[[Document], tuple[Subject | None, list[Finding]]]
+    read: Callable[[Document], tuple[Subject | None, list[DocumentFault]]]
 
     @property
     def clock(self) -> float:
@@ -63,7 +63,7 @@ class FileBase:
     def words(self, place: KeyPath) -> str:
         return ".".join(self.document.words(place))
 
-    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[Subject | None, list[Finding]]:
+    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[Subject | None, list[DocumentFault]]:
         return self.read(Document(self.document.name, with_values(self.document.data, changes), self.document.lines))
 
 
@@ -75,7 +75,7 @@ def chip_base(document: Document) -> FileBase:
 def system_base(document: Document, folder: Path) -> FileBase:
     """A system file; ``folder``: where paths to its chip start."""
 
-    def read(changed: Document) -> tuple[System | None, list[Finding]]:
+    def read(changed: Document) -> tuple[System | None, list[DocumentFault]]:
         system, findings, elsewhere = read_system(changed, folder)
         return system, [*findings, *map(_unplaced, elsewhere)]
 
@@ -99,16 +99,16 @@ class SystemWords:
     def words(self, place: KeyPath) -> str:
         return ""
 
-    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[System | None, list[Finding]]:
+    def subject(self, changes: Changes, setting: Mapping[str, str]) -> tuple[System | None, list[DocumentFault]]:
         try:
             return load_system(filled(self.text, setting)), []
         except BadInput as error:
             return None, [_unplaced(fault) for fault in error.faults]
 
 
-def _unplaced(fault: Fault) -> Finding:
+def _unplaced(fault: Fault) -> DocumentFault:
     """What is wrong in another file, or in no file."""
-    return Finding((), f"{fault.where}: {fault.expected}", fault.got, fault.remedy)
+    return DocumentFault((), f"{fault.where}: {fault.expected}", fault.got, fault.remedy)
 
 
 def names_in(text: str) -> list[str]:

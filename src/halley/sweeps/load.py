@@ -16,7 +16,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import shown
 from halley.io.files.models import Model
 from halley.io.files.shelf import found, is_path
-from halley.io.files.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.files.text import Document, DocumentFault, KeyPath, read_text_bounded, read_yaml
 from halley.io.studies import LinkedAxisFile, StudyDeploymentFile, StudyFile, StudyPlanFile
 from halley.io.systems.system import read_system
 from halley.library import CHIPS, SYSTEMS
@@ -78,7 +78,7 @@ class _StudyReader:
 
     def __init__(self, document: Document, folder: Path, sampled: bool) -> None:
         self.document, self.folder, self.sampled = document, folder, sampled
-        self.findings: list[Finding] = []
+        self.findings: list[DocumentFault] = []
         self.elsewhere: list[Fault] = []
 
     def study(self, name: str) -> Study | None:
@@ -130,7 +130,7 @@ class _StudyReader:
             self._find((), expected, " and ".join([*of_chips, *of_systems]) or "neither")
 
     def _find(self, path: KeyPath, expected: str, got: str, remedy: str = "") -> None:
-        self.findings.append(Finding(path, expected, got, remedy))
+        self.findings.append(DocumentFault(path, expected, got, remedy))
 
     def _faults(self, path: KeyPath, error: BadInput) -> None:
         for fault in error.faults:

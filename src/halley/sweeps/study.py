@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from halley.errors import BadInput, Fault
 from halley.io.files.entries import shown
-from halley.io.files.text import Document, Finding, KeyPath
+from halley.io.files.text import Document, DocumentFault, KeyPath
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.ir.workload import Workload
@@ -135,19 +135,19 @@ class Study:
 
     def _check_values(self) -> None:
         """Each value by itself, beside the first of the other axes. Raises BadInput: all that are wrong, each at its axis."""
-        own: dict[Finding, None] = {}
-        beside: dict[object, Finding] = {}
+        own: dict[DocumentFault, None] = {}
+        beside: dict[object, DocumentFault] = {}
         for axis in self.axes:
             for step in axis.steps:
                 first = {other.name: other.steps[0] for other in self.axes} | {axis.name: step}
                 for each in self._subject(first)[1]:
                     got = shown(step[0]) if each.got == "a map" else each.got
                     if self._axis_at(each.path, axis):
-                        own[Finding(axis.line, each.expected, got, each.remedy)] = None
+                        own[DocumentFault(axis.line, each.expected, got, each.remedy)] = None
                     else:  # of another axis, which tells it too, or of several together
                         words = self.base.words(each.path)
                         place = f" at {words}" if words else ""
-                        reported = Finding(axis.line, each.expected, f"{got}{place} with {shown(step[0])}", each.remedy)
+                        reported = DocumentFault(axis.line, each.expected, f"{got}{place} with {shown(step[0])}", each.remedy)
                         beside.setdefault((axis.line, step, each) if words else each, reported)
         if own or beside:
             raise BadInput(self.document.faults(own or beside.values()))
@@ -156,7 +156,7 @@ class Study:
     def _axis_at(path: KeyPath, axis: SweepAxis) -> bool:
         return any(path[: len(place)] == place or place[: len(path)] == path for place in axis.places)
 
-    def _subject(self, steps: Mapping[str, tuple[AxisValue, ...]]) -> tuple[Subject | None, list[Finding]]:
+    def _subject(self, steps: Mapping[str, tuple[AxisValue, ...]]) -> tuple[Subject | None, list[DocumentFault]]:
         changes = [pair for axis in self.axes if axis.places for pair in zip(axis.places, steps[axis.name], strict=True)]
         return self.base.subject(changes, _setting(steps))
 

@@ -3,8 +3,8 @@
     up: F = B Wu, then activate: H = gelu(F)    one kernel, if each chip reads the part of F that it computes
 
 Such a group has the time of its best mapping on the chip, fused or not, in place of the sum of both kernels, wherever that is
-less. What memory holds does not change: a result that another op reads is written, and others count as if they were.
-"""
+less. The footprint is that without fusion: a result that another op reads is written to memory, and the others are counted as if
+they were."""
 
 from __future__ import annotations
 

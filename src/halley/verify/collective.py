@@ -17,8 +17,8 @@ from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import Kind, Pattern
 from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
-from halley.network.time.collective import Collective, CollectiveCost, slot_times
-from halley.network.time.contention import Execution, Stage, collective_execution, concurrent
+from halley.network.time.collective import CollectiveCost, ScheduledCollective, slot_times
+from halley.network.time.contention import ConcurrentRun, Stage, collective_execution, concurrent
 from halley.network.time.schedules import Schedule, is_line
 from halley.network.time.simulate import Held, SimulatedRun, initial_chunks, simulate
 from halley.network.time.traffic import lines_of
@@ -63,7 +63,7 @@ def collective_findings(cost: CollectiveCost, team: Group, startup: float = 0.0)
     elif not isinstance(run, Finding):
         # sizes of a cost count what `halley.network.time.collective.CONVENTIONS` says; a vector of a rank is all of them here
         size = len(run.given[0])
-        costed = Collective(kind, cost.schedule, team, size, startup).cost()
+        costed = ScheduledCollective(kind, cost.schedule, team, size, startup).cost()
         loads = [float(load) for load in run.simulated.link_bytes]
         same = close(costed.time, run.simulated.time) and np.allclose(costed.link_bytes, loads, rtol=1e-12)
         detail = f"{format_time(run.simulated.time)} simulated, {format_time(costed.time)} by the cost model, at {size} B"
@@ -126,7 +126,7 @@ def slot_finding(cost: CollectiveCost, plan: Phased, team: Group, startup: float
     return Finding(cost.algorithm, what, True, detail)
 
 
-def phase_executions(plan: Phased, graph: Graph, size: float, startup: float = 0.0) -> dict[tuple[int, int], Execution]:
+def phase_executions(plan: Phased, graph: Graph, size: float, startup: float = 0.0) -> dict[tuple[int, int], ConcurrentRun]:
     """By (phase, part): one piece of it, on all lines at once. ``size`` [B] of the whole collective; ``startup`` [s] comes before
     every step."""
     found = {}
@@ -141,11 +141,11 @@ def phase_executions(plan: Phased, graph: Graph, size: float, startup: float = 0
 
 
 def slot_executions(
-    plan: Phased, graph: Graph, phases: Iterable[int], pieces: Mapping[tuple[int, int], Execution]
-) -> list[Execution]:
+    plan: Phased, graph: Graph, phases: Iterable[int], pieces: Mapping[tuple[int, int], ConcurrentRun]
+) -> list[ConcurrentRun]:
     """The phases of a slot, of all parts; those of one step on one dimension as one step. ``pieces``: those of
     `phase_executions`."""
-    found: list[Execution] = []
+    found: list[ConcurrentRun] = []
     steps: dict[int, list[Stage]] = {}
     for phase, (number, part) in product(phases, enumerate(plan.parts)):
         made = pieces[phase, number]
@@ -159,7 +159,7 @@ def slot_executions(
         np.add.at(loads, edges, np.concatenate([stage.loads for stage in together]))
         used = np.flatnonzero(loads)
         delay = max(stage.delay for stage in together)
-        found.append(Execution(f"dimension {dimension}", (Stage(delay, used, loads[used]),)))
+        found.append(ConcurrentRun(f"dimension {dimension}", (Stage(delay, used, loads[used]),)))
     return found
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from halley.answers.load import check_file
 from halley.cli import options
 from halley.cli.options import AnswerArgument, JsonOption, TimeLimitOption
-from halley.cli.solve import Bar
+from halley.cli.solve import SearchProgressBar
 from halley.io.results.envelope import read_saved
 from halley.verify.findings import Finding
 
@@ -36,7 +36,7 @@ def check(
     limit = options.seconds(time_limit, 60.0) or 60.0
     options.remark_to_stderr(read_saved(file).remark)
     done: list[Finding] = []
-    console, bar = options.output(), Bar(options.remarks(), "checking")
+    console, bar = options.output(), SearchProgressBar(options.remarks(), "checking")
     try:
         for item in check_file(file, limit, search, bar):
             bar.stop()

@@ -11,7 +11,7 @@ from rich.text import Text
 from halley.answers.load import load
 from halley.cli import options
 from halley.cli.options import AnswerArgument, JsonOption
-from halley.cli.solve import Bar
+from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault
 from halley.products.sensitivity import sensitivity as found_sensitivity
 from halley.products.sensitivity_table import sensitivity_document, sensitivity_lines, sensitivity_table
@@ -40,7 +40,7 @@ def sensitivity(
     answer = load(file)
     options.remark_to_stderr(answer.remark)
     console = options.output()
-    bar = Bar(console, "searching")
+    bar = SearchProgressBar(console, "searching")
     try:
         found = found_sensitivity(answer.value, share, only=only or (), search=not quick, time_limit=limit, progress=bar)
     finally:

@@ -14,7 +14,7 @@ from halley.cli import options
 from halley.cli.errors import Cancelled
 from halley.cli.interrupts import name_of, noted
 from halley.cli.options import ForceOption, JsonOption
-from halley.cli.solve import Bar
+from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault
 from halley.io.chips.software import software_document
 from halley.io.files.save import write_atomic
@@ -76,7 +76,7 @@ def measure(
         write_atomic(folder / KERNELS, kernel_table(on.name, software, rows, remark), force=True)
         write_atomic(folder / OPERATORS, operator_table(rows, remark), force=True)
 
-    bar = Bar(options.remarks(), "measuring")
+    bar = SearchProgressBar(options.remarks(), "measuring")
     try:
         with noted() as signals:
             try:

@@ -13,7 +13,7 @@ from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
-from halley.cli.solve import Bar
+from halley.cli.solve import SearchProgressBar
 from halley.cli.sweeps.sweep import MOST_WORKERS, StoreOption, StudyArgument
 from halley.errors import BadInput, Fault
 from halley.io.chips.save import chip_text
@@ -61,7 +61,7 @@ def codesign(
     of_chips = isinstance(given.workloads[0], StudyWorkload)
     _check_kind(of_chips, price, chip, system)
     budgets = _budgets(of_chips, area, power, price)
-    bar = Bar(options.remarks(), "codesign")
+    bar = SearchProgressBar(options.remarks(), "codesign")
     try:
         result = search(given, budgets, store or str(Path(study).with_suffix(".db")), count, progress=bar)
     finally:

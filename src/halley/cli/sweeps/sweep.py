@@ -16,7 +16,7 @@ from halley.cli.errors import LIMIT_EXIT_CODE, HalleyGroup
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
-from halley.cli.solve import Bar
+from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.save import chip_text
 from halley.io.files.save import write_atomic
@@ -141,7 +141,7 @@ def run(
     targets = Targets(csv, parquet, page, chip, system, _design(design, chip or system), out)
     _refuse(targets, force)
     remarks = options.remarks()
-    bar = Bar(remarks, "sweep")
+    bar = SearchProgressBar(remarks, "sweep")
     some = None if sample is None else options.whole_number("--sample", sample, most=VALUES_LIMIT)
     _check_sample(some, method, seed, everything)
     given = load_study(study, sampled=some is not None)

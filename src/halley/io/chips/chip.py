@@ -23,7 +23,7 @@ from halley.io.files.models import (
     NetworkFile,
     VectorFile,
 )
-from halley.io.files.text import Document, Finding, KeyPath
+from halley.io.files.text import Document, DocumentFault, KeyPath
 from halley.ir.hardware import (
     NO_LINK,
     Axis,
@@ -49,7 +49,7 @@ ELEMENTARY = tuple(sorted({name for table in (FUNCTIONS, MONOIDS) for item in ta
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
-def read_chip(document: Document, path: KeyPath = (), sourced: bool = False) -> tuple[Chip | None, list[Finding]]:
+def read_chip(document: Document, path: KeyPath = (), sourced: bool = False) -> tuple[Chip | None, list[DocumentFault]]:
     """The chip at ``path`` in the document, or None and every finding.
 
     ``sourced``: each number must have a source or an assumption, its own or that of a section around it.
@@ -62,7 +62,9 @@ def read_chip(document: Document, path: KeyPath = (), sourced: bool = False) -> 
     origins = dict(origins_of(file, (), ""))
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):
-            findings.append(Finding((*path, *keys), "a source, or assumed: and why", "neither", "add one here or around it"))
+            findings.append(
+                DocumentFault((*path, *keys), "a source, or assumed: and why", "neither", "add one here or around it")
+            )
     if findings:
         return None, findings
     texts = {".".join(document.words((*path, *keys))[len(path) :]): text for keys, text in origins.items() if text}
@@ -99,35 +101,39 @@ def origins_of(value: object, path: KeyPath, inherited: str) -> Iterator[tuple[K
 # Rules between parts. They look at the raw data, whatever else may be wrong with it, so that one run shows all.
 
 
-def _rules(data: object, path: KeyPath) -> list[Finding]:
+def _rules(data: object, path: KeyPath) -> list[DocumentFault]:
     levels = _list(_get(data, "levels"))
     findings = list(_names(levels, path))
     if levels and not _get(levels[0], "memories"):
         place = (*path, "levels", 0)
-        findings.append(Finding(place, "a memory in the outermost level, to hold inputs and outputs", "none", "add memories"))
+        findings.append(
+            DocumentFault(place, "a memory in the outermost level, to hold inputs and outputs", "none", "add memories")
+        )
     engines = _get(data, "engines")
     findings += _tables(_get(engines, "matrix"), (*path, "engines", "matrix"), DTYPE_BYTES, complete=False)
     accumulators = (*path, "engines", "matrix", "accumulators")
     for dtype in _map(_get(_get(engines, "matrix"), "accumulators")):
         if dtype not in DTYPE_BYTES:
-            findings.append(Finding((*accumulators, dtype), "a known key", shown(dtype), did_you_mean(dtype, DTYPE_BYTES)))
+            findings.append(DocumentFault((*accumulators, dtype), "a known key", shown(dtype), did_you_mean(dtype, DTYPE_BYTES)))
     findings += _tables(_get(engines, "vector"), (*path, "engines", "vector"), ELEMENTARY, complete=True)
     memories = [name for level in levels for name in _map(_get(level, "memories"))]
     inner = [name for level in levels[1:] for name in _map(_get(level, "memories"))]
     for index, name in enumerate(_list(_get(data, "streams"))):
         if isinstance(name, str) and name and name not in inner:
             remedy = did_you_mean(name, inner) if inner else "add memories inside the outermost level"
-            findings.append(Finding((*path, "streams", index), "the name of a memory on the chip", shown(name), remedy))
+            findings.append(DocumentFault((*path, "streams", index), "the name of a memory on the chip", shown(name), remedy))
     for index, name in enumerate(_list(_get(_get(data, "die"), "registers"))):
         if isinstance(name, str) and name and name not in inner:
             remedy = did_you_mean(name, inner) if inner else ""
-            findings.append(Finding((*path, "die", "registers", index), "the name of a memory on the chip", shown(name), remedy))
+            findings.append(
+                DocumentFault((*path, "die", "registers", index), "the name of a memory on the chip", shown(name), remedy)
+            )
     findings += _links(levels, path)
     findings += _bursts(levels, path)
     return findings + list(_reads(engines, path, memories))
 
 
-def _names(levels: list[object], path: KeyPath) -> Iterator[Finding]:
+def _names(levels: list[object], path: KeyPath) -> Iterator[DocumentFault]:
     """Names that the mapping language can print and tell apart."""
     seen: dict[tuple[str, str], bool] = {}
     for index, level in enumerate(levels):
@@ -140,13 +146,13 @@ def _names(levels: list[object], path: KeyPath) -> Iterator[Finding]:
             if not isinstance(name, str) or not name:
                 continue
             if not _NAME.fullmatch(name):
-                yield Finding(where, "a name of letters, digits and _, at most 64", shown(name))
+                yield DocumentFault(where, "a name of letters, digits and _, at most 64", shown(name))
             elif (kind, name) in seen:
-                yield Finding(where, f"a {kind} with a name of its own", f"{name!r} twice", "rename one")
+                yield DocumentFault(where, f"a {kind} with a name of its own", f"{name!r} twice", "rename one")
             seen[kind, name] = True
 
 
-def _links(levels: list[object], path: KeyPath) -> Iterator[Finding]:
+def _links(levels: list[object], path: KeyPath) -> Iterator[DocumentFault]:
     """An axis has a link, unless its topology says that there is none."""
     for index, level in enumerate(levels):
         for name, axis in _map(_get(_get(level, "network"), "axes")).items():
@@ -156,33 +162,35 @@ def _links(levels: list[object], path: KeyPath) -> Iterator[Finding]:
             linked = _get(axis, "link") is not None
             if apart and linked:
                 remedy = "remove it, or name another topology"
-                yield Finding((*where, "link"), "no link where the topology is none", "a link", remedy)
+                yield DocumentFault((*where, "link"), "no link where the topology is none", "a link", remedy)
             elif isinstance(axis, dict) and not apart and not linked:
-                yield Finding(where, "the link between neighbours", "nothing", "add it, or set topology to none", key="link")
+                yield DocumentFault(
+                    where, "the link between neighbours", "nothing", "add it, or set topology to none", key="link"
+                )
 
 
-def _bursts(levels: list[object], path: KeyPath) -> Iterator[Finding]:
+def _bursts(levels: list[object], path: KeyPath) -> Iterator[DocumentFault]:
     """Bursts are those of tensors that are laid out whole."""
     for index, level in enumerate(levels[1:], 1):
         for name, memory in _map(_get(level, "memories")).items():
             if (burst := _get(memory, "burst")) is not None:
                 where = (*path, "levels", index, "memories", name, "burst")
-                yield Finding(where, "a burst length in the outermost level only", shown(burst), "remove it")
+                yield DocumentFault(where, "a burst length in the outermost level only", shown(burst), "remove it")
 
 
-def _tables(engine: object, path: KeyPath, known: Iterable[str], complete: bool) -> Iterator[Finding]:
+def _tables(engine: object, path: KeyPath, known: Iterable[str], complete: bool) -> Iterator[DocumentFault]:
     """``rate`` and ``energy`` have the same keys, all of them known; ``complete``: and every known one."""
     tables = {name: _map(_get(engine, name)) for name in ("rate", "energy") if isinstance(_get(engine, name), dict)}
     needed = set(known) if complete else {key for table in tables.values() for key in table if key in known}
     for name, table in tables.items():
         for key in table:
             if key not in known:
-                yield Finding((*path, name, key), "a known key", shown(key), did_you_mean(key, known))
+                yield DocumentFault((*path, name, key), "a known key", shown(key), did_you_mean(key, known))
         for key in sorted(needed - set(table)):
-            yield Finding((*path, name), f"an entry for {key}", "nothing", "add it", key=key)
+            yield DocumentFault((*path, name), f"an entry for {key}", "nothing", "add it", key=key)
 
 
-def _reads(engines: object, path: KeyPath, memories: list[str]) -> Iterator[Finding]:
+def _reads(engines: object, path: KeyPath, memories: list[str]) -> Iterator[DocumentFault]:
     roles = _map(_get(_get(engines, "matrix"), "reads"))
     lists: list[tuple[KeyPath, object]] = [(("engines", "matrix", "reads", role), names) for role, names in roles.items()]
     lists.append((("engines", "vector", "reads"), _get(_get(engines, "vector"), "reads")))
@@ -190,7 +198,7 @@ def _reads(engines: object, path: KeyPath, memories: list[str]) -> Iterator[Find
         for index, name in enumerate(_list(names)):
             if isinstance(name, str) and name and name not in memories:
                 remedy = did_you_mean(name, memories) if memories else "add memories"
-                yield Finding((*path, *place, index), "the name of a memory", shown(name), remedy)
+                yield DocumentFault((*path, *place, index), "the name of a memory", shown(name), remedy)
 
 
 def _get(value: object, key: str) -> object:

@@ -14,7 +14,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import Latency, Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
-from halley.io.files.text import Finding, read_yaml
+from halley.io.files.text import DocumentFault, read_yaml
 from halley.kernels.calibrate import ChipFit, LoadedMeasurement, OperatorFit
 from halley.kernels.machine import SHARE_PARAMETERS, Efficiency, HostTime
 from halley.kernels.times import Gemm
@@ -43,7 +43,7 @@ class EfficiencyFile(Model):
     launch: Latency = Field(description="launch of a kernel behind another")
 
 
-class SeriesFile(Model):
+class KernelSeriesFile(Model):
     """One operator as it was measured."""
 
     operator: Text = Field(description="name of the operator")
@@ -73,7 +73,7 @@ class ChipFitFile(Model):
     dated: Text = Field(description="day of the fit")
     efficiency: EfficiencyFile = Field(description="the fitted parameters")
     assumed: list[Name] = Field(description="parameters that the measurements do not tell")
-    operators: list[SeriesFile] = Field(description="operators that were measured")
+    operators: list[KernelSeriesFile] = Field(description="operators that were measured")
     loaded: LoadedFile | None = Field(None, description="a product under load, at the clock that the power limit leaves")
 
 
@@ -114,7 +114,7 @@ def parse_chip_fit(text: str, name: str = "fit") -> ChipFit:
     names = [item.operator for item in model.operators]
     twice = [index for index, item in enumerate(names) if item in names[:index]]
     if twice:
-        findings = [Finding(("operators", index), "each operator once", f"{names[index]!r} twice") for index in twice]
+        findings = [DocumentFault(("operators", index), "each operator once", f"{names[index]!r} twice") for index in twice]
         raise BadInput(document.faults(findings))
     given = model.efficiency
     efficiency = Efficiency(

@@ -22,7 +22,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found, is_path
-from halley.io.files.text import Finding, KeyPath, read_yaml
+from halley.io.files.text import DocumentFault, KeyPath, read_yaml
 from halley.kernels.library.corrections import Correction
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.formats import FORMATS
@@ -176,38 +176,38 @@ def parse_kernel_fits(text: str, name: str = "fits", chip: Machine | None = None
     return KernelFits(sheet, model.chip, model.source, model.dated, fits, SPREAD)
 
 
-def _findings(index: int, item: KernelFile) -> list[Finding]:
+def _findings(index: int, item: KernelFile) -> list[DocumentFault]:
     """What the model of the file does not check: names of families, formats, parameters and options."""
     at = ("kernels", index)
     known = FAMILIES.get(item.family)
     if known is None:
-        return [Finding((*at, "family"), f"one of {', '.join(FAMILIES)}", repr(item.family[:40]))]
+        return [DocumentFault((*at, "family"), f"one of {', '.join(FAMILIES)}", repr(item.family[:40]))]
     wrong = []
     for key, given, wanted in (
         ("parameters", item.parameters, {each.name for each in known.parameters}),
         ("options", item.options, set(known.options)),
     ):
         if set(given) != wanted:
-            wrong.append(Finding((*at, key), ", ".join(sorted(wanted)), ", ".join(sorted(given))[:100]))
+            wrong.append(DocumentFault((*at, key), ", ".join(sorted(wanted)), ", ".join(sorted(given))[:100]))
     for key, word in (("dtype", item.dtype), ("cache", item.cache)):
         if word and word not in FORMATS:
-            wrong.append(Finding((*at, key), f"one of {', '.join(FORMATS)}", repr(word[:40])))
+            wrong.append(DocumentFault((*at, key), f"one of {', '.join(FORMATS)}", repr(word[:40])))
     if not item.low <= 1 <= item.high:
-        wrong.append(Finding((*at, "low"), "an interval around 1", f"{item.low:g} to {item.high:g}"))
+        wrong.append(DocumentFault((*at, "low"), "an interval around 1", f"{item.low:g} to {item.high:g}"))
     if item.correction is not None:
         wrong += _wrong_correction(item.correction, known.sizes, (*at, "correction"))
     if any(not _positive(dim) for dim in item.head_dims):
-        wrong.append(Finding((*at, "head_dims"), "dims above 0", ", ".join(item.head_dims)[:60]))
+        wrong.append(DocumentFault((*at, "head_dims"), "dims above 0", ", ".join(item.head_dims)[:60]))
     return wrong
 
 
-def _wrong_correction(item: CorrectionFile, names: Sequence[str], at: KeyPath) -> list[Finding]:
+def _wrong_correction(item: CorrectionFile, names: Sequence[str], at: KeyPath) -> list[DocumentFault]:
     shapes, wrong = item.sizes, []
     if not shapes or any(len(shape) != len(names) for shape in shapes):
-        return [Finding((*at, "sizes"), f"shapes of {len(names)} sizes: {', '.join(names)}", "others")]
+        return [DocumentFault((*at, "sizes"), f"shapes of {len(names)} sizes: {', '.join(names)}", "others")]
     for name, values in (("times", item.times), ("weights", item.weights)):
         if len(values) != len(shapes):
-            wrong.append(Finding((*at, name), f"one for each of {len(shapes)} shapes", str(len(values))))
+            wrong.append(DocumentFault((*at, name), f"one for each of {len(shapes)} shapes", str(len(values))))
     for name, given, low, high in (
         ("sizes", shapes, 0.0, 1e12),
         ("times", item.times, 1e-12, 1e6),
@@ -215,7 +215,7 @@ def _wrong_correction(item: CorrectionFile, names: Sequence[str], at: KeyPath) -
     ):
         found = np.array(given, dtype=np.float64)
         if not ((found >= low) & (found <= high)).all():  # also false of what is no number
-            wrong.append(Finding((*at, name), f"numbers from {low:g} to {high:g}", "others"))
+            wrong.append(DocumentFault((*at, name), f"numbers from {low:g} to {high:g}", "others"))
     return wrong
 
 

@@ -17,7 +17,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import shown
 from halley.io.files.models import GraphWorkload, ProblemModel, WorkloadFile
 from halley.io.files.shelf import found, is_path
-from halley.io.files.text import SIZE_LIMIT, Document, Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.files.text import SIZE_LIMIT, Document, DocumentFault, KeyPath, read_text_bounded, read_yaml
 from halley.ir.hardware import Chip
 from halley.ir.workload import Workload
 from halley.library import CHIPS
@@ -112,7 +112,7 @@ def parse_problem(text: str, name: str = "problem", folder: Path = Path()) -> Pr
             chip, inner = read_chip(document, ("chip",))
             findings += inner
         case value if isinstance(document.data, dict) and "chip" in document.data:
-            findings.append(Finding(("chip",), "the name of a chip, a path to its file, or a map", shown(value)))
+            findings.append(DocumentFault(("chip",), "the name of a chip, a path to its file, or a map", shown(value)))
     if model is None or asked is None or chip is None or findings:
         raise BadInput([*document.faults(findings), *elsewhere])
     kind, parameters = asked
@@ -138,13 +138,13 @@ Asked: TypeAlias = tuple[str, dict[str, int | str | bool]]
 """A kind of workload and its parameters."""
 
 
-def read_workload(document: Document, path: KeyPath) -> tuple[Asked | None, list[Finding]]:
+def read_workload(document: Document, path: KeyPath) -> tuple[Asked | None, list[DocumentFault]]:
     """What the map at ``path`` asks for: a kind with parameters, or a graph, which is checked line by line."""
     data = document.at(path)
     if data is None:
         around = document.at(path[:-1])
         missing = isinstance(around, dict) and path[-1] in around
-        return None, [Finding(path, "a map of keys", "nothing")] if missing else []
+        return None, [DocumentFault(path, "a map of keys", "nothing")] if missing else []
     if not (isinstance(data, dict) and "graph" in data and "kind" not in data):
         named, findings = check(WorkloadFile, data, path)
         parameters = (named.__pydantic_extra__ or {}) if named else {}
@@ -156,11 +156,11 @@ def read_workload(document: Document, path: KeyPath) -> tuple[Asked | None, list
     extents = {name: entry.value for name, entry in graph.dims.items()}
     for name in extents:
         if not name.isidentifier() or not name.isascii():
-            findings.append(Finding((*place, "dims", name), "a dim's name of letters, digits and _", repr(name)))
+            findings.append(DocumentFault((*place, "dims", name), "a dim's name of letters, digits and _", repr(name)))
     _, misfits = assemble(graph.lines, extents, graph.dtype.value, graph.outputs)
     for misfit in misfits:
         inner: KeyPath = ("lines", misfit.line - 1, f"column {misfit.column}") if misfit.line else ()
-        findings.append(Finding((*place, *inner), misfit.expected, misfit.got, misfit.remedy))
+        findings.append(DocumentFault((*place, *inner), misfit.expected, misfit.got, misfit.remedy))
     given: dict[str, int | str | bool] = {"lines": "\n".join(graph.lines), "dims": extents_text(extents)}
     given |= {"dtype": graph.dtype.value} | ({"outputs": " ".join(graph.outputs)} if graph.outputs else {})
     return ("graph", given), findings

@@ -14,7 +14,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import Entry, Latency, Ratio, Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
-from halley.io.files.text import Finding, read_yaml
+from halley.io.files.text import DocumentFault, read_yaml
 from halley.ir.hardware import Chip
 from halley.kernels.software import Software
 from halley.library import SOFTWARE
@@ -103,12 +103,14 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
     given: dict[str, Entry[float]] = {key: value for key in NUMBERS if (value := getattr(model, key)) is not None}
     if sourced:
         findings = [
-            Finding((key,), "a source, or assumed: and why", "neither") for key, value in given.items() if not value.origin
+            DocumentFault((key,), "a source, or assumed: and why", "neither") for key, value in given.items() if not value.origin
         ]
     shares = [key for key in SHARES if key in given and given[key].value > 1]
-    findings += [Finding((key,), "a share of at most 1", f"{given[key].value:g}") for key in shares]
+    findings += [DocumentFault((key,), "a share of at most 1", f"{given[key].value:g}") for key in shares]
     if "graph" in given and (both := [key for key in NUMBERS[:3] if key in given]):
-        findings.append(Finding(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out"))
+        findings.append(
+            DocumentFault(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out")
+        )
     if findings:
         raise BadInput(document.faults(findings))
     fitted = model.fitted

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from halley.errors import did_you_mean
 from halley.io.files.entries import FAULTS, shown
-from halley.io.files.text import Finding, KeyPath
+from halley.io.files.text import DocumentFault, KeyPath
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -36,7 +36,7 @@ _KINDS = {
 """What the built-in validation errors expected, by their type."""
 
 
-def check(model: type[M], data: object, path: KeyPath = (), clock: float | None = None) -> tuple[M | None, list[Finding]]:
+def check(model: type[M], data: object, path: KeyPath = (), clock: float | None = None) -> tuple[M | None, list[DocumentFault]]:
     """The data as the model, or None and every finding. ``path`` is where the data is in its document; ``clock`` [Hz] is what
     units that count cycles refer to."""
     try:
@@ -45,7 +45,7 @@ def check(model: type[M], data: object, path: KeyPath = (), clock: float | None 
         return None, list(_findings(model, error, path))
 
 
-def check_json(model: type[M], data: object, path: KeyPath = ()) -> tuple[M | None, list[Finding]]:
+def check_json(model: type[M], data: object, path: KeyPath = ()) -> tuple[M | None, list[DocumentFault]]:
     """As `check`, for data that was read from JSON: enums are text there, and tuples are lists. Models may have dataclasses as
     fields.
 
@@ -57,30 +57,30 @@ def check_json(model: type[M], data: object, path: KeyPath = ()) -> tuple[M | No
         return None, list(_findings(model, error, path))
 
 
-def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -> Iterator[Finding]:
+def _findings(model: type[BaseModel], error: ValidationError, prefix: KeyPath) -> Iterator[DocumentFault]:
     for item in error.errors(include_url=False):
         kind, location, got = item["type"], item["loc"], shown(item["input"])
         path: KeyPath = (*prefix, *location)
         if kind == FAULTS:
             for fault in item["ctx"][FAULTS]:
                 place = (*path, fault.where) if fault.where else path
-                yield Finding(place, fault.expected, fault.got, fault.remedy)
+                yield DocumentFault(place, fault.expected, fault.got, fault.remedy)
         elif kind == "missing":
             parent = model_at(model, location[:-1])
             purpose = (parent.model_fields[str(location[-1])].description or "") if parent else ""
             got, remedy = _instead(str(location[-1]), item["input"], parent)
-            yield Finding(path[:-1], f"this key ({purpose})" if purpose else "this key", got, remedy, key=str(location[-1]))
+            yield DocumentFault(path[:-1], f"this key ({purpose})" if purpose else "this key", got, remedy, key=str(location[-1]))
         elif kind == "extra_forbidden":
             parent = model_at(model, location[:-1])
             known = list(parent.model_fields) if parent else []
-            yield Finding(path, "a known key", repr(location[-1]), did_you_mean(str(location[-1]), known))
+            yield DocumentFault(path, "a known key", repr(location[-1]), did_you_mean(str(location[-1]), known))
         elif kind == "too_short":
-            yield Finding(path, "at least one entry", "none")
+            yield DocumentFault(path, "at least one entry", "none")
         else:
             said = item["msg"].removeprefix("Input should be ")
             expected = _KINDS.get(kind, f"a number {said}" if kind.startswith(("greater_than", "less_than")) else said)
             remedy = "put it in quotes" if kind == "string_type" and isinstance(item["input"], (int, float)) else ""
-            yield Finding(path, expected, got, remedy)
+            yield DocumentFault(path, expected, got, remedy)
 
 
 def _instead(key: str, data: object, parent: type[BaseModel] | None) -> tuple[str, str]:

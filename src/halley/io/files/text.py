@@ -32,7 +32,7 @@ _WHOLE = re.compile(r"[-+]?[0-9]{1,300}")
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
-class Finding(NamedTuple):
+class DocumentFault(NamedTuple):
     """Something wrong in a document: at the value of ``path``, or at ``key`` in it where that is not in the file."""
 
     path: KeyPath
@@ -66,7 +66,7 @@ class Document:
         words = [*self.words(path), *([key] if key else [])]
         return f"{self.name}:{self.line(path)}" + (f": {'.'.join(words)}" if words else "")
 
-    def faults(self, findings: Iterable[Finding]) -> list[Fault]:
+    def faults(self, findings: Iterable[DocumentFault]) -> list[Fault]:
         """The findings as faults, in the order of the file's lines."""
         ordered = sorted(findings, key=lambda finding: self.line(finding.path))
         return [Fault(self.where(item.path, item.key), item.expected, item.got, item.remedy) for item in ordered]

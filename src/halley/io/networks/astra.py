@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.io.files.text import Document, Finding, read_text_bounded, read_yaml
+from halley.io.files.text import Document, DocumentFault, read_text_bounded, read_yaml
 from halley.io.networks.network import EDGE_LIMIT, RANK_LIMIT
 from halley.ir.hardware import Axis, Link, Topology
 from halley.network.graph.fabric import Fabric
@@ -71,22 +71,22 @@ def _axes(document: Document) -> tuple[Axis, ...]:
     )
 
 
-def _findings(data: object) -> list[Finding]:
+def _findings(data: object) -> list[DocumentFault]:
     """All that is wrong with the content of a file."""
     if not isinstance(data, dict):
-        return [Finding((), f"the keys {', '.join(KEYS)}", type(data).__name__)]
+        return [DocumentFault((), f"the keys {', '.join(KEYS)}", type(data).__name__)]
     strange = [key for key in data if key not in KEYS]
-    found = [Finding((key,), "a key of an ASTRA-sim network", repr(key)[:60], did_you_mean(key, KEYS)) for key in strange]
-    found += [Finding((), "this key", "none", "add it", key=key) for key in KEYS if key not in data]
+    found = [DocumentFault((key,), "a key of an ASTRA-sim network", repr(key)[:60], did_you_mean(key, KEYS)) for key in strange]
+    found += [DocumentFault((), "this key", "none", "add it", key=key) for key in KEYS if key not in data]
     lengths = set()
     for key in (key for key in KEYS if key in data):
         if not isinstance(data[key], list) or not data[key]:
-            found.append(Finding((key,), "a list with an entry per dimension", repr(data[key])[:60]))
+            found.append(DocumentFault((key,), "a list with an entry per dimension", repr(data[key])[:60]))
             continue
         lengths.add(len(data[key]))
         found += [_entry(key, place, value) for place, value in enumerate(data[key]) if not _fits(key, value)]
     if len(lengths) > 1:
-        found.append(Finding((), "lists of one length", " and ".join(map(str, sorted(lengths)))))
+        found.append(DocumentFault((), "lists of one length", " and ".join(map(str, sorted(lengths)))))
     return found
 
 
@@ -108,6 +108,6 @@ _EXPECTED = {
 }
 
 
-def _entry(key: str, place: int, value: object) -> Finding:
+def _entry(key: str, place: int, value: object) -> DocumentFault:
     remedy = did_you_mean(value, TOPOLOGIES) if key == "topology" and isinstance(value, str) else ""
-    return Finding((key, place), _EXPECTED[key], repr(value)[:60], remedy)
+    return DocumentFault((key, place), _EXPECTED[key], repr(value)[:60], remedy)

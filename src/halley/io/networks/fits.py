@@ -13,7 +13,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import Bandwidth, Entry, Latency, Size, Text, word
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
-from halley.io.files.text import Finding, KeyPath, read_yaml
+from halley.io.files.text import DocumentFault, KeyPath, read_yaml
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.library import NETWORK_FITS
@@ -40,7 +40,7 @@ class ChoiceFile(Model):
     protocol: int = Field(ge=1, description="number of the protocol in the family's list, from 1")
 
 
-class SeriesFile(Model):
+class CollectiveSeriesFile(Model):
     """One collective on one number of ranks."""
 
     collective: Annotated[Entry[str], word((kind.value for kind in CollectiveKind), cited=False)]
@@ -57,7 +57,7 @@ class FamilyFile(Model):
     """Collectives that share their protocols."""
 
     protocols: list[ProtocolFile] = Field(min_length=1, description="from the one for small messages to the one for large ones")
-    series: list[SeriesFile] = Field(min_length=1, description="what was measured")
+    series: list[CollectiveSeriesFile] = Field(min_length=1, description="what was measured")
 
 
 class ChannelsFile(Model):
@@ -124,30 +124,30 @@ def _fit(family: Family, file: FamilyFile) -> Fit:
     return Fit(family, protocols, tuple(_series(item) for item in file.series))
 
 
-def _series(file: SeriesFile) -> Series:
+def _series(file: CollectiveSeriesFile) -> Series:
     choices = tuple(Choice(int(item.from_size.value), item.protocol - 1) for item in file.choices)
     least, most = int(file.least.value), int(file.most.value)
     kind = CollectiveKind(file.collective.value)
     return Series(kind, file.ranks, choices, least, most, file.rows, float(file.error), file.held_out)
 
 
-def _contradictions(fit: Fit) -> list[Finding]:
+def _contradictions(fit: Fit) -> list[DocumentFault]:
     """What each entry alone does not show."""
-    found: list[Finding] = []
+    found: list[DocumentFault] = []
     seen: set[tuple[CollectiveKind, int]] = set()
     for number, item in enumerate(fit.series):
         path: KeyPath = ("families", fit.family.value, "series", number)
         sizes = [choice.size for choice in item.choices]
         if FAMILIES[item.kind] is not fit.family:
-            found.append(Finding((*path, "collective"), f"a collective of the family {fit.family}", str(item.kind)))
+            found.append(DocumentFault((*path, "collective"), f"a collective of the family {fit.family}", str(item.kind)))
         if (item.kind, item.ranks) in seen:
-            found.append(Finding(path, "each collective and number of ranks once", f"{item.kind} on {item.ranks} twice"))
+            found.append(DocumentFault(path, "each collective and number of ranks once", f"{item.kind} on {item.ranks} twice"))
         if sizes[0] != 1 or sizes != sorted(set(sizes)):
-            found.append(Finding((*path, "choices"), "sizes that grow from 1 B", ", ".join(map(str, sizes[:8]))))
+            found.append(DocumentFault((*path, "choices"), "sizes that grow from 1 B", ", ".join(map(str, sizes[:8]))))
         if item.least > item.most:
-            found.append(Finding((*path, "least"), f"a size of at most {item.most} B", f"{item.least} B"))
+            found.append(DocumentFault((*path, "least"), f"a size of at most {item.most} B", f"{item.least} B"))
         if any(choice.protocol >= len(fit.protocols) for choice in item.choices):
-            found.append(Finding((*path, "choices"), f"protocols from 1 to {len(fit.protocols)}", "a larger number"))
+            found.append(DocumentFault((*path, "choices"), f"protocols from 1 to {len(fit.protocols)}", "a larger number"))
         seen.add((item.kind, item.ranks))
     return found
 

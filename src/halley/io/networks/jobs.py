@@ -24,7 +24,7 @@ from halley.network.algorithms.tables import KINDS, Kind, Pattern
 from halley.network.graph.fabric import Fabric
 from halley.network.time.choice import chosen
 from halley.network.time.collective import slot_times
-from halley.network.time.contention import Execution, Floats, collective_execution, message
+from halley.network.time.contention import ConcurrentRun, Floats, collective_execution, message
 from halley.network.time.schedules import is_line
 from halley.units import BYTES, SECONDS, parse
 
@@ -48,7 +48,7 @@ _LOAD = re.compile(r"(?P<share>[0-9.]{1,12}) ?% load(?: on (?:axis )?(?P<axis>\S
 class Beside:
     """What runs beside: executions, and the share of each link [edges] that background traffic takes."""
 
-    executions: tuple[Execution, ...]
+    executions: tuple[ConcurrentRun, ...]
     background: Floats
 
 
@@ -80,7 +80,7 @@ def read_beside(texts: Iterable[str], fabric: Fabric, startup: float = 0.0) -> B
     Raises BadInput: every sentence that cannot be read or does not fit the network.
     """
     background = np.zeros(len(fabric.graph.edges))
-    executions: list[Execution] = []
+    executions: list[ConcurrentRun] = []
     faults: list[Fault] = []
     said = list(_sentences(texts))
     if len(said) > MOST_JOBS:
@@ -133,7 +133,7 @@ def _load(match: re.Match[str], fabric: Fabric, where: str) -> Floats:
     return np.array([share if place in (None, edge.dimension) else 0.0 for edge in fabric.graph.edges])
 
 
-def _execution(name: str, sentence: str, fabric: Fabric, startup: float, where: str) -> Execution:
+def _execution(name: str, sentence: str, fabric: Fabric, startup: float, where: str) -> ConcurrentRun:
     found = _MESSAGE.fullmatch(sentence)
     if found:
         size = whole_bytes(found["size"], None, where)
@@ -165,7 +165,7 @@ def _groups(match: re.Match[str], fabric: Fabric, where: str) -> tuple[tuple[int
     return members.copies(box, fabric) if match["every"] else (members.in_box(box, fabric),)
 
 
-def _timed(made: Execution, match: re.Match[str], where: str) -> Execution:
+def _timed(made: ConcurrentRun, match: re.Match[str], where: str) -> ConcurrentRun:
     """With its start, and as often as it runs."""
     start = 0.0
     if match["start"] is not None:

@@ -16,7 +16,7 @@ from halley.io.chips.chip import clock_of, origins_of
 from halley.io.files.check import check
 from halley.io.files.entries import Entry, origin, shown
 from halley.io.files.shelf import found
-from halley.io.files.text import Document, Finding, KeyPath, read_yaml
+from halley.io.files.text import Document, DocumentFault, KeyPath, read_yaml
 from halley.io.networks.models import (
     AXIS_FLAGS,
     BlockFile,
@@ -71,7 +71,7 @@ def parse_network(text: str, name: str = "network", sourced: bool = False) -> Fa
     origins = dict(origins_of(file, (), "")) | reader.origins
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):
-            reader.findings.append(Finding(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
+            reader.findings.append(DocumentFault(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
     if fabric is None or reader.findings:
         raise BadInput(document.faults(reader.findings))
     return replace(fabric, sources=_texts(document, origins))
@@ -81,14 +81,16 @@ def _texts(document: Document, origins: dict[KeyPath, str]) -> dict[str, str]:
     return {".".join(document.words(path)): text for path, text in origins.items() if text}
 
 
-def read_axes(blocks: Sequence[BlockFile], limit: int = RANK_LIMIT) -> tuple[tuple[Axis, ...], list[Finding], dict[KeyPath, str]]:
+def read_axes(
+    blocks: Sequence[BlockFile], limit: int = RANK_LIMIT
+) -> tuple[tuple[Axis, ...], list[DocumentFault], dict[KeyPath, str]]:
     """Axes of another file that has the key ``axes``: the axes, what is wrong with them, and the origins of numbers that
     technologies bring. ``limit``: the most ranks; those of a network whose graph is drawn unless given."""
     reader = _Reader(FabricFile.model_construct(name="", axes=list(blocks)), limit)
     return reader._axes(list(blocks)), reader.findings, reader.origins
 
 
-def read_link(entry: LinkEntry, path: KeyPath) -> tuple[Link, list[Finding], dict[KeyPath, str]]:
+def read_link(entry: LinkEntry, path: KeyPath) -> tuple[Link, list[DocumentFault], dict[KeyPath, str]]:
     """A link between two chips at ``path`` of another file, what is wrong with it, and such origins."""
     reader = _Reader(FabricFile.model_construct(name=""))
     return reader.link(entry, path, _Ports(2, 0)), reader.findings, reader.origins
@@ -107,7 +109,7 @@ class _Reader:
 
     def __init__(self, file: FabricFile, limit: int = RANK_LIMIT) -> None:
         self.file, self.limit = file, limit
-        self.findings: list[Finding] = []
+        self.findings: list[DocumentFault] = []
         self.origins: dict[KeyPath, str] = {}
 
     def fabric(self) -> Fabric | None:
@@ -119,14 +121,14 @@ class _Reader:
             listed = [key for key, given in (("ranks", file.ranks), ("switches", file.switches), ("links", file.links)) if given]
             listed += ["multipath"] if file.multipath else []
             for key in listed:
-                self.findings.append(Finding((key,), "axes, or ranks and links", "both", "leave one out"))
+                self.findings.append(DocumentFault((key,), "axes, or ranks and links", "both", "leave one out"))
             axes = self._axes(file.axes)
             graph = product(axes) if axes and not self.findings else None
         else:
             missing = [key for key in ("ranks", "links") if getattr(file, key) is None]
             for key in missing if len(missing) == 1 else ["axes"] * bool(missing):
                 got = "neither" if key == "axes" else f"no {key}"
-                self.findings.append(Finding((), "axes, or ranks and links", got, "add them", key=key))
+                self.findings.append(DocumentFault((), "axes, or ranks and links", got, "add them", key=key))
             graph = self._graph() if not self.findings else None
         if graph is None:
             return None
@@ -140,7 +142,7 @@ class _Reader:
         row = links_table().rows[entry.technology.value] if entry.technology else None
         count = entry.count.value if entry.count else 1
         if entry.count is not None and row is None:
-            self.findings.append(Finding((*path, "count"), "a count beside a technology", "no technology", "leave it out"))
+            self.findings.append(DocumentFault((*path, "count"), "a count beside a technology", "no technology", "leave it out"))
         numbers: dict[str, float] = {}
         for key in ("bandwidth", "latency", "energy"):
             given: Entry[float] | None = getattr(entry, key)
@@ -150,13 +152,13 @@ class _Reader:
                 numbers[key] = getattr(row, key).value * (count if key == "bandwidth" else 1)
                 self._cite(entry, row, key, path)
             else:
-                self.findings.append(Finding(path, "this key, or a technology", "neither", "add it", key=key))
+                self.findings.append(DocumentFault(path, "this key, or a technology", "neither", "add it", key=key))
         if len(numbers) < 3:
             return Link(1.0)
         price = self._price(entry, row, numbers["bandwidth"], ports, path)
         if entry.share is not None:
             if entry.share.value > 1:
-                self.findings.append(Finding((*path, "share"), "a share of at most 1", f"{entry.share.value:g}"))
+                self.findings.append(DocumentFault((*path, "share"), "a share of at most 1", f"{entry.share.value:g}"))
             numbers["bandwidth"] *= entry.share.value
         return Link(**numbers, price=price, overhead=entry.overhead.value if entry.overhead else 0.0)
 
@@ -186,10 +188,12 @@ class _Reader:
             path: KeyPath = ("axes", place)
             axis = self._axis(block, path)
             if block.name in (other.name for other in found):
-                self.findings.append(Finding((*path, "name"), "axes with names of their own", f"{block.name!r} twice"))
+                self.findings.append(DocumentFault((*path, "name"), "axes with names of their own", f"{block.name!r} twice"))
             for item in misfits(axis):
                 given = getattr(block, item.field) is not None
-                self.findings.append(Finding((*path, item.field) if given else path, *item[1:], key="" if given else item.field))
+                self.findings.append(
+                    DocumentFault((*path, item.field) if given else path, *item[1:], key="" if given else item.field)
+                )
             found.append(axis)
         if self.findings:
             return ()
@@ -197,11 +201,11 @@ class _Reader:
         edges = sum(ranks // axis.size * edge_count(axis) for axis in found)
         if sum(map(coordinates, found)) > COORDINATES:
             got = str(sum(map(coordinates, found)))
-            self.findings.append(Finding(("axes",), f"at most {COORDINATES} coordinates, all axes together", got))
+            self.findings.append(DocumentFault(("axes",), f"at most {COORDINATES} coordinates, all axes together", got))
         links = EDGE_LIMIT // RANK_LIMIT * self.limit
         if ranks > self.limit or edges > links:
             got = f"{ranks} ranks and {edges} links"
-            self.findings.append(Finding(("axes",), f"at most {self.limit} ranks and {links} links", got))
+            self.findings.append(DocumentFault(("axes",), f"at most {self.limit} ranks and {links} links", got))
         return tuple(found)
 
     def _axis(self, block: BlockFile, path: KeyPath) -> Axis:
@@ -228,12 +232,12 @@ class _Reader:
         file = self.file
         ranks = file.ranks.value if file.ranks else 0
         if ranks > RANK_LIMIT:
-            self.findings.append(Finding(("ranks",), f"at most {RANK_LIMIT} ranks", str(ranks)))
+            self.findings.append(DocumentFault(("ranks",), f"at most {RANK_LIMIT} ranks", str(ranks)))
             return None
         names: dict[str, int] = {}
         for place, item in enumerate(file.switches):
             if item.name in names:
-                self.findings.append(Finding(("switches", place, "name"), "a name of its own", f"{item.name!r} twice"))
+                self.findings.append(DocumentFault(("switches", place, "name"), "a name of its own", f"{item.name!r} twice"))
             names[item.name] = ranks + place
         edges = list(self._edges(ranks, names))
         if self.findings:
@@ -253,14 +257,14 @@ class _Reader:
             links: dict[int, Link] = {}
             listed = [(key, place, ends.value) for key in ("between", "from_to") for place, ends in enumerate(getattr(item, key))]
             if not listed:
-                self.findings.append(Finding(("links", kind), "pairs in between or from_to", "none"))
+                self.findings.append(DocumentFault(("links", kind), "pairs in between or from_to", "none"))
             for key, place, ends in listed:
                 path: KeyPath = ("links", kind, key, place)
                 first, second = (self._end(end, ranks, names, path) for end in ends)
                 if first is None or second is None:
                     continue
                 if first == second:
-                    self.findings.append(Finding(path, "two different ends", f"{ends[0]!r} twice"))
+                    self.findings.append(DocumentFault(path, "two different ends", f"{ends[0]!r} twice"))
                     continue
                 switches = sum(end >= ranks for end in (first, second)) if item.technology else 0  # they set its price alone
                 if switches not in links:
@@ -268,7 +272,7 @@ class _Reader:
                 for pair in ((first, second), (second, first))[: 2 if key == "between" else 1]:
                     if pair in seen:
                         got = f"a second one, first at {'.'.join(map(str, seen[pair]))}"
-                        self.findings.append(Finding(path, "one link from an end to another", got, "join their bandwidths"))
+                        self.findings.append(DocumentFault(path, "one link from an end to another", got, "join their bandwidths"))
                     seen.setdefault(pair, path)
                     yield Edge(*pair, links[switches])
 
@@ -278,7 +282,7 @@ class _Reader:
         if isinstance(end, str) and end in names:
             return names[end]
         remedy = did_you_mean(end, names) if isinstance(end, str) and names else ""
-        self.findings.append(Finding(path, f"a rank from 0 to {ranks - 1} or the name of a switch", shown(end), remedy))
+        self.findings.append(DocumentFault(path, f"a rank from 0 to {ranks - 1} or the name of a switch", shown(end), remedy))
         return None
 
     def _check_joined(self, graph: Graph) -> None:
@@ -290,7 +294,7 @@ class _Reader:
             if missing:
                 more = f" and {len(missing) - 8} more" if missing[8:] else ""
                 got = f"none for rank {', '.join(map(str, missing[:8]))}{more}"
-                self.findings.append(Finding(("links",), expected, got, "add links that join them"))
+                self.findings.append(DocumentFault(("links",), expected, got, "add links that join them"))
 
 
 def _flags(item: BlockFile | SwitchFile, keys: Sequence[str]) -> Iterator[tuple[str, Entry[bool] | None]]:

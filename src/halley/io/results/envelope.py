@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from halley.answer import Certificate, Status
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.files.check import check_json
-from halley.io.files.text import Finding, KeyPath, read_text_bounded
+from halley.io.files.text import DocumentFault, KeyPath, read_text_bounded
 from halley.io.results.models import SCHEMA, AnswerFile, CertificateModel
 from halley.version import halley_version
 
@@ -43,7 +43,7 @@ class Saved:
     content: Plain
     remark: str = ""
 
-    def checked(self, model: type[File], besides: Sequence[Finding] = ()) -> File:
+    def checked(self, model: type[File], besides: Sequence[DocumentFault] = ()) -> File:
         """The content as the model has it; ``besides``: what else is wrong with it.
 
         Raises BadInput: keys missing, unknown or of the wrong kind, each named with its place.
@@ -53,7 +53,7 @@ class Saved:
             raise BadInput(self.faults((*findings, *besides)))
         return file
 
-    def faults(self, findings: Iterable[Finding]) -> list[Fault]:
+    def faults(self, findings: Iterable[DocumentFault]) -> list[Fault]:
         """Findings with their place in the file."""
         return [Fault(_place(self.name, f.path), f.expected, f.got, f.remedy) for f in findings]
 

@@ -12,7 +12,7 @@ from halley.io.chips.chip import clock_of, origins_of
 from halley.io.chips.load import load_chip
 from halley.io.files.check import check
 from halley.io.files.shelf import is_path
-from halley.io.files.text import Document, Finding, KeyPath, read_text_bounded, read_yaml
+from halley.io.files.text import Document, DocumentFault, KeyPath, read_text_bounded, read_yaml
 from halley.io.networks.network import GBPS, RANK_LIMIT
 from halley.io.systems.models import GridAxis, GridChip, GridFile, GridLink, GridMemory
 from halley.ir.hardware import Axis, Chip, Link, Topology
@@ -49,7 +49,7 @@ def parse_grid(text: str, name: str = "grid", sourced: bool = False) -> dict[str
     origins = dict(origins_of(file, (), ""))
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):
-            findings.append(Finding(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
+            findings.append(DocumentFault(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
     if findings:
         raise BadInput(document.faults(findings))
     chips = {name: load_chip(item.chip) for name, item in file.chips.items()}
@@ -57,18 +57,18 @@ def parse_grid(text: str, name: str = "grid", sourced: bool = False) -> dict[str
     return {system.name.partition(":")[2]: system for system in made}
 
 
-def _misfits(file: GridFile) -> Iterator[Finding]:
+def _misfits(file: GridFile) -> Iterator[DocumentFault]:
     for name, item in file.chips.items():
         if item.chip not in CHIPS.names():
             remedy = did_you_mean(item.chip, CHIPS.names())
-            yield Finding(("chips", name, "chip"), "the name of a shipped chip", repr(item.chip), remedy)
+            yield DocumentFault(("chips", name, "chip"), "the name of a shipped chip", repr(item.chip), remedy)
     for name, axes in file.topologies.items():
         names = [axis.name for axis in axes]
         if len(set(names)) < len(names):
-            yield Finding(("topologies", name), "axes with names of their own", ", ".join(names))
+            yield DocumentFault(("topologies", name), "axes with names of their own", ", ".join(names))
         chips = math.prod(axis.size.value for axis in axes)
         if chips > RANK_LIMIT:
-            yield Finding(("topologies", name), f"at most {RANK_LIMIT} chips", str(chips))
+            yield DocumentFault(("topologies", name), f"at most {RANK_LIMIT} chips", str(chips))
 
 
 def _combinations(file: GridFile) -> Iterator[tuple[str, str, str, str]]:

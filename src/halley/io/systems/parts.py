@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from halley.formulas.price import busy_power
 from halley.io.chips.chip import origins_of
-from halley.io.files.text import Finding, KeyPath
+from halley.io.files.text import DocumentFault, KeyPath
 from halley.io.networks.network import read_link
 from halley.io.systems.models import ChipParts, CostsFile, DramFile, HostFile, parts_table
 from halley.ir.hardware import Chip
@@ -21,7 +21,7 @@ class Parts:
     memory: Cost
     node: Cost
     host: Host | None
-    findings: list[Finding]
+    findings: list[DocumentFault]
     sources: dict[KeyPath, str]
 
 
@@ -68,7 +68,7 @@ def read_parts(chip: str, costs: CostsFile | None = None, host: HostFile | None 
 @dataclass(slots=True)
 class _Reader:
     chip: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DocumentFault] = field(default_factory=list)
     sources: dict[KeyPath, str] = field(default_factory=dict)
 
     def cost(self, part: str, costs: CostsFile | None, dram: DramFile | None) -> Cost:

@@ -12,7 +12,7 @@ from halley.io.chips.load import load_chip
 from halley.io.files.check import check
 from halley.io.files.entries import shown
 from halley.io.files.shelf import found, is_path
-from halley.io.files.text import Document, Finding, read_yaml
+from halley.io.files.text import Document, DocumentFault, read_yaml
 from halley.io.networks.models import libraries_of
 from halley.io.networks.network import EDGE_LIMIT, RANK_LIMIT, read_axes
 from halley.io.systems.grid import load_grid
@@ -82,7 +82,9 @@ def parse_system(text: str, name: str = "system", sourced: bool = False, folder:
     return system
 
 
-def read_system(document: Document, folder: Path, sourced: bool = False) -> tuple[System | None, list[Finding], list[Fault]]:
+def read_system(
+    document: Document, folder: Path, sourced: bool = False
+) -> tuple[System | None, list[DocumentFault], list[Fault]]:
     """The system that a document describes, or None; what is wrong with it, and with the chip file that it names. The arguments
     are those of `parse_system`."""
     file, findings = check(SystemFile, document.data, clock=clock_of(document.data))
@@ -96,12 +98,14 @@ def read_system(document: Document, folder: Path, sourced: bool = False) -> tupl
     origins = dict(origins_of(file, (), "")) | brought
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):
-            findings.append(Finding(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
+            findings.append(DocumentFault(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
     if chip is not None:
         known = [memory.name for memory in chip.memories]
         for place, memory in enumerate(file.memories or ()):
             if memory not in known:
-                findings.append(Finding(("memories", place), f"a memory of chip {chip.name}: {', '.join(known)}", repr(memory)))
+                findings.append(
+                    DocumentFault(("memories", place), f"a memory of chip {chip.name}: {', '.join(known)}", repr(memory))
+                )
     if chip is None or findings or elsewhere:
         return None, findings, elsewhere
     if file.dram is not None:
@@ -123,7 +127,7 @@ def read_system(document: Document, folder: Path, sourced: bool = False) -> tupl
     return system, [], []
 
 
-def _chip(document: Document, folder: Path) -> tuple[Chip | None, list[Finding], list[Fault]]:
+def _chip(document: Document, folder: Path) -> tuple[Chip | None, list[DocumentFault], list[Fault]]:
     """The chip, what is wrong with it in this document, and what is wrong with the file that it names."""
     path = ("chip",)
     match document.at(path):
@@ -138,6 +142,6 @@ def _chip(document: Document, folder: Path) -> tuple[Chip | None, list[Finding],
             chip, findings = read_chip(document, path)
             return chip, findings, []
         case value if isinstance(document.data, dict) and "chip" in document.data:
-            return None, [Finding(path, "the name of a chip, a path to its file, or a map", shown(value))], []
+            return None, [DocumentFault(path, "the name of a chip, a path to its file, or a map", shown(value))], []
         case _:
             return None, [], []  # the check reports that the key is missing

@@ -1,4 +1,4 @@
-"""The least time of a contraction at the matrix engines: folds of the array, its skew, and what fits beside it."""
+"""Lower bound of the time of a contraction on the matrix engines: folds of the array, its skew, and the buffers beside it."""
 
 from __future__ import annotations
 

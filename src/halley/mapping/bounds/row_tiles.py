@@ -1,9 +1,9 @@
 """Lower bounds of a group with several stages, over the numbers of tiles in which they walk their rows.
 
-Every frame of such a group walks the rows of one dim tile by tile, and batch dims one by one, with all of its stages inside. Few
-tiles need large buffers for what stages hand over. Many tiles bring in what has no rows, such as weights, again and again, and
-give the array short streams. The bounds know no frame and no shape: they are computed before anything of a group is compiled.
-"""
+Every frame of such a group walks the rows of one dim tile by tile, and batch dims one by one, with all of its stages inside.
+With few tiles, intermediates need large buffers. With many tiles, tensors without rows, such as weights, are read again for
+every tile, and the folds of the array are short. The bounds depend on no frame and no shape: they are computed before the
+formulas of a group are compiled."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tie-breaking: among mappings of equal value, one whose uneven tiles cost less, that needs less energy, works less, has more
-even tiles and more buffers.
+"""Tie-breaking among mappings of equal value: less time with uneven tiles, then less energy, less total busy time, more even
+tiles, more buffers.
 
 The time of a phase is that of its busiest resource, or of its waits, so many mappings take equally long by the formulas. The one
 whose other resources and buffers have most to spare is the safest of them: a resource that is almost as busy as the busiest one

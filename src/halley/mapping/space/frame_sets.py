@@ -67,7 +67,7 @@ class Frame:
 
     @property
     def joint(self) -> bool:
-        """Whether what stages cost does not add up: they are at work at once, or something is brought in beside them."""
+        """Whether the costs of the stages do not add up: the stages overlap, or transfers overlap with them."""
         return bool(self.cut or self.kept)
 
     @property
@@ -140,7 +140,7 @@ class ImplicitFrames:
         return replace(self.sequential, name=name, stages=stages, splits_reduction=reduces, cut=cut, partition=partition)
 
     def part(self, run: tuple[int, ...], members: int) -> Frame:
-        """What is known of all frames in which a run of stages has so many members: no others are at work here. The shapes of the
+        """What holds for all frames in which a run of stages has so many members: a frame of this run alone. The shapes of the
         stages are those on all clusters."""
         return replace(self.sequential, cut=(run,), partition=AxisPartition(self.level, self.axis, (members,)))
 

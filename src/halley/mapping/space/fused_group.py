@@ -133,7 +133,7 @@ class FusedOps:
         return tuple(axis for axis, name in zip(self.hierarchy.axes, split, strict=True) if name == dim)
 
     def row_joins(self, split: Split, long: str, run: Iterable[Op]) -> tuple[Join, ...]:
-        """Every way to make what vector operations reduce over a dim whole on all members that a split of it gives parts to."""
+        """Every join of what vector operations reduce over a dim that is split: all members get the full result."""
         return tuple(all_reduces(self.hierarchy, (), self.axes_of(split, long) if self.reduces(run, long) else ()))
 
     def reduces(self, run: Iterable[Op], dim: str) -> bool:

@@ -1,8 +1,7 @@
-"""A chip as the search sees it: an outer memory, tiers of memories below it, and the axes that split work on the way in.
+"""A chip as the search sees it: an outer memory, tiers of memories below it, and the spatial axes of each tier.
 
-A tier is a level below the outermost one that has memories. Each tier has loops of its own around what it holds. An axis belongs
-to the tier of its level, or to the next one further in that has memories, and splits dims around the loops of that tier.
-"""
+A tier is a level below the outermost one that has memories. Each tier has temporal loops outside what it holds. An axis belongs
+to the tier of its level, or to the next inner one that has memories, and splits dims outside the loops of that tier."""
 
 from __future__ import annotations
 

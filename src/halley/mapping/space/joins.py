@@ -74,8 +74,8 @@ def joins(hierarchy: Hierarchy, workload: Workload, op: Op, split: Split, stays:
 
 
 def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[LevelAxis]) -> Iterator[Join]:
-    """Every way to make tensors whole on all members of some axes. Each axis moves all of them, so that of axes that are alike it
-    does not matter which one has which algorithm; no axis: one way, without a collective."""
+    """Every join that leaves the full sums of tensors on all members of some axes. Each axis reduces all tensors, so algorithms
+    of equal axes are interchangeable. Without axes there is one join, of no collective."""
     if not all(map(hierarchy.joins, axes)) or _too_many(hierarchy, axes):
         return
     kind, seen = CollectiveKind.ALL_REDUCE, set()
@@ -87,7 +87,7 @@ def all_reduces(hierarchy: Hierarchy, tensors: tuple[str, ...], axes: Sequence[L
 
 
 def _algorithms(hierarchy: Hierarchy, kind: CollectiveKind, axes: Sequence[LevelAxis]) -> Iterator[tuple[str, ...]]:
-    """An algorithm for each axis, in every way; those that another one outdoes are not among them."""
+    """Every choice of an algorithm for each axis, without dominated algorithms."""
     return product(
         *(
             worthwhile(kind, ((axis.topology, axis.size, able(axis), exchange_rates(axis, {hierarchy.sums: 1}), _stepped(axis)),))

@@ -41,8 +41,8 @@ Join = tuple[Collective, ...]
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An open tile size: its name, dim, the sizes to try for a range, and the range that it cuts (a function of the outer tiles
-    of the same dim); ``among``: from where to where the sizes go, if that is known. ``rows``: of a loop over the visible keys of
-    a mask, the dim of its rows, whose shared sizes its own go together with."""
+    of the same dim); ``among``: the least and the largest size, if known. ``rows``: for a loop over the visible keys of a mask,
+    the dim of its rows, with whose shared sizes its own are paired."""
 
     name: str
     dim: str
@@ -53,7 +53,7 @@ class Slot:
 
 
 BUFFERS = "(buffers)"
-"""In place of a dim: of slots that say how many buffers a Hold has."""
+"""Stands for the dim in slots for the number of buffers of a Hold."""
 
 
 def buffers(hold: str, memory: Memory, optional: bool = False) -> Slot:

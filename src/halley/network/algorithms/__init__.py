@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halley.network.algorithms.algorithm import Able, Algorithm, Cut, Setting
+from halley.network.algorithms.algorithm import Able, Algorithm, ChunkRule, Setting
 from halley.network.algorithms.barriers import BARRIERS
 from halley.network.algorithms.chains import CHAINS
 from halley.network.algorithms.direct import DIRECT
@@ -11,7 +11,7 @@ from halley.network.algorithms.in_network import IN_NETWORK
 from halley.network.algorithms.rings import RINGS
 from halley.network.algorithms.trees import TREES
 
-__all__ = ["ALGORITHMS", "Able", "Algorithm", "Cut", "Setting"]
+__all__ = ["ALGORITHMS", "Able", "Algorithm", "ChunkRule", "Setting"]
 
 ALGORITHMS: dict[str, Algorithm] = {
     item.name: item for item in (*RINGS, *DIRECT, *DOUBLING, *CHAINS, *TREES, *IN_NETWORK, *BARRIERS)

@@ -41,7 +41,7 @@ NEEDS: Mapping[Kind, Able] = {
 """What an algorithm in the network asks of it; both for other kinds."""
 
 
-class Cut(Enum):
+class ChunkRule(Enum):
     """Into how many chunks an algorithm cuts a whole payload (all-reduce, reduce, broadcast, point-to-point)."""
 
     SHARES = "one per rank"
@@ -67,7 +67,7 @@ class Algorithm:
     topologies: tuple[Topology, ...] = ()
     admits: Callable[[int], bool] = lambda size: True
     sizes: str = "any number of members"
-    cuts: Mapping[Kind, Cut] = field(default_factory=dict)
+    cuts: Mapping[Kind, ChunkRule] = field(default_factory=dict)
     parts: int = 1
     network: bool = False
 
@@ -94,8 +94,8 @@ class Algorithm:
             return self.sizes, str(ranks)
         return None
 
-    def cut(self, kind: Kind) -> Cut:
-        return self.cuts.get(kind, Cut.SHARES)
+    def cut(self, kind: Kind) -> ChunkRule:
+        return self.cuts.get(kind, ChunkRule.SHARES)
 
     def chunks(self, kind: Kind, ranks: int, pieces: int = 1) -> int:
         """Chunks of the table; ``pieces`` counts where the algorithm leaves it open.
@@ -107,19 +107,19 @@ class Algorithm:
         if kind not in WHOLE:
             return chunk_count(kind, ranks) * self.parts
         match self.cut(kind):
-            case Cut.SHARES:
+            case ChunkRule.SHARES:
                 return ranks * self.parts
-            case Cut.UNCUT:
+            case ChunkRule.UNCUT:
                 return 1
-            case Cut.POWER:
+            case ChunkRule.POWER:
                 return power_below(ranks)
-            case Cut.PIECES:
+            case ChunkRule.PIECES:
                 return pieces
-            case Cut.SHARED_PIECES:
+            case ChunkRule.SHARED_PIECES:
                 return ranks * pieces
 
 
-def every(cut: Cut) -> dict[Kind, Cut]:
+def every(cut: ChunkRule) -> dict[Kind, ChunkRule]:
     """The same cut for all kinds that have a whole payload."""
     return dict.fromkeys(WHOLE, cut)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, every, mirror, spreading, table_of, there_and_back
+from halley.network.algorithms.algorithm import Algorithm, ChunkRule, Setting, every, mirror, spreading, table_of, there_and_back
 from halley.network.algorithms.rings import ALONG
 from halley.network.algorithms.tables import Steps, Transfer
 
@@ -38,14 +38,14 @@ CHAINS = (
         "The whole payload goes from neighbour to neighbour along the line: towards member 0 to reduce, away from it to "
         "broadcast (linear array; Chan et al. 2007).",
         ALONG,
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
     ),
     Algorithm(
         "pipelined",
         spreading(_pipelined_broadcast),
         "A chain whose chunks follow each other, so that all links work at once (pipelined linear array; Chan et al. 2007).",
         ALONG,
-        cuts=every(Cut.PIECES),
+        cuts=every(ChunkRule.PIECES),
     ),
     Algorithm(
         "centre",
@@ -53,6 +53,6 @@ CHAINS = (
         "Chains from both ends meet in the centre and return: as many hops as the line is long, the fewest possible "
         "(reduce and broadcast rooted at the centre of a linear array).",
         (Topology.LINE,),
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, backwards, every, gathering, spreading, table_of
+from halley.network.algorithms.algorithm import Algorithm, ChunkRule, Setting, backwards, every, gathering, spreading, table_of
 from halley.network.algorithms.tables import Pattern, Steps, Transfer
 
 _K = CollectiveKind
@@ -82,7 +82,7 @@ DIRECT = (
         "Every member sends straight to those who need it, in one step; an all-reduce takes two, reduce-scatter and "
         "all-gather (flat algorithms; Chan et al. 2007).",
         ANYWHERE,
-        cuts=dict.fromkeys((_K.BROADCAST, _K.REDUCE, Pattern.POINT_TO_POINT), Cut.UNCUT),
+        cuts=dict.fromkeys((_K.BROADCAST, _K.REDUCE, Pattern.POINT_TO_POINT), ChunkRule.UNCUT),
     ),
     Algorithm(
         "one-shot",
@@ -92,7 +92,7 @@ DIRECT = (
         (Topology.FULL,),
         lambda size: size <= 64,
         "at most 64 members (n^3 transfers)",
-        every(Cut.UNCUT),
+        every(ChunkRule.UNCUT),
     ),
     Algorithm(
         "two-shot",
@@ -117,6 +117,6 @@ DIRECT = (
         "linear",
         spreading(_linear_broadcast) | {_K.SCATTER: _linear_scatter, _K.GATHER: backwards(_linear_scatter, combine=False)},
         "The root serves one rank after the other (linear scatter and gather, flat tree; Chan et al. 2007).",
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import (
     Algorithm,
-    Cut,
+    ChunkRule,
     Maker,
     Setting,
     backwards,
@@ -122,7 +122,7 @@ DOUBLING = (
         ANYWHERE,
         power_of_two,
         _POWERS,
-        every(Cut.UNCUT),
+        every(ChunkRule.UNCUT),
     ),
     Algorithm(
         "halving",
@@ -161,13 +161,13 @@ DOUBLING = (
         {_K.ALL_REDUCE: _folded_doubling},
         "Ranks beyond a power of two add theirs to a partner's and wait; the others double (recursive doubling for any number; "
         "Thakur et al. 2005).",
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
     ),
     Algorithm(
         "folded-halving",
         {_K.REDUCE_SCATTER: _folded_halving_reduce_scatter, _K.ALL_REDUCE: _folded_halving},
         "Ranks beyond a power of two add theirs to a partner's and wait; the others halve and double (Rabenseifner's algorithm "
         "for any number; Thakur et al. 2005).",
-        cuts=every(Cut.POWER),
+        cuts=every(ChunkRule.POWER),
     ),
 )

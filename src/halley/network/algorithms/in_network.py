@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms.algorithm import Algorithm, Cut, Setting, backwards, every, spreading, table_of
+from halley.network.algorithms.algorithm import Algorithm, ChunkRule, Setting, backwards, every, spreading, table_of
 from halley.network.algorithms.tables import Steps, Transfer
 
 _K = CollectiveKind
@@ -57,7 +57,7 @@ IN_NETWORK = (
         "Every rank sends once and switches copy; backwards, switches add and every rank receives once (multicast and "
         "reduction of a switch; Klenk, Jiang, Thorson and Dennison, ISCA 2020).",
         (Topology.LINE,),
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
         network=True,
     ),
     Algorithm(
@@ -66,7 +66,7 @@ IN_NETWORK = (
         "Every rank sends its vector once; switches add on the way up and, of themselves, copy on the way down "
         "(aggregation tree; Graham et al., SHARP, COM-HPC 2016).",
         (Topology.LINE,),
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
         network=True,
     ),
     Algorithm(
@@ -75,7 +75,7 @@ IN_NETWORK = (
         "Every rank fetches the sum of its share through the switch and multicasts it, its own copy going the same way; the next "
         "piece is fetched meanwhile (NVLink SHARP: loads and stores at addresses that stand for all ranks; Klenk et al., ISCA "
         "2020).",
-        cuts=every(Cut.SHARED_PIECES),
+        cuts=every(ChunkRule.SHARED_PIECES),
         network=True,
     ),
 )

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms.algorithm import (
     Algorithm,
-    Cut,
+    ChunkRule,
     Setting,
     backwards,
     every,
@@ -194,7 +194,7 @@ TREES = (
         },
         "Whoever has the payload serves the rank half of the remaining distance away, so that their number doubles each step "
         "(minimum spanning tree; Chan et al. 2007).",
-        cuts=every(Cut.UNCUT),
+        cuts=every(ChunkRule.UNCUT),
     ),
     Algorithm(
         "scatter-ring",
@@ -213,13 +213,13 @@ TREES = (
         spreading(_tree_broadcast) | {_K.ALL_REDUCE: _tree_all_reduce},
         "Chunks follow each other down a binary tree; an all-reduce sends each up first, while others come down (pipelined "
         "binary tree; Sanders, Speck and Traeff, Parallel Comput. 35, 2009).",
-        cuts=every(Cut.PIECES),
+        cuts=every(ChunkRule.PIECES),
     ),
     Algorithm(
         "double-tree",
         {_K.ALL_REDUCE: _double_tree_all_reduce},
         "Half of the chunks take each of two binary trees, whose inner ranks are the leaves of the other, so that all ranks send "
         "all the time (two-tree; Sanders, Speck and Traeff, Parallel Comput. 35, 2009).",
-        cuts=every(Cut.PIECES),
+        cuts=every(ChunkRule.PIECES),
     ),
 )

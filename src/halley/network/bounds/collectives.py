@@ -21,12 +21,12 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.bounds.cuts import check_reach, tightest_cut
 from halley.network.bounds.demands import Demands, check_demands, cut_up, demand_parts, exchange
 from halley.network.bounds.partitions import partition_part
-from halley.network.bounds.reasons import Bound, Part, crossing_words
+from halley.network.bounds.reasons import Bound, BoundPart, crossing_words
 from halley.network.bounds.shortest import all_distances
 from halley.network.graph.graph import Graph
 from halley.units import format_time
 
-__all__ = ["LATENCY", "Bound", "Part", "demand_bound", "lower_bound"]
+__all__ = ["LATENCY", "Bound", "BoundPart", "demand_bound", "lower_bound"]
 
 LATENCY = "latency"
 """Name of the part that bounds the fixed delays alone."""
@@ -177,7 +177,7 @@ def _waits(kind: CollectiveKind, task: _Task) -> _Waits:
     return _Waits(task.graph, who)
 
 
-def _latency(waits: _Waits, starting: float) -> Part:
+def _latency(waits: _Waits, starting: float) -> BoundPart:
     """The two ranks furthest apart in the time that the links' latencies take, behind the least number of starts."""
     sources = np.flatnonzero(waits.who.any(axis=1))
     distance = all_distances(waits.graph, waits.graph.latencies, sources)[:, : waits.graph.ranks]
@@ -186,22 +186,22 @@ def _latency(waits: _Waits, starting: float) -> Part:
     far = float(apart[row, target])
     started = f", after {format_time(starting)} of starts" if starting else ""
     why = f"something of rank {sources[row]} has to come to rank {target}, {format_time(far)} away{started}"
-    return Part(LATENCY, far + starting, why)
+    return BoundPart(LATENCY, far + starting, why)
 
 
-def _gathering(task: _Task) -> Iterator[Part]:
+def _gathering(task: _Task) -> Iterator[BoundPart]:
     return _spreading(task, dict(zip(task.group, task.shares, strict=True)), task.group)
 
 
-def _to_root(task: _Task) -> Iterator[Part]:
+def _to_root(task: _Task) -> Iterator[BoundPart]:
     return _spreading(task, dict(zip(task.group, task.shares, strict=True)), [task.root])
 
 
-def _from_root(task: _Task) -> Iterator[Part]:
+def _from_root(task: _Task) -> Iterator[BoundPart]:
     return _spreading(task, {task.root: task.size}, task.group)
 
 
-def _spreading(task: _Task, weights: dict[int, float], targets: Sequence[int]) -> Iterator[Part]:
+def _spreading(task: _Task, weights: dict[int, float], targets: Sequence[int]) -> Iterator[BoundPart]:
     """Whole copies of what starts somewhere, wanted by each target: the slowest target on its own links, the tightest cut."""
     total = math.fsum(weights.values())
     entering = np.zeros(task.graph.vertices)
@@ -209,23 +209,23 @@ def _spreading(task: _Task, weights: dict[int, float], targets: Sequence[int]) -
     wanted = {target: total - weights.get(target, 0.0) for target in targets}
     times = {target: float(cut_bound(amount, entering[target])) for target, amount in wanted.items() if amount > 0}
     slowest = max(times, key=lambda target: times[target])
-    yield Part("node", times[slowest], task.words({slowest}, wanted[slowest], into=True))
+    yield BoundPart("node", times[slowest], task.words({slowest}, wanted[slowest], into=True))
     cut = tightest_cut(task.graph, weights, targets)
     outside = set(range(task.graph.vertices)) - cut.inside
     near = min((outside, True), (cut.inside, False), key=lambda side: sum(vertex < task.graph.ranks for vertex in side[0]))
-    yield Part("cut", float(cut.time), task.words(near[0], float(cut.crossing), into=near[1]))
+    yield BoundPart("cut", float(cut.time), task.words(near[0], float(cut.crossing), into=near[1]))
 
 
-def _backwards(parts: Callable[[_Task], Iterator[Part]]) -> Callable[[_Task], Iterator[Part]]:
+def _backwards(parts: Callable[[_Task], Iterator[BoundPart]]) -> Callable[[_Task], Iterator[BoundPart]]:
     """The same bounds with time turned round: what combines on its way is what spreads on the way back."""
 
-    def turned(task: _Task) -> Iterator[Part]:
+    def turned(task: _Task) -> Iterator[BoundPart]:
         yield from parts(task.back)
 
     return turned
 
 
-def _all_reducing(task: _Task) -> Iterator[Part]:
+def _all_reducing(task: _Task) -> Iterator[BoundPart]:
     """It holds a broadcast from any member and a reduce to any; and parts of the network are entered twice (`partition_part`)."""
     yield from _from_root(task)
     yield from _backwards(_from_root)(task)
@@ -234,11 +234,11 @@ def _all_reducing(task: _Task) -> Iterator[Part]:
         yield part
 
 
-def _exchanging(task: _Task) -> Iterator[Part]:
+def _exchanging(task: _Task) -> Iterator[BoundPart]:
     return demand_parts(task.graph, exchange(task.graph, task.group, task.shares))
 
 
-def _shifting(task: _Task) -> Iterator[Part]:
+def _shifting(task: _Task) -> Iterator[BoundPart]:
     return demand_parts(task.graph, _shifted(task))
 
 
@@ -248,7 +248,7 @@ def _shifted(task: _Task) -> Demands:
     return demands
 
 
-_TRANSFERS: dict[CollectiveKind, Callable[[_Task], Iterator[Part]]] = {
+_TRANSFERS: dict[CollectiveKind, Callable[[_Task], Iterator[BoundPart]]] = {
     _K.ALL_GATHER: _gathering,
     _K.REDUCE_SCATTER: _backwards(_gathering),
     _K.GATHER: _to_root,

@@ -3,7 +3,7 @@
     minimise t such that the flow of each source meets its demands and, on each link, all flows together carry at most t c
 
 c [B/s] bandwidth. One commodity per source serves all its targets. Symmetries leave one source per orbit of ranks and one
-capacity per orbit of links: `Problem` has both, and with the identity alone it is the problem as it was.
+capacity per orbit of links: `FlowProblem` has both, and with the identity alone it is the problem as it was.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Watch: TypeAlias = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class FlowProblem:
     """Demands [ranks, ranks] on a graph, up to symmetry. Flows are [sources, links] in bytes, where ``sources`` are the
     symmetry's representatives."""
 

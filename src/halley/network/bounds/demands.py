@@ -12,7 +12,7 @@ from halley.errors import BadInput, Fault
 from halley.formulas.collectives import cut_bound
 from halley.formulas.numbers import ceil_div
 from halley.network.bounds.cuts import check_reach
-from halley.network.bounds.reasons import Part, crossing_words
+from halley.network.bounds.reasons import BoundPart, crossing_words
 from halley.network.bounds.shortest import Floats, all_distances
 from halley.network.graph.graph import Graph
 from halley.units import format_bytes
@@ -96,15 +96,15 @@ def length_bound(graph: Graph, demands: Demands, lengths: Floats) -> float:
     return float(cut_bound(carried, float(lengths @ graph.bandwidths)))
 
 
-def demand_parts(graph: Graph, demands: Demands) -> Iterator[Part]:
+def demand_parts(graph: Graph, demands: Demands) -> Iterator[BoundPart]:
     """Bounds of the transfer time: the slowest rank, the way that the bytes have to go, the slowest of some cuts."""
     yield _slowest_rank(graph, demands)
     value = max(length_bound(graph, demands, np.ones(len(graph.edges))), length_bound(graph, demands, 1 / graph.bandwidths))
-    yield Part("volume", value, "the bytes of all pairs, each along its shortest way, fill all links together")
+    yield BoundPart("volume", value, "the bytes of all pairs, each along its shortest way, fill all links together")
     yield _slowest_cut(graph, demands)
 
 
-def _slowest_rank(graph: Graph, demands: Demands) -> Part:
+def _slowest_rank(graph: Graph, demands: Demands) -> BoundPart:
     source, target, bandwidth = _ends(graph)
     leaving = np.bincount(source, bandwidth, graph.vertices)[: graph.ranks]
     entering = np.bincount(target, bandwidth, graph.vertices)[: graph.ranks]
@@ -114,10 +114,10 @@ def _slowest_rank(graph: Graph, demands: Demands) -> Part:
     sending = bool(sends.max() >= receives.max())
     rank = int(np.argmax(sends if sending else receives))
     value, amount = (sends[rank], out[rank]) if sending else (receives[rank], into[rank])
-    return Part("node", float(value), crossing_words(graph, {rank}, float(amount), into=not sending))
+    return BoundPart("node", float(value), crossing_words(graph, {rank}, float(amount), into=not sending))
 
 
-def _slowest_cut(graph: Graph, demands: Demands) -> Part:
+def _slowest_cut(graph: Graph, demands: Demands) -> BoundPart:
     """The slowest of the cuts between the beginning and the rest of some orders of the vertices. (The slowest of all cuts is hard
     to find; these are bounds all the same.)"""
     found = []
@@ -131,14 +131,14 @@ def _slowest_cut(graph: Graph, demands: Demands) -> Part:
     return max(found, key=lambda part: part.value)
 
 
-def _cut(graph: Graph, demands: Demands, inside: NDArray[np.bool_]) -> Part:
+def _cut(graph: Graph, demands: Demands, inside: NDArray[np.bool_]) -> BoundPart:
     """Summed anew, since the running sums that chose it are rounded."""
     source, target, bandwidth = _ends(graph)
     ranks = inside[: graph.ranks]
     crossing = float(demands[np.ix_(ranks, ~ranks)].sum())
     capacity = float(bandwidth[inside[source] & ~inside[target]].sum())
     value = float(cut_bound(crossing, capacity)) if crossing else 0.0
-    return Part("cut", value, crossing_words(graph, set(np.flatnonzero(inside).tolist()), crossing))
+    return BoundPart("cut", value, crossing_words(graph, set(np.flatnonzero(inside).tolist()), crossing))
 
 
 def _prefixes(graph: Graph, demands: Demands, place: NDArray[np.intp], up: bool) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, InternalError, did_you_mean
-from halley.network.bounds.concurrent import Problem, Watch
+from halley.network.bounds.concurrent import FlowProblem, Watch
 from halley.network.bounds.demands import Demands, check_demands, length_bound
 from halley.network.bounds.multiplicative import MultiplicativeWeights
 from halley.network.bounds.shortest import Floats
@@ -116,7 +116,7 @@ def concurrent_flow(
     _check_options(method, tolerance, time_limit)
     demands = np.asarray(demands, dtype=np.float64)
     check_demands(graph, demands)
-    problem = Problem(graph, demands, find_symmetry(graph, demands))
+    problem = FlowProblem(graph, demands, find_symmetry(graph, demands))
     solver = _solver(method, problem)
     solved = solver.solve(problem, time_limit) if solver else None
     if solved is not None:
@@ -136,7 +136,7 @@ def _check_options(method: str, tolerance: float, time_limit: float) -> None:
         raise BadInput(faults)
 
 
-def _solver(method: str, problem: Problem) -> Any:
+def _solver(method: str, problem: FlowProblem) -> Any:
     """The module of the linear program if it is to be used."""
     variables = len(problem.sources) * len(problem.graph.edges)
     if method == "approximate" or (method == "auto" and variables > LARGEST_PROGRAM):
@@ -150,7 +150,7 @@ def _solver(method: str, problem: Problem) -> Any:
         return None
 
 
-def _approximate(problem: Problem, tolerance: float, time_limit: float, progress: Watch | None) -> Flow:
+def _approximate(problem: FlowProblem, tolerance: float, time_limit: float, progress: Watch | None) -> Flow:
     routing, status = MultiplicativeWeights(problem), Status.INTERRUPTED
     try:
         for state in routing.rounds():
@@ -167,7 +167,7 @@ def _approximate(problem: Problem, tolerance: float, time_limit: float, progress
     return _answer(problem, routing.flows, routing.lengths, status)
 
 
-def _answer(problem: Problem, flows: Floats, lengths: Floats, status: Status) -> Flow:
+def _answer(problem: FlowProblem, flows: Floats, lengths: Floats, status: Status) -> Flow:
     """For all ranks, with time and bound computed anew from flows and lengths."""
     graph, demands = problem.graph, problem.demands
     whole = problem.symmetry.expanded(flows)

@@ -4,8 +4,7 @@ The largest utilisation is smoothed to a potential, the logarithm of a sum of ex
 links; lengths after the weights give a lower bound (duality) and a direction, flows along short paths. A block of sources at a
 time moves towards its short paths, as far as lowers the potential most (Frank and Wolfe, Nav. Res. Logist. Q. 3, 1956, block by
 block; weights as of Garg and Koenemann, SIAM J. Comput. 37, 2007; the potential after Bienstock, Potential Function Methods,
-2002). The smoothing gets sharper when it, rather than the flow, is what keeps the bound apart.
-"""
+2002). The sharpness of the smoothing is increased when the smoothing, not the flow, causes most of the gap."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from halley.network.bounds.concurrent import Problem, Progress
+from halley.network.bounds.concurrent import FlowProblem, Progress
 from halley.network.bounds.shortest import Floats, Indices, Shortest
 
 SOURCE_BLOCKS = 16
-"""Blocks of sources: in between, links that got busy get longer."""
+"""Blocks of sources: the lengths of the links are updated after each."""
 
 FIRST_SHARPNESS = 10.0
 """Sharpness of the potential at the start, per unit of relative utilisation."""
@@ -40,10 +39,10 @@ BISECTIONS = 24
 
 
 class MultiplicativeWeights:
-    """A routing and a bound that get better. ``flows`` [sources, links] B and ``time`` [s] are of the best routing, ``lengths``
-    [links] and ``bound`` [s] of the best lower bound."""
+    """A routing and a lower bound, improved round by round. ``flows`` [sources, links] B and ``time`` [s] are of the best
+    routing, ``lengths`` [links] and ``bound`` [s] of the best lower bound."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: FlowProblem) -> None:
         self.problem = problem
         self.paths = Shortest(problem.graph)
         self.sharpness = FIRST_SHARPNESS

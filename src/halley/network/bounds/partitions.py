@@ -1,4 +1,4 @@
-"""The bound of an all-reduce by parts of the network: a part has to be reached twice.
+"""Lower bound of an all-reduce from partitions of the network: partial sums and results both cross between parts.
 
 Cut the vertices into k parts that hold members. Per element of the vector, some part is the first to know the sum: before, at
 least k - 1 messages had to enter parts, to join all contributions; afterwards each of the other k - 1 parts is
@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from halley.formulas.collectives import all_reduce_bound
-from halley.network.bounds.reasons import Part
+from halley.network.bounds.reasons import BoundPart
 from halley.network.graph.graph import Graph
 from halley.units import format_bytes, format_rate
 
 
-def partition_part(graph: Graph, group: Sequence[int], size: float) -> Part | None:
+def partition_part(graph: Graph, group: Sequence[int], size: float) -> BoundPart | None:
     """The strongest of the bounds for parts that slow links join; None where adding switches leave no parts.
 
     Parts are what hangs together by links of at least some bandwidth, for each bandwidth that occurs, and the single members.
@@ -52,7 +52,7 @@ def _partitions(graph: Graph) -> Iterator[list[int]]:
             yield [first(vertex) for vertex in range(graph.vertices)]
 
 
-def _bound(graph: Graph, members: set[int], size: float, parts: Sequence[int]) -> Part | None:
+def _bound(graph: Graph, members: set[int], size: float, parts: Sequence[int]) -> BoundPart | None:
     holding = {parts[member] for member in members}
     adding = any(switch.reduction and parts[graph.ranks + index] not in holding for index, switch in enumerate(graph.switches))
     if len(holding) < 2 or adding:
@@ -64,4 +64,4 @@ def _bound(graph: Graph, members: set[int], size: float, parts: Sequence[int]) -
     what = f"{len(holding)} ranks" if len(holding) == len(members) else f"{len(holding)} parts joined by fast links"
     times = f"{2 * (len(holding) - 1)} x {format_bytes(size)}"
     why = f"to reduce and to distribute the result, {times} have to enter {what}, over {format_rate(entering)} in all"
-    return Part("partition", value, why)
+    return BoundPart("partition", value, why)

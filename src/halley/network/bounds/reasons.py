@@ -13,7 +13,7 @@ MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BoundPart:
     """One lower bound: its name, its value [s], and the rank, cut or way that it comes from."""
 
     name: str
@@ -25,10 +25,10 @@ class Part:
 class Bound:
     """Lower bounds of one collective, the strongest first."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BoundPart, ...]
 
     @classmethod
-    def of(cls, latency: Part, transfers: Iterable[Part], lockstep: bool) -> Bound:
+    def of(cls, latency: BoundPart, transfers: Iterable[BoundPart], lockstep: bool) -> Bound:
         """From the bound of the fixed delays and those of the transfers.
 
         In lockstep a step takes its longest latency, then its longest transfer, and no step starts before the last has
@@ -36,7 +36,9 @@ class Bound:
         parts = [latency, *transfers]
         if lockstep:
             longest = max(parts[1:], key=lambda part: part.value)
-            parts.append(Part("steps", latency.value + longest.value, f"latency ({latency.why}), then transfer ({longest.why})"))
+            parts.append(
+                BoundPart("steps", latency.value + longest.value, f"latency ({latency.why}), then transfer ({longest.why})")
+            )
         return cls(tuple(sorted(parts, key=lambda part: -part.value)))
 
     @property

@@ -9,14 +9,14 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, hstack, identity, kron
 
-from halley.network.bounds.concurrent import Problem
+from halley.network.bounds.concurrent import FlowProblem
 from halley.network.bounds.shortest import Floats
 
 SOLVED_STATUS = 0
 """linprog's status of an optimum."""
 
 
-def solve(problem: Problem, time_limit: float) -> tuple[Floats, Floats] | None:
+def solve(problem: FlowProblem, time_limit: float) -> tuple[Floats, Floats] | None:
     """(flows [sources, links] in bytes, lengths [links] of the best lower bound); None if the time [s] was up before.
 
     The lengths are the prices of the links' capacities, the dual of the program in `halley.network.bounds.concurrent`."""
@@ -46,7 +46,7 @@ def solve(problem: Problem, time_limit: float) -> tuple[Floats, Floats] | None:
     return flows, problem.lengths(weights / weights.sum())
 
 
-def _balance(problem: Problem) -> csr_array:
+def _balance(problem: FlowProblem) -> csr_array:
     """[vertices, links]: 1 where a link enters, -1 where it leaves."""
     edges = problem.graph.edges
     entering = coo_array((np.ones(len(edges)), ([edge.target for edge in edges], np.arange(len(edges)))), _shape(problem))
@@ -54,5 +54,5 @@ def _balance(problem: Problem) -> csr_array:
     return csr_array(entering - leaving)
 
 
-def _shape(problem: Problem) -> tuple[int, int]:
+def _shape(problem: FlowProblem) -> tuple[int, int]:
     return problem.graph.vertices, len(problem.graph.edges)

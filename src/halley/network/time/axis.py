@@ -1,9 +1,8 @@
-"""Collectives on one axis of a chip: which algorithm fits, the way that its messages take, what one execution costs.
+"""Collectives on one axis of a chip: the algorithms that fit it, the routes of their messages, the cost of one execution.
 
-The step tables are in `halley.network.algorithms`. A `Profile` counts a table's transfers in chunks along the routes; whoever
-uses it multiplies by the chunks' sizes. The axes are lines, rings or fully connected; a payload is cut into one chunk per member.
-`halley.network.time.evaluate` does the same for tables on any graph.
-"""
+The step tables are in `halley.network.algorithms`. A `Profile` counts a table's transfers in chunks along the routes; its users
+multiply by the sizes of the chunks. The axes are lines, rings or fully connected; a payload is cut into one chunk per member.
+`halley.network.time.evaluate` does the same for tables on any graph."""
 
 from __future__ import annotations
 
@@ -108,7 +107,7 @@ Rows: TypeAlias = tuple[tuple[int, tuple[Row, ...]], ...]
 """(times, rows) of every distinct step."""
 
 
-class Stage(NamedTuple):
+class StepLoad(NamedTuple):
     """One step: what crosses each of the ``links``, without those that others surely outdo; ``adding``: the network adds up what
     they carry."""
 
@@ -139,7 +138,7 @@ class Profile:
     combines: tuple[int, ...]
     rows: Rows
     adds: tuple[int, ...] = (0,)
-    stages: tuple[tuple[int, Stage], ...] = ()
+    stages: tuple[tuple[int, StepLoad], ...] = ()
     members: tuple[tuple[Row, Row], ...] = ()
     additions: int = 0
 
@@ -264,7 +263,7 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
     crossings: dict[Link, list[int]] = {}
     sends, receives, combines, adds = ([0] * chunks for _ in range(4))
     hops = load = additions = 0
-    alike: Counter[Stage] = Counter()
+    alike: Counter[StepLoad] = Counter()
     reads, writes = defaultdict[int, Counter[int]](Counter), defaultdict[int, Counter[int]](Counter)
     for step in table:
         longest, passed, at_once = 0, 0, defaultdict[Link, Counter[int]](Counter)
@@ -292,7 +291,7 @@ def count(kind: CollectiveKind, table: Steps, graph: Graph) -> Profile:
         additions += passed
         load += max(counts.total() for counts in at_once.values())
         outstanding = _outstanding({_row(counts) for counts in at_once.values()}, kind)
-        alike[Stage(outstanding, any(t.shared and t.combine for t in step))] += 1
+        alike[StepLoad(outstanding, any(t.shared and t.combine for t in step))] += 1
     links = tuple(sorted(crossings))
     rows: Counter[tuple[Row, ...]] = Counter()
     for stage, times in alike.items():

@@ -1,4 +1,4 @@
-"""The schedule that a collective runs by: the fastest, or the one that was asked for by name; and where its time goes."""
+"""The schedule of a collective, the fastest or a named one, and the breakdown of its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.tables import Kind
 from halley.network.graph.groups import Group
-from halley.network.time.collective import Collective, CollectiveCost, best, candidates, check_size, fastest_of
+from halley.network.time.collective import CollectiveCost, ScheduledCollective, best, candidates, check_size, fastest_of
 from halley.network.time.schedules import Schedule, best_pieces, is_pieced
 
 
@@ -36,7 +36,7 @@ def chosen(kind: Kind, team: Group, size: int, algorithm: str | None = None, sta
         fits = ALGORITHMS[algorithm].unfit(kind, team.graph.ranks) is None
         pieces = best_pieces(kind, algorithm, team, size, startup) if fits and is_pieced(kind, algorithm) else 1
         schedule = Schedule(algorithm, pieces)
-    return Collective(kind, schedule, team, size, startup).cost()
+    return ScheduledCollective(kind, schedule, team, size, startup).cost()
 
 
 def _named(name: str, kind: Kind, team: Group, size: int, startup: float) -> CollectiveCost:

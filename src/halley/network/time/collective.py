@@ -27,15 +27,15 @@ from halley.ir.mapping import CollectiveKind
 from halley.network.algorithms import ALGORITHMS
 from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import Kind, Pattern
-from halley.network.bounds.collectives import LATENCY, Bound, Part, demand_bound, lower_bound
+from halley.network.bounds.collectives import LATENCY, Bound, BoundPart, demand_bound, lower_bound
 from halley.network.graph.graph import Graph
 from halley.network.graph.groups import Group
 from halley.network.graph.groups import group as members_of
 from halley.network.graph.lanes import Crossed
 from halley.network.graph.topologies import build
 from halley.network.time.evaluate import evaluate
-from halley.network.time.lines import MAX_TABLED_RANKS, Line, Lines, line_of, lines, outdone
-from halley.network.time.phased import MAX_FLAT_RANKS, Dimension, Dimensions, Times, Way, dimensions_of, times
+from halley.network.time.lines import MAX_TABLED_RANKS, Lines, ScheduleTime, line_of, lines, outdone
+from halley.network.time.phased import MAX_FLAT_RANKS, Dimensions, MeasuredLane, Times, Way, dimensions_of, times
 from halley.network.time.schedules import Schedule, laid_out, schedules, unable
 from halley.network.time.traffic import link_bytes
 
@@ -114,12 +114,12 @@ class CollectiveCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class ScheduledCollective:
     """One collective to be costed. ``algorithm``: a name or a `Schedule`; ``startup`` [s] comes before every step.
 
     >>> from halley.ir.hardware import Link, Topology
     >>> ring = (Axis("x", 4, Topology.RING, Link(100e9, 1e-6)),)
-    >>> cost = Collective(CollectiveKind.ALL_REDUCE, "ring", ring, 4_000_000).cost()
+    >>> cost = ScheduledCollective(CollectiveKind.ALL_REDUCE, "ring", ring, 4_000_000).cost()
     >>> f"{cost.time * 1e6:.0f} us, at least {cost.bound.value * 1e6:.0f} us, {cost.busbw / 1e9:.1f} GB/s"
     '66 us, at least 32 us, 90.9 GB/s'
     """
@@ -190,12 +190,14 @@ def _side_by_side(found: Bound, kind: CollectiveKind, dimensions: Dimensions, st
     the bandwidths b_d in the dimensions take T >= (B + sum_d b_d lambda_d) / sum_d b_d >= B / sum_d b_d + min_d lambda_d."""
     least = min((_latency(kind, item, startup) for item in dimensions), key=lambda part: part.value)
     longest = max((part for part in found.parts if part.name != LATENCY), key=lambda part: part.value)
-    steps = Part("steps", least.value + longest.value, f"latency of one dimension ({least.why}), then transfer ({longest.why})")
+    steps = BoundPart(
+        "steps", least.value + longest.value, f"latency of one dimension ({least.why}), then transfer ({longest.why})"
+    )
     return Bound(tuple(sorted((*found.parts, steps), key=lambda part: -part.value)))
 
 
 @lru_cache(maxsize=4096)
-def _latency(kind: CollectiveKind, dimension: Dimension, startup: float) -> Part:
+def _latency(kind: CollectiveKind, dimension: MeasuredLane, startup: float) -> BoundPart:
     """The least latency of a collective along one dimension."""
     axis, lane = dimension.axis, dimension.lane
     groups = lane.groups if isinstance(lane, Crossed) else (tuple(range(lane.size)),)
@@ -215,7 +217,7 @@ def _cost(kind: Kind, team: Group, schedule: Schedule, size: int, startup: float
     return _of_line(kind, team, single[0] if single else line_of(laid_out(team, kind, schedule), schedule, startup), size, bound)
 
 
-def _of_line(kind: Kind, team: Group, line: Line, size: int, bound: Bound) -> CollectiveCost:
+def _of_line(kind: Kind, team: Group, line: ScheduleTime, size: int, bound: Bound) -> CollectiveCost:
     return _judged(kind, team, line.schedule, size, (float(line.time(size)), line.fixed, line.steps), bound)
 
 
@@ -283,7 +285,7 @@ def _times(kind: Kind, team: Group, startup: float) -> Times | None:
         return None
 
 
-def _singles(known: Times) -> tuple[Line, ...]:
+def _singles(known: Times) -> tuple[ScheduleTime, ...]:
     return known.singles.every if isinstance(known.singles, Lines) else ()
 
 
@@ -291,7 +293,7 @@ def candidates(kind: Kind, network: Network, size: int, startup: float = 0.0) ->
     """The cost of every schedule that the network offers, fastest first; of equals, the one with fewer
     byte-hops.
 
-    Raises BadInput as `Collective.cost`.
+    Raises BadInput as `ScheduledCollective.cost`.
     """
     team = team_of(network)
     check_size(kind, size)
@@ -300,7 +302,7 @@ def candidates(kind: Kind, network: Network, size: int, startup: float = 0.0) ->
     if known is None:
         found = [_cost(kind, team, item, size, startup, bound) for item in schedules(kind, team, size, startup)]
     else:
-        fastest: dict[object, Line] = {}
+        fastest: dict[object, ScheduleTime] = {}
         for line in _singles(known):
             name = line.schedule.algorithm, line.schedule.order
             if name not in fastest or line.time(size) < fastest[name].time(size):

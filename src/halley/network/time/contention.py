@@ -6,9 +6,8 @@ times what it would take alone. Links that several stages want are shared max-mi
 without lowering one that is not above it. (Proportional stages: Chowdhury et al., SIGCOMM 2014; the fair shares of several
 resources: Ghodsi et al., NSDI 2011.) Whenever a stage ends, the shares are found anew.
 
-Alone, a stage takes its delay and the time of its busiest link, as in `halley.network.time.evaluate`; beside others never less.
-What the fluid does not have: queues and lost packets, priorities, and the order in which a switch serves its inputs.
-"""
+Alone, a stage takes its delay and the time of its busiest link, as in `halley.network.time.evaluate`; with others at least that.
+Not modelled: queues and lost packets, priorities, and the order in which a switch serves its inputs."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Execution:
+class ConcurrentRun:
     """Stages one after the other, from ``start`` [s] on."""
 
     name: str
@@ -91,7 +90,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class SharePeriod:
     """A time [s] in which nothing changes: by execution, the share of its own speed that it has (1 during a delay), and the full
     link that holds it up, if one does."""
 
@@ -106,7 +105,7 @@ class Contention:
     """``outcomes`` in the order of the executions; ``bound`` [s]: no sharing of the links ends all of them earlier."""
 
     outcomes: tuple[Outcome, ...]
-    intervals: tuple[Interval, ...]
+    intervals: tuple[SharePeriod, ...]
     bound: float
 
     @property
@@ -127,7 +126,7 @@ def collective_execution(
     start: float = 0.0,
     line: bool = False,
     slots: Sequence[float] = (),
-) -> Execution:
+) -> ConcurrentRun:
     """A collective of ``size`` bytes, run by each group of ranks at once, in step, over the routes of the whole network.
 
     ``line``: the groups have no link from their last rank to their first. ``slots`` [s]: of a schedule that goes through several
@@ -149,7 +148,7 @@ def collective_execution(
         raise BadInput(Fault(f"{name}, groups", "groups of one size", sizes))
     if isinstance(schedule.algorithm, Phased):
         loads = list(slot_loads(graph, groups, schedule.algorithm, size))
-        return Execution(name, tuple(_slot(graph, *pair) for pair in zip(loads, slots, strict=True)), start)
+        return ConcurrentRun(name, tuple(_slot(graph, *pair) for pair in zip(loads, slots, strict=True)), start)
     chunks = schedule.chunks(kind, ranks)
     steps = side_by_side(schedule.steps(kind, ranks, line), groups, chunks)
     each = 0.0 if kind is Pattern.BARRIER else size / (chunks // ranks if kind is CollectiveKind.ALL_TO_ALL else chunks)
@@ -160,7 +159,7 @@ def collective_execution(
         Stage(startup + float(laid.delays[step]), laid.row_edges[begin:end], rows[begin:end].astype(float))
         for step, (begin, end) in enumerate(pairwise(ends))
     )
-    return Execution(name, stages, start)
+    return ConcurrentRun(name, stages, start)
 
 
 def _slot(graph: Graph, loads: Floats, time: float) -> Stage:
@@ -170,7 +169,9 @@ def _slot(graph: Graph, loads: Floats, time: float) -> Stage:
     return replace(stage, delay=max(time - stage.alone(graph), 0.0))
 
 
-def message(name: str, graph: Graph, source: int, target: int, size: int, startup: float = 0.0, start: float = 0.0) -> Execution:
+def message(
+    name: str, graph: Graph, source: int, target: int, size: int, startup: float = 0.0, start: float = 0.0
+) -> ConcurrentRun:
     """One message of ``size`` bytes from rank to rank. Raises BadInput: ranks that are not there or not joined."""
     strange = [rank for rank in (source, target) if not 0 <= rank < graph.ranks]
     if strange or source == target:
@@ -180,10 +181,10 @@ def message(name: str, graph: Graph, source: int, target: int, size: int, startu
     loads = matrix.loads(float(size))
     edges = np.flatnonzero(loads)
     posting = graph.overheads[edges[graph.tails[edges] == source]].max()
-    return Execution(name, (Stage(startup + float(posting + matrix.latency[0]), edges, loads[edges]),), start)
+    return ConcurrentRun(name, (Stage(startup + float(posting + matrix.latency[0]), edges, loads[edges]),), start)
 
 
-def concurrent(executions: Sequence[Execution], graph: Graph, background: Floats | None = None) -> Contention:
+def concurrent(executions: Sequence[ConcurrentRun], graph: Graph, background: Floats | None = None) -> Contention:
     """Run all executions at once. ``background`` [edges]: shares of the links' bandwidths that other traffic takes throughout.
 
     Raises BadInput: nothing to run, two of one name, a start before 0, background that leaves a link nothing.
@@ -203,7 +204,7 @@ def concurrent(executions: Sequence[Execution], graph: Graph, background: Floats
     return Contention(tuple(outcomes), intervals, bound)
 
 
-def _waits(index: int, spans: Sequence[Interval]) -> dict[int, float]:
+def _waits(index: int, spans: Sequence[SharePeriod]) -> dict[int, float]:
     """By the link that held an execution up, the seconds that it lost there, most first."""
     waited: dict[int, float] = defaultdict(float)
     for span in spans:
@@ -216,7 +217,7 @@ def _waits(index: int, spans: Sequence[Interval]) -> dict[int, float]:
     return {edge: seconds for edge, seconds in ordered if seconds > least}
 
 
-def _available_shares(executions: Sequence[Execution], graph: Graph, background: Floats | None) -> Floats:
+def _available_shares(executions: Sequence[ConcurrentRun], graph: Graph, background: Floats | None) -> Floats:
     """[edges] the share of each link that the background leaves."""
     faults = []
     names = [item.name for item in executions]
@@ -241,7 +242,7 @@ def _available_shares(executions: Sequence[Execution], graph: Graph, background:
 class _Runner:
     """How far an execution is. ``left`` [s]: of the present delay, or of the present transfer at its own speed."""
 
-    execution: Execution
+    execution: ConcurrentRun
     graph: Graph
     left: float
     stage: int = -1
@@ -265,7 +266,7 @@ class _Runner:
                 self.left = 0.0 if self.done else self.present.delay
 
 
-def _run(executions: Sequence[Execution], graph: Graph, available: Floats) -> Iterator[Interval]:
+def _run(executions: Sequence[ConcurrentRun], graph: Graph, available: Floats) -> Iterator[SharePeriod]:
     """From event to event: the intervals in which nothing changes."""
     runners = [_Runner(item, graph, item.start) for item in executions]
     wants = _Wants(graph)
@@ -286,7 +287,7 @@ def _run(executions: Sequence[Execution], graph: Graph, available: Floats) -> It
         span = min(ends.values())
         started = {index: rates[index] for index in active if runners[index].stage >= 0}
         if started:
-            yield Interval(now, now + span, started, held)
+            yield SharePeriod(now, now + span, started, held)
         now += span
         for index in active:
             over = ends[index] <= span * (1 + RELATIVE_ROUNDING)

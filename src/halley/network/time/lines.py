@@ -45,7 +45,7 @@ CHAINED = tuple(range(1, 257))
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScheduleTime:
     """The time of a schedule: ``latency`` [s] of all steps, start-ups among it; ``posting`` [s]: what the busiest rank takes to
     post its messages; ``up`` and ``down`` [s/B]: transfer on the links from the ranks and to them, per byte of the payload.
     They differ only for algorithms of one step in which switches add or copy."""
@@ -77,8 +77,8 @@ class Line:
 
 
 class Demand(NamedTuple):
-    """What one phase asks for [s]: latency; posting, but for what phases side by side pay once, and that (`Line.pairs`); transfer
-    from the ranks and to them."""
+    """What one phase asks for [s]: latency; posting, but for what phases side by side pay once, and that (`ScheduleTime.pairs`);
+    transfer from the ranks and to them."""
 
     latency: Number
     posting: Number
@@ -92,11 +92,11 @@ class Lines:
     """Schedules that serve one collective on one network. Those that another one equals or beats in both the fixed time and the
     time per byte are left out of ``kept``."""
 
-    every: tuple[Line, ...]
+    every: tuple[ScheduleTime, ...]
 
     @cached_property
-    def kept(self) -> tuple[Line, ...]:
-        found: list[Line] = []
+    def kept(self) -> tuple[ScheduleTime, ...]:
+        found: list[ScheduleTime] = []
         for line in sorted(self.every, key=lambda line: (line.fixed, line.each, line.up + line.down)):
             if not found or line.each < found[-1].each:
                 found.append(line)
@@ -112,7 +112,7 @@ class Lines:
         found: NDArray[np.intp] = np.argmin(fixed + np.multiply.outer(size, each), axis=-1)
         return found
 
-    def fastest(self, size: float) -> Line:
+    def fastest(self, size: float) -> ScheduleTime:
         """The line of least time."""
         kept = self.kept
         return kept[0] if len(kept) == 1 else kept[int(self._places(size))]
@@ -158,7 +158,7 @@ OnLane: TypeAlias = Lines | Measured
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Dimension:
+class MeasuredLane:
     """A lane, and the communication library that runs on it, if one was measured there. Compared by identity: whoever makes them
     makes equal ones once."""
 
@@ -176,7 +176,7 @@ class Dimension:
 
 
 @lru_cache(maxsize=1 << 14)
-def on_lane(kind: CollectiveKind, dimension: Dimension, startup: float = 0.0) -> OnLane:
+def on_lane(kind: CollectiveKind, dimension: MeasuredLane, startup: float = 0.0) -> OnLane:
     """A collective on one lane. ``startup`` [s] of every step. Raises BadInput: a lane without closed forms of more than
     `MAX_COUNTED_RANKS` ranks."""
     links = lines(kind, dimension.lane, startup)
@@ -255,21 +255,21 @@ def _forms(kind: CollectiveKind, axis: Axis) -> dict[str, Form]:
     return found
 
 
-def _formed(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
+def _formed(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[ScheduleTime]:
     for name, form in _forms(kind, axis).items():
         item = ALGORITHMS[name]
         for pieces in CHAINED if is_pieced(kind, name) else (1,):
             yield _of_form(kind, axis, form, Schedule(name, pieces), item.chunks(kind, axis.size, pieces), startup)
 
 
-def _chained(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
+def _chained(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[ScheduleTime]:
     """Chains in any number of pieces on rings that are one-way or multipath: their messages go to neighbours, one way."""
     if axis.topology is _T.RING and axis.size > 2 and (kind is _K.BROADCAST or (kind is _K.REDUCE and not axis.one_way)):
         form = FORMS[kind, "pipelined", _T.RING]
         yield from (_of_form(kind, axis, form, Schedule("pipelined", pieces), pieces, startup) for pieces in CHAINED)
 
 
-def _of_form(kind: Kind, axis: Axis, form: Form, schedule: Schedule, chunks: int, startup: float) -> Line:
+def _of_form(kind: Kind, axis: Axis, form: Form, schedule: Schedule, chunks: int, startup: float) -> ScheduleTime:
     """Of a payload that every chunk and rank divides, so that a form for whole bytes rounds nothing."""
     n, link = axis.size, axis.link
     payload = float(chunks * n)
@@ -280,7 +280,7 @@ def _of_form(kind: Kind, axis: Axis, form: Form, schedule: Schedule, chunks: int
         up, down = (own, each) if kind is _K.ALL_GATHER else (each, own)
     steps = int(form.steps(n, chunks))
     latency = steps * startup + float(form.hops(n, chunks)) * link.latency
-    return Line(schedule, steps, latency, float(form.messages(n, chunks)) * link.overhead, up, down)
+    return ScheduleTime(schedule, steps, latency, float(form.messages(n, chunks)) * link.overhead, up, down)
 
 
 @lru_cache(maxsize=1024)
@@ -307,7 +307,7 @@ def outdone(kind: Kind, axis: Axis) -> dict[str, str]:
     return found
 
 
-def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
+def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[ScheduleTime]:
     """Algorithms without a closed form, whose tables are counted on the axis."""
     if not 1 < axis.size <= MAX_TABLED_RANKS:
         return
@@ -321,7 +321,7 @@ def _tabled(kind: CollectiveKind, axis: Axis, startup: float) -> Iterator[Line]:
                 yield line_of(counted(team, kind, schedule), schedule, startup)
 
 
-def line_of(laid: Layout, schedule: Schedule, startup: float = 0.0, cut: int | None = None) -> Line:
+def line_of(laid: Layout, schedule: Schedule, startup: float = 0.0, cut: int | None = None) -> ScheduleTime:
     """The time of a table that is laid out; ``cut``: equal chunks of one payload, those of the layout unless given."""
     transfer = 0.0
     if laid.kind is not Pattern.BARRIER and len(laid.row_starts):
@@ -329,10 +329,10 @@ def line_of(laid: Layout, schedule: Schedule, startup: float = 0.0, cut: int | N
         ends = [*laid.step_starts.tolist(), len(rows)]
         transfer = sum(float(rows[a:b].max(initial=0.0)) for a, b in pairwise(ends)) / (laid.cut if cut is None else cut)
     latency = laid.steps * startup + float(laid.latencies.sum())
-    return Line(schedule, laid.steps, latency, float(laid.postings.sum()), transfer, transfer)
+    return ScheduleTime(schedule, laid.steps, latency, float(laid.postings.sum()), transfer, transfer)
 
 
-def _counted(kind: CollectiveKind, lane: Crossed, startup: float) -> Iterator[Line]:
+def _counted(kind: CollectiveKind, lane: Crossed, startup: float) -> Iterator[ScheduleTime]:
     """Every algorithm, run by all groups in step on the axis' graph."""
     axis = lane.axis
     if axis.size > MAX_COUNTED_RANKS:

@@ -1,10 +1,10 @@
 """Times of collectives on lanes, of any number of ranks: the one module that `halley collective`, plans and shardings ask.
 
 On one lane a collective takes the least of its algorithms' times (`halley.network.time.lines`), or what a communication library
-was measured to take. Over several lanes it goes through one after the other, in any order, in one piece or in pieces that follow
-each other (`halley.formulas.lanes.phased_time`), or uses all of them at once. Payloads are divided without rounding. No table of
-the whole is written, so that a thousand ranks cost what four do; algorithms that need one are candidates up to `MAX_FLAT_RANKS`
-ranks."""
+was measured to take. Over several lanes, a hierarchical schedule uses one lane after the other, in any order, with the whole
+payload or with pipelined pieces (`halley.formulas.lanes.phased_time`), or all lanes at once. Payloads are divided without
+rounding. No step table of all ranks is written, so that the number of ranks does not matter to the effort; algorithms that need
+a table are candidates up to `MAX_FLAT_RANKS` ranks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from halley.network.algorithms.hierarchical import SERVED, Order, Part, Phase, P
 from halley.network.algorithms.tables import Kind
 from halley.network.graph.groups import Group, group
 from halley.network.graph.lanes import lanes
-from halley.network.time.lines import Demand, Dimension, Line, Lines, OnLane, line_of, lines, on_lane
+from halley.network.time.lines import Demand, Lines, MeasuredLane, OnLane, ScheduleTime, line_of, lines, on_lane
 from halley.network.time.schedules import Schedule, counted, flat_schedules
 
 _K, _T = CollectiveKind, Topology
 
 Time: TypeAlias = Callable[[Number], Number]
 """Time [s] of a payload [B], as `halley.network.time.collective.CONVENTIONS` counts it: numbers and arrays."""
-Dimensions: TypeAlias = tuple[Dimension, ...]
+Dimensions: TypeAlias = tuple[MeasuredLane, ...]
 Matrix: TypeAlias = list[list[Number]]
 
 PIECES = (1, 4, 16, 64)
@@ -210,7 +210,7 @@ def collective_time(kind: CollectiveKind, dimensions: Dimensions, startup: float
     """The time of a collective over the product of the dimensions, as a function of the payload. ``startup`` [s] of every step.
 
     >>> from halley.ir.hardware import Link
-    >>> ring = Dimension(Axis("x", 4, Topology.RING, Link(2.0, 5.0)))
+    >>> ring = MeasuredLane(Axis("x", 4, Topology.RING, Link(2.0, 5.0)))
     >>> collective_time(CollectiveKind.ALL_REDUCE, (ring,))(240), collective_time(CollectiveKind.ALL_REDUCE, ())(240)
     (110.0, 0.0)
 
@@ -231,8 +231,8 @@ def dimensions_of(axes: tuple[Axis, ...]) -> Dimensions:
 
 
 @lru_cache(maxsize=1024)
-def _dimension(lane: Axis) -> Dimension:
-    return Dimension(lane)
+def _dimension(lane: Axis) -> MeasuredLane:
+    return MeasuredLane(lane)
 
 
 def _orders(kind: CollectiveKind, dimensions: Dimensions) -> list[dict[Order, Fraction]]:
@@ -265,7 +265,7 @@ def sending_bandwidth(axis: Axis, ranks: int) -> float:
     return axis.link.bandwidth * links.get(axis.topology, 1)
 
 
-def _at_once(kind: CollectiveKind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
+def _at_once(kind: CollectiveKind, dimensions: Dimensions, startup: float) -> Iterator[ScheduleTime]:
     """Direct exchanges in which messages cross all dimensions, the last first, as networks route them."""
     ranks = prod(item.size for item in dimensions)
     for name in ("direct", "one-shot"):
@@ -276,14 +276,14 @@ def _at_once(kind: CollectiveKind, dimensions: Dimensions, startup: float) -> It
                 yield _added(Schedule(name), [line for line in found if line is not None])
 
 
-def _added(schedule: Schedule, parts: Sequence[Line]) -> Line:
+def _added(schedule: Schedule, parts: Sequence[ScheduleTime]) -> ScheduleTime:
     """One after the other."""
     each = sum(line.each for line in parts)
     steps, latency, posting = (sum(getattr(line, name) for line in parts) for name in ("steps", "latency", "posting"))
-    return Line(schedule, steps, latency, posting, each, each)
+    return ScheduleTime(schedule, steps, latency, posting, each, each)
 
 
-def _crossing(kind: CollectiveKind, name: str, dimensions: Dimensions, startup: float) -> Line | None:
+def _crossing(kind: CollectiveKind, name: str, dimensions: Dimensions, startup: float) -> ScheduleTime | None:
     """One step. Each link of a dimension carries what it carries in that dimension's own exchange, as often as messages of other
     coordinates take it, of shares as small as all ranks make them."""
     latency = posting = transfer = 0.0
@@ -301,10 +301,10 @@ def _crossing(kind: CollectiveKind, name: str, dimensions: Dimensions, startup: 
         divisor = {_K.SCATTER: behind, _K.GATHER: before}.get(kind, 1)
         latency += line.latency
         transfer = max(transfer, line.each * times / divisor)
-    return Line(Schedule(name), 1, startup + latency, posting, transfer, transfer)
+    return ScheduleTime(Schedule(name), 1, startup + latency, posting, transfer, transfer)
 
 
-def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[Line]:
+def _flat(kind: Kind, dimensions: Dimensions, startup: float) -> Iterator[ScheduleTime]:
     """Algorithms that need a table of all ranks."""
     team = flat_group(dimensions)
     if team is None or team.graph.ranks > MAX_FLAT_RANKS:
@@ -330,7 +330,7 @@ def flat_group(dimensions: Dimensions) -> Group | None:
 __all__ = [
     "MAX_FLAT_RANKS",
     "SERVED",
-    "Dimension",
+    "MeasuredLane",
     "Times",
     "Way",
     "collective_time",

@@ -13,7 +13,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.busiest import squared_chunk_count
 from halley.ir.hardware import Topology
 from halley.ir.mapping import CollectiveKind
-from halley.network.algorithms import ALGORITHMS, Cut, Setting
+from halley.network.algorithms import ALGORITHMS, ChunkRule, Setting
 from halley.network.algorithms.circuits import Circuits, both_ways
 from halley.network.algorithms.hierarchical import Phased
 from halley.network.algorithms.tables import WHOLE, Kind, Pattern, Steps, Transfer, chunk_sizes
@@ -219,7 +219,7 @@ def unable(kind: Kind, group: Group) -> dict[str, str]:
 
 def is_pieced(kind: Kind, name: str) -> bool:
     """Whether the algorithm leaves open into how many pieces it cuts a payload."""
-    return kind in WHOLE and ALGORITHMS[name].cut(kind) in (Cut.PIECES, Cut.SHARED_PIECES)
+    return kind in WHOLE and ALGORITHMS[name].cut(kind) in (ChunkRule.PIECES, ChunkRule.SHARED_PIECES)
 
 
 def _lacking(group: Group, kind: Kind, name: str) -> str:

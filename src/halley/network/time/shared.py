@@ -1,10 +1,9 @@
-"""Shared transfers: what switches carry once, and whether they can.
+"""Shared transfers: multicast and reduction by the switches of a network, and whether a switch is able to.
 
 The shared transfers of one chunk in one step travel together. A link carries one copy of the chunk, as all receivers get it from
-the same ranks: what several links, or a rank, bring to it has to be added where they meet; what one link
-brings goes on along several. Only a switch with `reduction` adds and only one with `multicast` parts; one that adds on request
-does not part a sum.
-"""
+the same ranks. Chunks that reach a vertex over several links, or over a link and from its own rank, are added there; a chunk
+that leaves it over several links is copied. Only a switch with `reduction` adds, and only one with `multicast` copies; one that
+adds on request does not copy a sum."""
 
 from __future__ import annotations
 

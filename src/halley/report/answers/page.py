@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.report.document import document
-from halley.report.draw import Bar, Part, colours, stacked
+from halley.report.draw import BarPart, ChartBar, colours, stacked
 from halley.report.html_tables import table
 from halley.report.markup import el
 from halley.report.table import Table, percent
@@ -44,9 +44,9 @@ def account_bars(title: str, bars: Mapping[str, Mapping[str, float]], names: Map
     for name, parts in bars.items():
         whole = sum(parts.values())
         shown = tuple(
-            Part(names.get(key, key), time, f"{names.get(key, key)}: {format_time(time)}, {percent(time, whole)}")
+            BarPart(names.get(key, key), time, f"{names.get(key, key)}: {format_time(time)}, {percent(time, whole)}")
             for key, time in parts.items()
             if time > 0
         )
-        made.append(Bar(name, shown, format_time(whole), name == strong))
+        made.append(ChartBar(name, shown, format_time(whole), name == strong))
     return stacked(title, made, fills, format_time)

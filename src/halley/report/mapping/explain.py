@@ -22,7 +22,7 @@ from halley.ir.array import side_text
 from halley.ir.hardware import Chip, axis_group
 from halley.ir.mapping import Compute, Hold, Overlap, Parallel, Pipeline, Sequence
 from halley.report.hardware import tables_at
-from halley.report.mapping.tree import Line, path_name
+from halley.report.mapping.tree import TreeLine, path_name
 from halley.report.table import Table, percent
 from halley.units import format_bytes, format_energy, format_frequency, format_rate, format_time
 
@@ -62,7 +62,7 @@ class Step:
     hardware: tuple[str, ...] = ()
 
 
-def explanation(chip: Chip, estimate: Estimate, line: Line) -> tuple[Table, ...]:
+def explanation(chip: Chip, estimate: Estimate, line: TreeLine) -> tuple[Table, ...]:
     """The tables that explain a node: its place, the formulas with their numbers, the sources."""
     steps = list(_steps(chip, estimate, line))
     used = list(dict.fromkeys(step.formula for step in steps if step.formula is not None))
@@ -89,14 +89,14 @@ def explanation(chip: Chip, estimate: Estimate, line: Line) -> tuple[Table, ...]
     return (*tables, *tables_at(chip, (path for step in steps for path in step.hardware)))
 
 
-def _laid(line: Line) -> Iterator[tuple[str, str]]:
+def _laid(line: TreeLine) -> Iterator[tuple[str, str]]:
     """What a contraction has on the array, where its mapping says so."""
     if isinstance(line.node, Compute) and line.node.array:
         rows, columns = map(side_text, line.node.array)
         yield "on the array", f"{rows} on the rows, {columns} on the columns; other dims of their roles are walked"
 
 
-def _steps(chip: Chip, estimate: Estimate, line: Line) -> Iterator[Step]:
+def _steps(chip: Chip, estimate: Estimate, line: TreeLine) -> Iterator[Step]:
     for event in estimate.events:
         if event.path == line.path:
             yield from _event(chip, event)
@@ -112,7 +112,7 @@ def _steps(chip: Chip, estimate: Estimate, line: Line) -> Iterator[Step]:
     yield Step("time as a phase of its own", phase_time, numbers, format_time(float(value)))
 
 
-def _composition(estimate: Estimate, line: Line) -> Iterator[Step]:
+def _composition(estimate: Estimate, line: TreeLine) -> Iterator[Step]:
     """How the times inside make up the node's work."""
     node, cost = line.node, line.cost
     inside = [estimate.nodes[path] for path in sorted(estimate.nodes) if path[:-1] == line.path and path]

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from halley.cost.estimate import Estimate
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.mapping.result import Result, Solution
-from halley.report.draw import Bar, Part, byte_base, colours, stacked
+from halley.report.draw import BarPart, ChartBar, byte_base, colours, stacked
 from halley.report.mapping.causes import causes
 from halley.report.mapping.chip_picture import chip_picture
 from halley.report.mapping.facts import outer_name
@@ -104,11 +104,11 @@ def _compared(
         items = parts[plan.name]
         whole = sum(items.values())
         pieces = tuple(
-            Part(key(name), items[name], f"{plan.name}\n{name}: {show(items[name])}, {percent(items[name], whole)}", name)
+            BarPart(key(name), items[name], f"{plan.name}\n{name}: {show(items[name])}, {percent(items[name], whole)}", name)
             for name in names
             if items.get(name, 0.0) > 0
         )
-        bars.append(Bar(plan.name, pieces, show(whole), strong=plan is result.best))
+        bars.append(ChartBar(plan.name, pieces, show(whole), strong=plan is result.best))
     largest = max((bar.total for bar in bars), default=0.0)
     return stacked(title, bars, fills or colours(names), show, base(largest))
 
@@ -131,9 +131,9 @@ def traffic_figure(result: Result) -> Element:
             pieces = []
             for (_, tensor, cause, _), value in sorted(items.items(), key=lambda item: (order.index(item[0][1]), item[0][2])):
                 tip = f"{way} {memory.name}\n{tensor}, {cause}: {format_bytes(value)}, {percent(value, whole)}"
-                pieces.append(Part(tensor, value, tip, f"{tensor} {cause}"))
+                pieces.append(BarPart(tensor, value, tip, f"{tensor} {cause}"))
             note = f"{format_bytes(whole)}, {'bus' if memory.shared_bus else 'port'} busy {busy}"
-            bars.append(Bar(f"{way} {memory.name}", tuple(pieces), note, scale=whole))
+            bars.append(ChartBar(f"{way} {memory.name}", tuple(pieces), note, scale=whole))
     return stacked("Traffic of each memory by tensor and cause; each bar is 100 % of its own port", bars, fills, None)
 
 
@@ -145,9 +145,9 @@ def footprint_figure(result: Result) -> Element:
         name, capacity = memory.name, memory.capacity
         live = float(estimate.footprint.get(name, 0.0))
         text = f"{name}: {format_bytes(live)} live at most, of {format_bytes(capacity)}"
-        pieces = (Part("live", live, text), Part("free", max(capacity - live, 0.0), text))
+        pieces = (BarPart("live", live, text), BarPart("free", max(capacity - live, 0.0), text))
         bars.append(
-            Bar(name, pieces, f"{format_bytes(live)} of {format_bytes(capacity)}, {percent(live, capacity)}", scale=capacity)
+            ChartBar(name, pieces, f"{format_bytes(live)} of {format_bytes(capacity)}, {percent(live, capacity)}", scale=capacity)
         )
     return stacked("Largest footprint of each memory", bars, {"live": "#0072b2", "free": "#e6e6e6"}, None)
 

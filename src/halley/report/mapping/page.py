@@ -31,7 +31,7 @@ from halley.report.mapping.facts import (
 )
 from halley.report.mapping.figures import figure
 from halley.report.mapping.reasons import Reasons, all_reasons, headline, reasons_table
-from halley.report.mapping.tree import Line, lines, path_name, phase_paths
+from halley.report.mapping.tree import TreeLine, lines, path_name, phase_paths
 from halley.report.markup import el
 from halley.report.table import Table, gap_text, percent, ratio
 from halley.units import format_bytes, format_energy, format_time
@@ -256,7 +256,7 @@ def _own(plan: Solution) -> dict[Path, list[str]]:
     return {path: found for path, found in made.items() if path in kinds}
 
 
-def _tip(line: Line, inner: Totals, own: Mapping[Path, list[str]], phase: bool) -> str:
+def _tip(line: TreeLine, inner: Totals, own: Mapping[Path, list[str]], phase: bool) -> str:
     cost = line.cost
     said = [f"{line.text.strip()} (line {line.number}, path {path_name(line.path)})"]
     said.append(f"entered {float(cost.entries):,.0f} times by the first member of each axis")

@@ -13,7 +13,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TreeLine:
     """One node of the printed tree: its ``number`` from 1, its path, its text with indentation, its cost.
 
     ``time`` [s] is its share of the whole; ``bound`` names what sets it: a resource, or () for the work inside the node.
@@ -28,7 +28,7 @@ class Line:
     bound: Resource
 
 
-def lines(tree: Node, estimate: Estimate) -> tuple[Line, ...]:
+def lines(tree: Node, estimate: Estimate) -> tuple[TreeLine, ...]:
     """The printed tree, one node a line, parents first."""
     found = []
     phases = phase_paths(tree)
@@ -36,7 +36,7 @@ def lines(tree: Node, estimate: Estimate) -> tuple[Line, ...]:
         cost = estimate.nodes[path]
         # ramps belong to the phase around a node, so only a phase shows them as its own time
         time = float(cost.time) if path in phases else steady(cost)
-        found.append(Line(number, path, node, text, cost, time, binding(cost)))
+        found.append(TreeLine(number, path, node, text, cost, time, binding(cost)))
     return tuple(found)
 
 
@@ -62,7 +62,7 @@ def binding(cost: NodeCost) -> Resource:
     return resource if float(busy) >= float(cost.work) else ()
 
 
-def find(shown: tuple[Line, ...], name: str, where: str) -> Line:
+def find(shown: tuple[TreeLine, ...], name: str, where: str) -> TreeLine:
     """The line that a path such as 0.0.1 ("." for the root) or a line number names.
 
     A lone number is a line number. Raises BadInput: there is no such node.

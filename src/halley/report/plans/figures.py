@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from xml.etree.ElementTree import Element
 
 from halley.errors import BadInput, Fault, did_you_mean
-from halley.report.draw import Bar, Part, byte_base, colours, stacked
+from halley.report.draw import BarPart, ChartBar, byte_base, colours, stacked
 from halley.report.mapping.plots import roofline_plot
 from halley.report.mapping.roofline import Peak, Roof, Roofline
 from halley.report.plans.plan import ACCOUNT, HELD
@@ -32,13 +32,13 @@ def account_figure(result: TrainingResult) -> Element:
     return stacked("Breakdown of the iteration time", bars, fills, format_time)
 
 
-def _account(plan: Plan, cost: PlanCost, keys: list[str], strong: bool) -> Bar:
+def _account(plan: Plan, cost: PlanCost, keys: list[str], strong: bool) -> ChartBar:
     parts = []
     for key in keys:
         if time := cost.account.get(key, 0.0):
             name = ACCOUNT[key]
-            parts.append(Part(name, time, f"{name}: {format_time(time)}, {percent(time, cost.time)}"))
-    return Bar(short_words(plan), tuple(parts), format_time(cost.time), strong)
+            parts.append(BarPart(name, time, f"{name}: {format_time(time)}, {percent(time, cost.time)}"))
+    return ChartBar(short_words(plan), tuple(parts), format_time(cost.time), strong)
 
 
 def memory_figure(result: TrainingResult) -> Element:
@@ -55,11 +55,12 @@ def memory_figure(result: TrainingResult) -> Element:
         total = sum(held.values())
         name = f"stage {first + 1}" if first == last else f"stages {first + 1} to {last + 1}"
         parts = [
-            Part(HELD.get(key, key), value, f"{name}: {HELD.get(key, key)} {format_bytes(value)}") for key, value in held.items()
+            BarPart(HELD.get(key, key), value, f"{name}: {HELD.get(key, key)} {format_bytes(value)}")
+            for key, value in held.items()
         ]
         rest = max(cost.capacity - total, 0.0)
-        parts.append(Part(FREE, rest, f"{name}: {format_bytes(rest)} free"))
-        bars.append(Bar(name, tuple(parts), f"{format_bytes(total)}, {percent(total, cost.capacity)}"))
+        parts.append(BarPart(FREE, rest, f"{name}: {format_bytes(rest)} free"))
+        bars.append(ChartBar(name, tuple(parts), f"{format_bytes(total)}, {percent(total, cost.capacity)}"))
     title = f"Memory of a chip at its peak, of {format_bytes(cost.capacity)}"
     return stacked(title, bars, fills, format_bytes, byte_base(cost.capacity))
 

@@ -1,7 +1,7 @@
 """The time of one plan, every choice of which is fixed, under other software: a log of a run describes such plans.
 
-Shardings and times of kernels depend on how near kernels come to the chip's fit, not on the host. So the parts of the model are
-costed once for a few shares of the kernel rates, without a host. Between two shares k the times of a pass are interpolated
+Shardings and times of kernels depend on the kernel rates, relative to the chip's fit, not on the host. So the parts of the model
+are costed once for a few shares of the kernel rates, without a host. Between two shares k the times of a pass are interpolated
 linearly in 1 / k: at a given tiling a kernel takes a constant plus work over rate. The host of the software is added afterwards.
 """
 

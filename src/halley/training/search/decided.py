@@ -1,4 +1,4 @@
-"""A plan of training from its decisions alone: what it costs, computed anew by the model that the search uses."""
+"""The cost of a training plan from its decisions alone, recomputed by the model that the search uses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Frames through a shared buffer: stages hand over in a memory further out than the results' own, each with a split of its own
-further in; all over one more dim that is walked, and with stages on parts of an axis."""
+"""Frames whose intermediates are in a shared memory, further out than that of the results. Each stage has its own split inside
+it. Variants: one more dim that all stages loop over, and stages on partitions of an axis."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from halley.mapping.space.tile_sizes import halvings
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """What groups of one workload have in common on one machine: the ``stages`` that hand over through the shared buffer, by
-    all that their shapes depend on of their group, and their ``tiles`` of the dims that groups walk. One group has few that
-    no smaller one has."""
+    """Cache of what groups of one workload share on one machine: the ``stages`` that hand over through the shared buffer, by all
+    that their shapes depend on, and the ``tiles`` of the dims that groups loop over. Most stages of a group occur in a smaller
+    one too."""
 
     stages: dict[Hashable, GroupStage] = field(default_factory=dict)
     tiles: dict[tuple[str, str, Number], Slot] = field(default_factory=dict)
 
 
 def through_shared(group: FusedOps, laid: Laid) -> Iterator[ThroughShared]:
-    """Every memory further out than the results' own in which stages may hand over, with every split of the rows and of batch
-    dims over the axes around it."""
+    """Every memory outside that of the results that may hold intermediates, with every split of the rows and of batch dims over
+    the axes outside it."""
     chip = group.hierarchy
     for tier in chip.hands_over():
         outer = range(tier + 1)
@@ -57,8 +57,9 @@ def through_shared(group: FusedOps, laid: Laid) -> Iterator[ThroughShared]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThroughShared:
-    """The stages of a group that hand over through a ``memory`` of a ``tier``. ``split``: of all of them, over the axes around
-    that memory; ``walk``: a dim that they walk inside their rows, if any; ``kept``: what is held in that memory around it."""
+    """The stages of a group that hand over through a ``memory`` of a ``tier``. ``split``: of all of them, over the axes outside
+    that memory; ``walk``: a dim that they loop over inside their rows, if any; ``kept``: what that memory holds outside the loop
+    over it."""
 
     group: FusedOps
     laid: Laid
