@@ -81,6 +81,9 @@ def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
     [
         ((*SERVE, "--concurrency", "4", "--rate", "3"), 1, "expected --concurrency or --rate; got both"),
         ((*SERVE,), 1, "got neither"),
+        ((*SERVE, "--rate", "0"), 1, "--rate: expected a number above 0"),
+        ((*PLAN, "--rate", "0"), 1, "--rate: expected a number above 0"),
+        ((*PLAN, "--rate", "100000"), 2, "rate: expected at most"),
         ((*SERVE, "--concurrency", "4", "--weights", "fp9"), 1, "did you mean"),
         ((*SERVE, "--concurrency", "4", "--software", "vlm"), 1, "did you mean 'vllm'"),
         ((*SERVE, "--rate", "1000"), 2, "limited by"),

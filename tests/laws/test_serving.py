@@ -23,7 +23,6 @@ from halley.serving.steady import Lengths, arrivals, closed_loop, poisson, stati
 from halley.serving.step import PARTS, StepBatch, busiest_share, distinct_experts
 from halley.serving.tables import Line, Surface, grid
 
-
 BUDGETS_USERS = ((512, 64), (512, 512), (2048, 512))
 """Tokens and sequences of a step at most: with few tokens a step prompts wait for each other."""
 

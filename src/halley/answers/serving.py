@@ -30,7 +30,7 @@ from halley.report.serving.plan import (
 )
 from halley.report.table import Table
 from halley.serving.deployment import Served
-from halley.serving.search import ServingPlan
+from halley.serving.search import ServingObjective, ServingPlan
 from halley.serving.step import PARTS
 from halley.units import format_time
 from halley.verify.findings import Finding, Progress, certificate_finding
@@ -171,6 +171,8 @@ class ServingPlanAnswer(Answer[ServingPlan]):
         plan = self.value
         reached = plan.pools.rate if plan.pools is not None else plan.best.rate
         value = plan.problem.system.chips / (reached * plan.problem.lengths.output)
+        if plan.problem.objective is ServingObjective.CHIPS:
+            value = plan.pools.chips if plan.pools is not None else plan.served.deployment.chips
         yield certificate_finding("plan", plan.certificate, value)
         limits, found = plan.problem.limits, plan.pools or plan.best
         kept = found.ttft <= limits.ttft * (1 + 1e-9) and found.tpot <= limits.tpot * (1 + 1e-9)

@@ -18,7 +18,7 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, Steady, arrivals, closed_loop
+from halley.serving.steady import Lengths, Steady, arrivals, closed_loop, held_to
 from halley.serving.step import StepModel
 
 MILLION = 1e6
@@ -43,13 +43,16 @@ class Load:
     def __post_init__(self) -> None:
         if (self.concurrency is None) == (self.rate is None):
             raise BadInput(Fault("load", "a concurrency or a rate", "both" if self.rate is not None else "neither"))
+        for name, value in (("concurrency", self.concurrency), ("rate", self.rate)):
+            if value is not None and not 0 < value < math.inf:
+                raise BadInput(Fault(f"load, {name}", "a number above 0", f"{value:g}"))
 
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
     ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
-    axis.
+    axis. ``copies``: replicas that serve, 0 for as many as there are chips for.
 
     Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
     """
@@ -63,6 +66,7 @@ class Deployment:
     kernels: StepKernels | None = None
     longest: int = 32768
     fits: KernelFits | None = None
+    copies: int = 0
 
     def __post_init__(self) -> None:
         if self.system.chips % self.layout.chips:
@@ -73,12 +77,12 @@ class Deployment:
     @property
     def chips(self) -> int:
         """Chips of all replicas."""
-        return self.system.chips
+        return self.replicas * self.layout.chips
 
     @property
     def replicas(self) -> int:
         """Copies of the model."""
-        return self.chips // self.layout.chips
+        return self.copies or self.system.chips // self.layout.chips
 
     @property
     def engines(self) -> int:
@@ -182,9 +186,12 @@ class Served:
         return self.state.ttft + max(self.load.lengths.output - 1, 0) * self.state.tpot
 
 
-def served(deployment: Deployment, load: Load) -> Served:
-    """The deployment under the load. Raises as `Deployment.steady`."""
+def served(deployment: Deployment, load: Load, most: float = math.inf) -> Served:
+    """The deployment under the load. ``most`` [1/s]: requests that no schedule exceeds, to which a closed loop is held. Raises as
+    `Deployment.steady`."""
     state = deployment.steady(load)
+    if load.concurrency is not None:
+        state = held_to(state, most / deployment.engines)
     engines = deployment.busy_engines(load)
     requests = state.rate * engines
     lengths = load.lengths
@@ -208,8 +215,8 @@ def served(deployment: Deployment, load: Load) -> Served:
         output / deployment.chips,
         state.users * engines,
         pages * memory.page,
-        None if power is None else power * system.chips,
-        None if price is None else price * system.chips,
+        None if power is None else power * deployment.chips,
+        None if price is None else price * deployment.chips,
     )
 
 

@@ -120,8 +120,8 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
 
     .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, \\min(j c, B - n))
 
-    Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk, B [1] budget of a step. A request meets the others alone: of
-    N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`).
+    Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk, B [1] budget of a step. A request meets the others alone:
+    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`).
     """
     software = step.software
     most = min(max(memory.capacity_pages // max(memory.pages(lengths.mean_context), 1), 1.0), software.users)
@@ -149,9 +149,15 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     rate = running / service
     queued = (users - running) / rate
     parts = {name: value for name, value in parts.items() if value > 0}
-    return Steady(
-        users, running, queued + wait * full + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit
-    )
+    return Steady(users, running, queued + wait * full + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
+
+
+def held_to(state: Steady, most: float) -> Steady:
+    """The state with at most so many requests per second, ``most``: users wait longer for their first token."""
+    if state.rate <= most:
+        return state
+    latency = state.users / most if most > 0 else math.inf
+    return replace(state, rate=most, ttft=state.ttft + latency - state.users / state.rate)
 
 
 def decoding_sequences(running: float, budget: float, new: float, more: float) -> tuple[float, float, float]:
@@ -163,9 +169,9 @@ def decoding_sequences(running: float, budget: float, new: float, more: float) -
     .. math:: N = n (1 + \\frac{k + w}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
         \\rho = \\frac{n P}{M (B - n)}
 
-    Symbols: N, n [1] sequences that run and that decode, M [1] output tokens after the first, k [1] chunks of a prompt, w [1] steps
-    that it waits, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P) sequences decode, where each step is
-    full. Source: the queue M/D/1 (Pollaczek, Khinchine).
+    Symbols: N, n [1] sequences that run and that decode, M [1] output tokens after the first, k [1] chunks of a prompt, w [1]
+    steps that it waits, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P) sequences decode, where each step
+    is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
 
     >>> [round(value, 1) for value in decoding_sequences(1000, 512, 1024, 127)]
     [56.5, 3.0, 2118.0]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from halley.report.plans.plan import account_table, bar
-from halley.report.table import Table, percent
+from halley.report.table import Table, counted, percent
 from halley.serving.bounds import ThroughputBound, throughput_bounds
 from halley.serving.deployment import MILLION, Deployment, Load, Served
 from halley.serving.step import PARTS
@@ -27,7 +27,7 @@ def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
 def serving_headline(deployment: Deployment, load: Load) -> str:
     """What is served on what."""
     model, system, lengths = deployment.model, deployment.system, load.lengths
-    what = f"{load.concurrency:,.0f} users" if load.concurrency is not None else f"{load.rate:g} requests/s"
+    what = counted(load.concurrency, "user") if load.concurrency is not None else f"{load.rate:g} requests/s"
     cached = f", {lengths.prefix:,.0f} of them cached" if lengths.prefix else ""
     return (
         f"{model.shape.name} ({model.weights}, cache {model.cache}) on {system.chips:,} x {system.chip.name}, "
@@ -104,7 +104,7 @@ def serving_memory_table(value: Served) -> Table:
             "cache capacity",
             format_bytes(max(memory.cache, 0)),
             percent(max(memory.cache, 0), memory.capacity),
-            f"{fits:,} whole requests",
+            counted(fits, "whole request"),
         )
     )
     usable = f"of {format_bytes(memory.capacity)}"
