@@ -20,7 +20,17 @@ from halley.kernels.machine import PEAK
 from halley.serving.deployment import Deployment, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.search import BUDGETS, MOST_BUSY, PER_OCTAVE, Limits, ServingObjective, ServingProblem, search
+from halley.serving.search import (
+    BUDGETS,
+    MOST_BUSY,
+    PER_OCTAVE,
+    Limits,
+    ServingObjective,
+    ServingProblem,
+    best_pools,
+    deployments,
+    search,
+)
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch
 from halley.workloads.transformer import Transformer
@@ -252,6 +262,25 @@ def test_pools_serve_no_more_than_the_bound() -> None:
     found = search(asked)
     assert found.pools is None or found.best.rate < found.pools.rate <= found.bound
     assert found.certificate.bound <= found.certificate.value
+
+
+def test_pools_queue_below_full_load_and_have_a_front_end() -> None:
+    """Without a limit of TTFT chips for prompts work 90 % of the time at most; a front end adds its time, and more for each request
+    in flight."""
+    asked = replace(problem("4 x h100, nvlink 4", Lengths(2000, 100), Limits(), ("bf16",)), pools=True)
+    slow = replace(asked, software=replace(SOFTWARE, request=0.05, request_user=1e-3))
+    quick, front = (best_pools(each, deployments(each), 0.0) for each in (asked, slow))
+    assert quick is not None
+    assert front is not None
+    first = Deployment(quick.model, asked.system, quick.prompts, replace(SOFTWARE, budget=2048), PEAK)
+    single = prompt_time(first.step, 1, asked.lengths)
+    busy = quick.rate * single / quick.prompt_replicas / quick.prompts.pp
+    assert busy <= MOST_BUSY * (1 + 1e-9)
+    assert quick.ttft == pytest.approx(single * (1 + busy / 2 / (1 - busy)) + quick.transfer)
+    users = front.rate * (front.ttft + 99 * front.tpot) / front.prompt_replicas
+    alike = front.prompts == quick.prompts and front.prompt_replicas == quick.prompt_replicas and front.rate == quick.rate
+    assert alike
+    assert front.ttft == pytest.approx(quick.ttft + 0.05 + 1e-3 * users)
 
 
 def test_limits_that_nothing_keeps() -> None:

@@ -42,6 +42,10 @@ def serving_answer_document(value: Served) -> Plain:
     return serving_document(value, bounds)
 
 
+EXTRAS = ("events", "speculation")
+"""Parts of an answer that ``halley serve`` adds on demand."""
+
+
 class ServingAnswer(Answer[Served]):
     """What one deployment does under a load."""
 
@@ -56,7 +60,11 @@ class ServingAnswer(Answer[Served]):
         return None
 
     def document(self) -> Plain:
-        return serving_answer_document(self.value)
+        made = serving_answer_document(self.value)
+        if self.saved is not None:
+            # the question does not say what was drawn or drafted: these figures are taken over
+            made["answer"] |= {name: self.saved["answer"][name] for name in EXTRAS if name in self.saved["answer"]}
+        return made
 
     def lines(self) -> tuple[str, ...]:
         value = self.value

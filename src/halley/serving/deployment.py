@@ -114,7 +114,8 @@ class Deployment:
         known to be no faster than the data sheet; those of sequences that decode are bound by memory."""
         chip, shares, software = serving_machine(self.system), self.efficiency, self.software
         dtype, more = self.model.compute, 1.0
-        if dtype == "nvfp4" and dtype not in chip.macs:
+        if dtype == "nvfp4":
+            chip.mac_rate(dtype)  # a chip that has it
             dtype, more = "fp8", 1 / NVFP4_SHARE
         memory = 1.0 if measured_caches(self.fits, software) else shares.memory * software.memory
         return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * memory)
