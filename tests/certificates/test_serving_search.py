@@ -265,8 +265,8 @@ def test_pools_serve_no_more_than_the_bound() -> None:
 
 
 def test_pools_queue_below_full_load_and_have_a_front_end() -> None:
-    """Without a limit of TTFT chips for prompts work 90 % of the time at most; a front end adds its time, and more for each request
-    in flight."""
+    """Without a limit of TTFT chips for prompts work 90 % of the time at most; a front end adds its time, and more of it for each
+    request in flight."""
     asked = replace(problem("4 x h100, nvlink 4", Lengths(2000, 100), Limits(), ("bf16",)), pools=True)
     slow = replace(asked, software=replace(SOFTWARE, request=0.05, request_user=1e-3))
     quick, front = (best_pools(each, deployments(each), 0.0) for each in (asked, slow))
