@@ -101,6 +101,21 @@ def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.medium
+def test_cost_of_a_million_tokens() -> None:
+    """Parts over their years, and energy, over the tokens of that time."""
+    words = (*SERVE, "--concurrency", "32", "--years", "4", "--power-price", "0.1", "--json")
+    answer = json.loads(halley(*words).out)["answer"]
+    without = json.loads(halley(*words[:-3], "--json").out)["answer"]["cost"]["usd_per_million_output_tokens"]
+    cost = answer["cost"]["usd_per_million_output_tokens"]
+    text = flat(halley(*words[:-1], width=140).out)
+    energy = float(text.split("kWh per million output tokens")[0].split()[-1])
+    assert cost - without == pytest.approx(0.1 * energy, rel=0.03)  # two digits
+    price = float(text.split(" USD of stated parts")[0].split()[-1].replace(",", ""))
+    made = answer["output_tokens_per_s"] * 4 * 365.25 * 86400 / 1e6
+    assert without == pytest.approx(price / made, rel=0.01)
+
+
 def test_options_that_a_trace_refuses(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,input,output\n1,20,5\n2,4,5\n")
@@ -127,6 +142,8 @@ def test_formats_that_a_chip_lacks() -> None:
         ((*SERVE, "--concurrency", "4", "--rate", "3"), 1, "expected --concurrency or --rate; got both"),
         ((*SERVE,), 1, "got neither"),
         ((*SERVE, "--rate", "0"), 1, "--rate: expected a number above 0"),
+        ((*SERVE, "--rate", "1", "--power-price", "1"), 1, "expected --years beside it"),
+        ((*SERVE, "--rate", "1", "--years", "0"), 1, "--years: expected a number above 0"),
         ((*PLAN, "--rate", "0"), 1, "--rate: expected a number above 0"),
         ((*PLAN, "--rate", "100000"), 2, "rate: expected at most"),
         ((*SERVE, "--concurrency", "4", "--weights", "fp9"), 1, "did you mean"),

@@ -42,7 +42,7 @@ def serving_answer_document(value: Served) -> Plain:
     return serving_document(value, bounds)
 
 
-EXTRAS = ("events", "speculation")
+EXTRAS = ("events", "speculation", "cost")
 """Parts of an answer that ``halley serve`` adds on demand."""
 
 

@@ -22,6 +22,8 @@ from halley.serving.steady import Lengths, Steady, arrivals, closed_loop, held_t
 from halley.serving.step import StepModel
 
 MILLION = 1e6
+JOULES_PER_KWH = 3.6e6
+SECONDS_PER_YEAR = 365.25 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,19 @@ class Served:
     def energy(self) -> float | None:
         """Joule per million output tokens at full power."""
         return None if self.power is None else self.power * MILLION / self.output
+
+    def cost(self, years: float, power_price: float) -> float | None:
+        """USD per million output tokens, of parts that are written off in so many ``years`` and of energy at a ``power_price``
+        [USD/kWh] at full power; None where no source states the price of the parts, or their power although energy has a price.
+
+        .. math:: c = \\frac{10^6}{X} (\\frac{P}{t} + W e)
+
+        Symbols: X [1/s] output tokens, P [USD] price, t [s] years, W [W] power, e [USD/J] price of energy.
+        """
+        if self.price is None or (power_price and self.power is None):
+            return None
+        energy = (self.power or 0.0) * power_price / JOULES_PER_KWH
+        return (self.price / (years * SECONDS_PER_YEAR) + energy) * MILLION / self.output
 
     @property
     def end_to_end(self) -> float:

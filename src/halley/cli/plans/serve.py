@@ -35,7 +35,7 @@ from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
 from halley.io.software import load_software
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
-from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
+from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_document, speculation_table
 from halley.serving.deployment import Deployment, Load, Served, served
@@ -88,6 +88,15 @@ def serve(
         str | None,
         typer.Option("--emit", help=f"Launch flags of the deployment for {', '.join(SERVING_ENGINES)}.", metavar="ENGINE"),
     ] = None,
+    years: Annotated[
+        str | None,
+        typer.Option(
+            "--years", help="Years of depreciation of the parts, for the cost of a million tokens.", metavar="NUMBER"
+        ),
+    ] = None,
+    power_price: Annotated[
+        str | None, typer.Option("--power-price", help="USD per kWh, with --years; 0 by default.", metavar="NUMBER")
+    ] = None,
     weights: WeightsOption = "bf16",
     cache: CacheOption = "bf16",
     software: SoftwareOption = "vllm",
@@ -107,7 +116,7 @@ def serve(
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
-            | {"--draft": draft, "--acceptance": acceptance}
+            | {"--draft": draft, "--acceptance": acceptance, "--years": years, "--power-price": power_price}
         )
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
@@ -157,9 +166,26 @@ def serve(
         simulated = drawn(deployment, load, options.whole_number("--events", events, most=10**8))
         tables.insert(1, events_table(simulated, found.chips, load.concurrency is not None))
         document["answer"]["events"] = events_document(simulated)
+    if years is not None or power_price is not None:
+        rates = cost_rates(years, power_price)
+        cost = value.cost(*rates)
+        if cost is None:
+            raise BadInput(Fault(found.name, "stated prices and power of its parts", "none", "give them in a system file"))
+        tables.insert(1, cost_table(value, *rates, cost))
+        document["answer"]["cost"] = {"usd_per_million_output_tokens": cost, "years": rates[0], "usd_per_kwh": rates[1]}
     give(lines, tables, document, json, out, force)
     if emit is not None:
         show_flags(value, emit)
+
+
+def cost_rates(years: str | None, power_price: str | None) -> tuple[float, float]:
+    """(years, USD per kWh). Raises BadInput: no years, or no numbers."""
+    if years is None:
+        raise BadInput(Fault("--power-price", "--years beside it", "it alone", "write for example '--years 4'"))
+    found = options.number("--years", years, 100.0)
+    if not found:
+        raise BadInput(Fault("--years", "a number above 0", years))
+    return found, options.number("--power-price", power_price, 1e3) if power_price is not None else 0.0
 
 
 def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptance: str | None) -> list[Round]:

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from halley.report.plans.plan import account_table, bar
 from halley.report.table import Table, counted, percent
 from halley.serving.bounds import ThroughputBound, throughput_bounds
-from halley.serving.deployment import MILLION, Deployment, Load, Served
+from halley.serving.deployment import JOULES_PER_KWH, MILLION, Deployment, Load, Served
 from halley.serving.step import PARTS
 from halley.serving.step_bounds import step_bound
 from halley.units import format_bytes, format_time
 
 HOURS = 3600.0
-JOULES_PER_KWH = 3.6e6
 
 
 def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
@@ -88,6 +87,17 @@ def _costs(value: Served) -> Iterator[tuple[str, str]]:
     if value.price is not None:
         tokens = value.output * HOURS / MILLION
         yield "price", f"{value.price:,.0f} USD of stated parts; {tokens:,.1f} million output tokens an hour"
+
+
+def cost_table(value: Served, years: float, power_price: float, cost: float) -> Table:
+    """What a million output tokens cost."""
+    parts = value.cost(years, 0.0) or 0.0
+    rows = (
+        ("parts", f"{parts:,.3f} USD: {value.price or 0:,.0f} USD over {years:g} years"),
+        ("energy", f"{cost - parts:,.3f} USD at {power_price:g} USD/kWh and full power"),
+        ("together", f"{cost:,.3f} USD"),
+    )
+    return Table("Cost of a million output tokens", ("", ""), rows, strong=frozenset({2}))
 
 
 def serving_memory_table(value: Served) -> Table:
