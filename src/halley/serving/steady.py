@@ -138,9 +138,10 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
     context = lengths.mean_context
     other = max(running - 1, 0.0) / max(running, 1.0)
+    seen = min(min(1.0, running) + other * decoding, budget)
     mixed = (
         (decoding, *_mixture(fits, fits)),
-        (min(1.0, running) + other * decoding, *_mixture(other * prompts, fits)),
+        (seen, *_mixture(other * prompts, min(fits, (budget - seen) / chunk))),
         (other * decoding, *_mixture(other * prompts, fits, own=True)),
         (decoding, *_mixture(prompts, fits)),
     )
@@ -207,7 +208,9 @@ def _mean_steps(
     """The mean step of each mixture of (decoding sequences, chunks, chances of these), and the parts of the last."""
     counts = np.concatenate([item[1] for item in mixed])
     users = np.concatenate([np.full(len(item[1]), item[0]) for item in mixed])
-    parts = step.parts(StepBatch(users, context, counts * chunk, keys, np.maximum(counts, 1.0)))
+    # a full step has no more tokens than its budget, to the last bit: graphs and tables may end there
+    prompt = np.minimum(counts * chunk, np.maximum((step.software.budget - users) * (1 - CLOSE), 0.0))
+    parts = step.parts(StepBatch(users, context, prompt, keys, np.maximum(counts, 1.0)))
     total = sum(parts.values(), np.zeros(len(counts)))
     ends = np.cumsum([len(item[1]) for item in mixed])
     means = [float((total[end - len(item[1]) : end] * item[2]).sum()) for item, end in zip(mixed, ends, strict=True)]

@@ -90,9 +90,7 @@ def serve(
     ] = None,
     years: Annotated[
         str | None,
-        typer.Option(
-            "--years", help="Years of depreciation of the parts, for the cost of a million tokens.", metavar="NUMBER"
-        ),
+        typer.Option("--years", help="Years of depreciation of the parts, for the cost of a million tokens.", metavar="NUMBER"),
     ] = None,
     power_price: Annotated[
         str | None, typer.Option("--power-price", help="USD per kWh, with --years; 0 by default.", metavar="NUMBER")
