@@ -178,3 +178,9 @@ def test_the_best_deployment(tmp_path: Path) -> None:
     outcome = halley("check", str(file))
     assert outcome.code == 0, outcome.out + outcome.err
     assert "limits" in outcome.out
+    figure = tmp_path / "front.svg"
+    assert halley("figure", str(file), "front", "-o", str(figure)).code == 0
+    front = json.loads(file.read_text())["answer"]["front"]
+    fastest = max(point["tokens_per_s_user"] for point in front)
+    for part in (1, 2, 3, 4):  # marks of both axes
+        assert f">{part / 4 * fastest:,.0f}<" in figure.read_text()

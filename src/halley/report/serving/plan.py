@@ -15,6 +15,8 @@ from halley.serving.deployment import Deployment
 from halley.serving.search import OperatingPoint, ServingObjective, ServingPlan, ServingProblem
 from halley.units import format_time
 
+TICKS = 4
+"""Marks of an axis."""
 FRONT_ROWS = 12
 """Points of the front that are shown at most."""
 
@@ -132,6 +134,12 @@ def front_figure(front: Sequence[tuple[OperatingPoint, Deployment]], width: floa
         for point, _ in front
     ]
     drawn = [line(left, height - bottom, width - 20, height - bottom), line(left, top, left, height - bottom)]
+    for part in range(1, TICKS + 1):
+        share = part / TICKS / 1.05
+        x, y = left + share * (width - left - 20), height - bottom - share * (height - bottom - top)
+        drawn += [line(x, height - bottom, x, height - bottom + 4), line(left - 4, y, left, y)]
+        drawn.append(words(x - 12, height - bottom + 16, f"{share * most_user:,.0f}"))
+        drawn.append(words(4, y + 4, f"{share * most_chip:,.0f}"))
     drawn += [line(*a, *b, stroke="#2f6fb0") for a, b in pairwise(places)]
     for (x, y), (point, deployment) in zip(places, front, strict=True):
         tip = f"{deployment.layout.text}: {point.user:,.1f} tokens/s a user, {point.chip:,.1f} a chip"
