@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import collectives, costing, dfmodel, flows, fusion, joint, peers, planning, proofs, sharding, startup
+from benchmarks import collectives, costing, dfmodel, flows, fusion, joint, peers, planning, proofs, serving, sharding, startup
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -28,6 +28,7 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "planning": planning.measurements,
     "joint": joint.measurements,
     "dfmodel": dfmodel.measurements,
+    "serving": serving.measurements,
 }
 INSTALL = "install"
 LATEST = ROOT / "benchmarks" / "latest.json"

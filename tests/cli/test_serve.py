@@ -45,7 +45,31 @@ def test_arrivals_and_events() -> None:
     answer = json.loads(outcome.out)["answer"]
     assert answer["requests_per_s"] == 2
     assert answer["limit"] == "arrivals"
+    assert answer["events"]["requests"] == 50
     assert "By events: 50 requests" in flat(halley(*SERVE, "--rate", "2", "--events", "50", width=140).out)
+
+
+@pytest.mark.medium
+def test_all_requests_are_simulated_with_fewer_users_than_replicas(tmp_path: Path) -> None:
+    """One user on two replicas: none of the requests waits for an engine without users."""
+    words = ("serve", "llama3-8b", "--system", "2 x h100, nvlink 2", "--tp", "1", "--input", "64", "--output", "8")
+    outcome = halley(*words, "--concurrency", "1", "--events", "30", "--json")
+    assert json.loads(outcome.out)["answer"]["events"]["requests"] == 30
+
+
+@pytest.mark.medium
+def test_speculation_is_in_the_file_and_needs_memory(tmp_path: Path) -> None:
+    file = tmp_path / "served.json"
+    words = (*SERVE, "--concurrency", "4", "--draft", "llama-68m", "--acceptance", "0.7,0.9")
+    assert halley(*words, "-o", str(file)).code == 0
+    rounds = json.loads(file.read_text())["answer"]["speculation"]
+    assert [item["window"] for item in rounds] == list(range(1, 9))
+    for command in ("check", "show"):
+        outcome = halley(command, str(file))
+        assert outcome.code == 0, outcome.out + outcome.err
+    outcome = halley(*SERVE, "--concurrency", "4", "--draft", "llama3-70b", "--acceptance", "0.7")
+    assert outcome.code == 2
+    assert "weights of the draft 131.4" in flat(outcome.err)
 
 
 def test_a_trace(tmp_path: Path) -> None:
@@ -65,6 +89,7 @@ def test_a_trace(tmp_path: Path) -> None:
         ("arrival,input,output\n1,5,-5\n", "trace.csv:2, output: expected a whole number of tokens"),
         ("arrival,input\n1,5\n", "trace.csv:1: expected a column output"),
         ("arrival,input,output\n1,9000000,5\n", "tokens of the cache"),
+        ("arrival,input,output\n", "trace.csv: expected at least one request; got none"),
     ],
 )
 def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
@@ -76,11 +101,51 @@ def test_bad_traces(tmp_path: Path, rows: str, message: str) -> None:
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.medium
+def test_cost_of_a_million_tokens() -> None:
+    """Parts over their years, and energy, over the tokens of that time."""
+    words = (*SERVE, "--concurrency", "32", "--years", "4", "--power-price", "0.1", "--json")
+    answer = json.loads(halley(*words).out)["answer"]
+    without = json.loads(halley(*words[:-3], "--json").out)["answer"]["cost"]["usd_per_million_output_tokens"]
+    cost = answer["cost"]["usd_per_million_output_tokens"]
+    text = flat(halley(*words[:-1], width=140).out)
+    energy = float(text.split("kWh per million output tokens")[0].split()[-1])
+    assert cost - without == pytest.approx(0.1 * energy, rel=0.03)  # two digits
+    price = float(text.split(" USD of stated parts")[0].split()[-1].replace(",", ""))
+    made = answer["output_tokens_per_s"] * 4 * 365.25 * 86400 / 1e6
+    assert without == pytest.approx(price / made, rel=0.01)
+
+
+def test_options_that_a_trace_refuses(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,input,output\n1,20,5\n2,4,5\n")
+    words = ("serve", "llama3-8b", "--system", "1 x h100", "--trace", str(trace))
+    outcome = halley(*words, "--prefix", "4")
+    assert outcome.code == 1
+    assert "trace.csv:3, input: expected more than the 4 cached tokens" in flat(outcome.err)
+    outcome = halley(*words, "--draft", "llama-68m", "--acceptance", "0.7")
+    assert outcome.code == 1
+    assert "--draft with --trace" in flat(outcome.err)
+
+
+def test_formats_that_a_chip_lacks() -> None:
+    for system in ("1 x h100", "1 x a100"):
+        words = ("serve", "llama3-8b", "--system", system, "--input", "64", "--output", "8", "--concurrency", "1")
+        outcome = halley(*words, "--weights", "nvfp4")
+        assert outcome.code == 1
+        assert "expected a type that its matrix engine has; got nvfp4" in flat(outcome.err)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         ((*SERVE, "--concurrency", "4", "--rate", "3"), 1, "expected --concurrency or --rate; got both"),
         ((*SERVE,), 1, "got neither"),
+        ((*SERVE, "--rate", "0"), 1, "--rate: expected a number above 0"),
+        ((*SERVE, "--rate", "1", "--power-price", "1"), 1, "expected --years beside it"),
+        ((*SERVE, "--rate", "1", "--years", "0"), 1, "--years: expected a number above 0"),
+        ((*PLAN, "--rate", "0"), 1, "--rate: expected a number above 0"),
+        ((*PLAN, "--rate", "100000"), 2, "rate: expected at most"),
         ((*SERVE, "--concurrency", "4", "--weights", "fp9"), 1, "did you mean"),
         ((*SERVE, "--concurrency", "4", "--software", "vlm"), 1, "did you mean 'vllm'"),
         ((*SERVE, "--rate", "1000"), 2, "limited by"),
@@ -113,3 +178,9 @@ def test_the_best_deployment(tmp_path: Path) -> None:
     outcome = halley("check", str(file))
     assert outcome.code == 0, outcome.out + outcome.err
     assert "limits" in outcome.out
+    figure = tmp_path / "front.svg"
+    assert halley("figure", str(file), "front", "-o", str(figure)).code == 0
+    front = json.loads(file.read_text())["answer"]["front"]
+    fastest = max(point["tokens_per_s_user"] for point in front)
+    for part in (1, 2, 3, 4):  # marks of both axes
+        assert f">{part / 4 * fastest:,.0f}<" in figure.read_text()

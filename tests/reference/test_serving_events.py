@@ -58,6 +58,21 @@ def test_a_closed_loop_keeps_its_users() -> None:
     assert found.peak <= 5
 
 
+def test_engines_get_requests_in_turn_from_any_blocks() -> None:
+    """As each engine alone with every third request."""
+    made, (block,) = deployment(), list(generated(90, 40.0, (50, 400), (2, 50)))
+    both = simulate(made.step, made.engine_memory, _cut([block], 7), engines=3, keep=True)
+    alone = [
+        simulate(
+            made.step, made.engine_memory, [Requests(block.arrivals[k::3], block.inputs[k::3], block.outputs[k::3])], keep=True
+        )
+        for k in range(3)
+    ]
+    assert both.rows is not None
+    ends = sorted(float(end) for each in alone if each.rows is not None for end in each.rows[:, 2])
+    np.testing.assert_allclose(sorted(both.rows[:, 2]), ends)
+
+
 def test_blocks_do_not_change_the_answer() -> None:
     made = deployment()
     whole = simulate(made.step, made.engine_memory, generated(200, 30.0, (50, 400), (2, 50)), keep=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from halley.errors import BadInput
+from halley.importers.serving import served_model
 from halley.io.chips.kernel_fits import serving_fits
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
@@ -20,6 +24,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
+from halley.serving.step import StepBatch
 from halley.serving.step_bounds import step_bound
 
 USERS, KEYS = np.array([1.0, 16.0, 256.0])[:, None], np.array([128.0, 4096.0, 32768.0])[None, :]
@@ -57,6 +62,39 @@ def test_the_formulas_answer_what_was_not_measured() -> None:
 )
 def test_without_tables_of_the_framework_there_are_formulas_alone(chip: str, software: str) -> None:
     assert isinstance(kernels(chip, software), LibraryKernels)
+
+
+def test_nvfp4_needs_a_chip_that_has_it() -> None:
+    """About twice as fast as fp8 with many rows where it is; no rate at all on chips before it."""
+    made = kernels("b200")
+    assert float(made.product(8192, 8192, 8192, 1, "nvfp4")) < 0.7 * float(made.product(8192, 8192, 8192, 1, "fp8"))
+    with pytest.raises(BadInput, match="matrix engine has; got nvfp4"):
+        kernels("h100").product(64, 4096, 4096, 1, "nvfp4")
+
+
+def test_windows_of_a_configuration_are_served(tmp_path: Path) -> None:
+    """At long contexts attention and cache are those of the window, and the bounds hold."""
+    fields = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+    fields |= {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32768, "rms_norm_eps": 1e-5}
+    fields |= {"max_position_embeddings": 32768}
+    made = {}
+    for name, window in (("all", None), ("near", 1024)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(fields | {"sliding_window": window}))
+        model = served_model(str(folder))
+        assert (model.window, model.windowed) == ((1024, 32) if window else (0, 0))
+        made[name] = Deployment(model, load_system("1 x h100"), ReplicaLayout(), ServingSoftware(), PEAK)
+    batch, lengths = StepBatch(32, 16384), Lengths(16000, 500)
+    times = {name: float(each.step.parts(batch)["attention"]) for name, each in made.items()}
+    assert times["near"] < 0.15 * times["all"]
+    assert made["near"].memory.users(16384) > 10 * made["all"].memory.users(16384)
+    for each in made.values():
+        reached = served(each, Load(lengths, concurrency=16)).requests
+        assert reached <= min(throughput_bounds(each, lengths)[0].rate, 1.03 * step_bound(each, lengths).rate)
+    short = Lengths(300, 100)
+    near, full = (served(each, Load(short, concurrency=16)).requests for each in made.values())
+    assert near == pytest.approx(full, rel=1e-3)  # contexts within the window
 
 
 def test_collectives_take_longer_at_a_share_of_the_bandwidth() -> None:

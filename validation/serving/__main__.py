@@ -18,6 +18,7 @@ from validation.serving.compare import (
     static_rows,
     static_throughput,
 )
+from validation.serving.traces import median, percentiles, traces
 
 
 def main(folder: Path) -> None:
@@ -68,6 +69,10 @@ def main(folder: Path) -> None:
             [closed_throughput(row, row.tpot or 1.0) for row in rows],
         )
         print(f"closed {half}: rank correlation {got[0]:.3f}, regret {got[1]:.1%} mean, {got[2]:.1%} largest, {got[3]} groups")
+    for trace in traces(folder):
+        for name, pairs in (("TTFT", trace.ttft), ("TPOT", trace.tpot), ("end to end", trace.latency)):
+            worst = max(abs(found / given - 1) for found, given in percentiles(pairs))
+            print(f"requests {trace.name}, {name}: median {median(pairs):.1%}, worst of 50th, 90th, 99th percentile {worst:.1%}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from validation.outcome import Case, Line, Outcome
 from validation.serving.predict import Predictor, efficiency
 from validation.serving.rows import END_TO_END, Measured, halves, measured
 from validation.serving.speculation import curve_cases, rounds
-from validation.serving.traces import traces
+from validation.serving.traces import SHARES, percentiles, traces
 
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
@@ -38,6 +38,7 @@ STATIC_CHIPS = ("A100", "H100")
 
 MEANS = {"static vllm": 0.13, "static trtllm": 0.16, "tpot dense": 0.13, "tpot moe": 0.16, "ttft": 0.80}
 MEANS |= {"acceptance": 0.02, "signs": 0.1, "sn40l": 0.10, "TTFT": 0.60, "TPOT": 0.12, "end to end": 0.15}
+MEANS |= {"percentiles": 0.15}
 """Mean errors that are allowed; docs/serving.md has the medians beside the targets."""
 WORST = 12.0
 """A single row: some report what no machine does (a token every 70 ms where its neighbours take 8)."""
@@ -106,9 +107,14 @@ def compare(data: Path | None) -> Outcome:
     signs = tuple(Case(name, float(found.speedup > 1), float(given > 1)) for name, found, given in rounds(data))
     lines.append(Line("whether a draft of 68M pays (1: yes)", signs, MEANS["signs"], math.inf))
     for trace in traces(data):
+        shares = []
         for name, pairs in (("TTFT", trace.ttft), ("TPOT", trace.tpot), ("end to end", trace.latency)):
             cases = tuple(Case(f"request {number}", float(found), float(given)) for number, (given, found) in enumerate(pairs))
             lines.append(Line(f"requests, {trace.name}, {name}", cases, MEANS[name], WORST))
+            both = zip(SHARES, percentiles(pairs), strict=True)
+            shares += [Case(f"{name}, {share} % of the requests", *values) for share, values in both]
+        name = f"requests, {trace.name}, percentiles of all three"
+        lines.append(Line(name, tuple(shares), MEANS["percentiles"], MEANS["percentiles"]))
     lines.append(Line("16 SN40L, decode of llama3-8b", (sn40l(),), MEANS["sn40l"], MEANS["sn40l"]))
     return Outcome("serving", tuple(lines))
 

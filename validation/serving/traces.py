@@ -78,8 +78,15 @@ def replayed(name: str, rows: list[dict[str, str]], chip: str) -> Trace:
     return Trace(name, ttft, tpot, latency, found)
 
 
-def medians(pairs: np.ndarray) -> tuple[float, float]:
-    """Median absolute relative error of requests, and the largest of those of the 50th, 90th and 99th percentile."""
-    single = float(np.median(np.abs(pairs[:, 1] / pairs[:, 0] - 1)))
-    shares = [abs(np.percentile(pairs[:, 1], share) / np.percentile(pairs[:, 0], share) - 1) for share in (50, 90, 99)]
-    return single, float(max(shares))
+SHARES = (50, 90, 99)
+"""Percentiles that are compared."""
+
+
+def median(pairs: np.ndarray) -> float:
+    """Median absolute relative error of requests."""
+    return float(np.median(np.abs(pairs[:, 1] / pairs[:, 0] - 1)))
+
+
+def percentiles(pairs: np.ndarray) -> list[tuple[float, float]]:
+    """(simulated, measured) percentiles `SHARES` of all requests."""
+    return [(float(np.percentile(pairs[:, 1], share)), float(np.percentile(pairs[:, 0], share))) for share in SHARES]

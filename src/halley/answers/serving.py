@@ -30,7 +30,7 @@ from halley.report.serving.plan import (
 )
 from halley.report.table import Table
 from halley.serving.deployment import Served
-from halley.serving.search import ServingPlan
+from halley.serving.search import ServingObjective, ServingPlan
 from halley.serving.step import PARTS
 from halley.units import format_time
 from halley.verify.findings import Finding, Progress, certificate_finding
@@ -40,6 +40,10 @@ def serving_answer_document(value: Served) -> Plain:
     """The content of a file."""
     bounds = [{"name": item.name, "requests_per_s": item.rate, "why": item.why} for item in bounds_of(value)]
     return serving_document(value, bounds)
+
+
+EXTRAS = ("events", "speculation", "cost")
+"""Parts of an answer that ``halley serve`` adds on demand."""
 
 
 class ServingAnswer(Answer[Served]):
@@ -56,7 +60,11 @@ class ServingAnswer(Answer[Served]):
         return None
 
     def document(self) -> Plain:
-        return serving_answer_document(self.value)
+        made = serving_answer_document(self.value)
+        if self.saved is not None:
+            # the question does not say what was drawn or drafted: these figures are taken over
+            made["answer"] |= {name: self.saved["answer"][name] for name in EXTRAS if name in self.saved["answer"]}
+        return made
 
     def lines(self) -> tuple[str, ...]:
         value = self.value
@@ -171,6 +179,8 @@ class ServingPlanAnswer(Answer[ServingPlan]):
         plan = self.value
         reached = plan.pools.rate if plan.pools is not None else plan.best.rate
         value = plan.problem.system.chips / (reached * plan.problem.lengths.output)
+        if plan.problem.objective is ServingObjective.CHIPS:
+            value = plan.pools.chips if plan.pools is not None else plan.served.deployment.chips
         yield certificate_finding("plan", plan.certificate, value)
         limits, found = plan.problem.limits, plan.pools or plan.best
         kept = found.ttft <= limits.ttft * (1 + 1e-9) and found.tpot <= limits.tpot * (1 + 1e-9)

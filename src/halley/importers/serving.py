@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from halley.errors import BadInput, Fault
@@ -47,9 +48,9 @@ def serving_problem(
     """
     if rate is not None and not 0 < rate < math.inf:
         raise BadInput(Fault("rate", "a number of requests per second above 0", f"{rate:g}"))
-    found, shape = system if isinstance(system, System) else load_system(system), planned(find_model(str(model)))
+    found, asked = system if isinstance(system, System) else load_system(system), served_model(str(model), cache=cache)
     return ServingProblem(
-        tuple(ServedModel(shape, precision.strip(), cache) for precision in weights.split(",")),
+        tuple(replace(asked, weights=precision.strip()) for precision in weights.split(",")),
         found,
         load_software(software or SOFTWARE),
         load_chip_fit(efficiency or DEFAULT_FIT).efficiency,
@@ -62,6 +63,17 @@ def serving_problem(
         front,
         fits=serving_fits(found.chip.name),
     )
+
+
+def served_model(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel:
+    """The model of a name, a file or a configuration, with the sliding windows of its layers. Raises BadInput: no transformer, or
+    unknown dtypes.
+
+    >>> served_model("llama3-8b", "fp8").weight_bytes < 10e9
+    True
+    """
+    found = find_model(name)
+    return ServedModel(planned(found), weights, cache, found.window if found.windowed else 0, found.windowed)
 
 
 def lengths_of(prompt: int, answer: int, cached: int = 0, where: str = "prefix") -> Lengths:

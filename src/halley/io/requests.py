@@ -24,11 +24,11 @@ LINE_LIMIT = 10_000
 """Most characters of a line: a file without line breaks is never read whole."""
 
 
-def read_requests(path: str | Path) -> Iterator[Requests]:
-    """The requests of a trace, in blocks.
+def read_requests(path: str | Path, prefix: int = 0) -> Iterator[Requests]:
+    """The requests of a trace, in blocks. ``prefix``: tokens that every prompt has in the cache.
 
     Raises BadInput: no such file, missing columns, rows that are no requests (the first few of a block, with their lines),
-    arrivals out of order.
+    arrivals out of order, prompts of no more tokens than the prefix.
     """
     name, last = str(path), 0.0
     try:
@@ -40,6 +40,10 @@ def read_requests(path: str | Path) -> Iterator[Requests]:
             number = 2
             while rows := list(itertools.islice(reader, BLOCK)):
                 block, last = _block(rows, places, name, number, last)
+                short = np.flatnonzero(block.inputs <= prefix)
+                if prefix and short.size:
+                    place, got = f"{name}:{number + int(short[0])}, input", str(block.inputs[short[0]])
+                    raise BadInput(Fault(place, f"more than the {prefix} cached tokens", got, "use a smaller --prefix"))
                 number += len(rows)
                 yield block
     except OSError as error:

@@ -215,7 +215,8 @@ class MatrixEngine:
     pipeline [s], beyond the skew of the array, once for each tile. ``granularity`` of its instructions: the cycles of a tile are
     rounded up to whole instructions. ``accumulators``: dtype of the sums by dtype of the operands, where it differs from that of
     the result. ``reads`` names, by operand role (input, weight, output), the memories that feed the array; an empty tuple allows
-    any. ``back_to_back``: a fold enters the array while the one before leaves it, so that no fold waits for the array's skew."""
+    any. ``back_to_back``: a fold enters the array while the one before leaves it, so that no fold waits for the array's skew.
+    ``nvfp4``: MACs per unit and cycle in that format, which serving alone uses; 0 where the array does not have it."""
 
     name: str
     rows: int
@@ -230,6 +231,7 @@ class MatrixEngine:
     granularity: Granularity = Granularity()
     accumulators: Mapping[str, str] = field(default_factory=dict)
     back_to_back: bool = False
+    nvfp4: float = 0.0
 
     @property
     def filling(self) -> tuple[int, int]:

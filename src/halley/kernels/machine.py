@@ -60,6 +60,7 @@ def machine(chip: Chip) -> Machine:
     array, lanes = chip.matrix.rows * chip.matrix.cols * chip.matrix.clock, chip.vector.lanes * chip.vector.clock
     shared = [memory for level in chip.levels if level.count == 1 and not level.network for memory in level.memories]
     outer, caches = chip.levels[0].memories[0], [memory for memory in shared if memory not in chip.levels[0].memories]
+    scaled = {"nvfp4": cores * array * chip.matrix.nvfp4} if chip.matrix.nvfp4 else {}
     instances = accumulate((level.count for level in chip.levels), operator.mul)
     near = sum(
         n * m.capacity for n, level in zip(instances, chip.levels, strict=True) for m in level.memories if m.name in chip.streams
@@ -68,7 +69,7 @@ def machine(chip: Chip) -> Machine:
     return Machine(
         chip.name,
         cores,
-        {dtype: cores * array * rate for dtype, rate in chip.matrix.rate.items()},
+        {dtype: cores * array * rate for dtype, rate in chip.matrix.rate.items()} | scaled,
         cores * lanes,
         dict(chip.vector.rate),
         outer.read_bandwidth,

@@ -151,6 +151,8 @@ def _engines(chip: Chip) -> Iterator[Fact]:
         yield f"{at}.clock", format_frequency(chip.matrix.clock)
         yield f"{at}.dataflow", chip.matrix.dataflow.value
         yield f"{at}.prefetch", str(chip.matrix.prefetch).lower()
+        if chip.matrix.nvfp4:
+            yield f"{at}.nvfp4", f"{chip.matrix.nvfp4:g}"
         if chip.matrix.back_to_back:
             yield f"{at}.back_to_back", "true"
         if chip.matrix.latency:

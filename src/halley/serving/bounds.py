@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from halley.serving.deployment import Deployment
-from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES
+from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel, cached_tokens
 from halley.serving.steady import Lengths
 from halley.serving.step import distinct_experts
 
@@ -63,7 +63,7 @@ def throughput_bounds(
     tokens = lengths.new + steps
     work = request_work(deployment, lengths)
     found = [ThroughputBound("matrix rate", chips * rates.macs / work, f"{2 * work:.3g} operations a request")]
-    most = min(deployment.capacity_users(lengths) * layout.dp * layout.pp, users / replicas)
+    most = min(mean_sequences(deployment, lengths) * layout.dp * layout.pp, users / replicas)
     if steps and most > 0:
         read, bandwidth = step_bytes(deployment, lengths, max(most, 1.0)), layout.chips * rates.memory
         why = "memory bandwidth"
@@ -88,17 +88,37 @@ def throughput_bounds(
     return tuple(sorted(found, key=lambda item: item.rate))
 
 
+def least_cached_tokens(model: ServedModel, lengths: Lengths) -> float:
+    """Tokens that a layer keeps of a sequence that decodes, on average over its output tokens, at least: the mean of both ends of
+    a function of the context that is concave."""
+    ends = lengths.input + 1, lengths.input + max(lengths.output - 1, 1.0)
+    return sum(cached_tokens(model, end) for end in ends) / 2
+
+
+def mean_sequences(deployment: Deployment, lengths: Lengths) -> float:
+    """Sequences of a step of one engine at most, on average over all steps: their pages are no more than there are."""
+    memory = deployment.engine_memory
+    each = least_cached_tokens(deployment.model, lengths) / memory.page_tokens
+    return min(memory.capacity_pages / each, deployment.software.users)
+
+
 def request_work(deployment: Deployment, lengths: Lengths) -> float:
     """Multiply-accumulates of one request."""
     model, shape = deployment.model, deployment.model.shape
     steps = max(lengths.output - 1, 0.0)
     tokens = lengths.new + steps
-    seen = lengths.new * (lengths.prefix + lengths.new / 2) + steps * lengths.mean_context
-    width = 2 * shape.head_dim if shape.latent is None else shape.head_dim + shape.latent.rope_dim + shape.latent.value_dim
-    near = min(seen, tokens * model.window) if model.windowed else 0.0
+    decoding = lengths.input + 1, lengths.input + max(steps, 1.0)
+    seen = _least_seen(lengths.new, (lengths.prefix, lengths.input)) + _least_seen(steps, decoding)
+    near = _least_seen(lengths.new, (lengths.prefix, lengths.input), model.window) + _least_seen(steps, decoding, model.window)
     scores = (shape.layers - model.windowed) * seen + model.windowed * near
+    width = 2 * shape.head_dim if shape.latent is None else shape.head_dim + shape.latent.rope_dim + shape.latent.value_dim
     head = shape.vocabulary * shape.model
     return tokens * (model.active_parameters - head) + (steps + 1) * head + scores * shape.heads * width
+
+
+def _least_seen(tokens: float, ends: tuple[float, float], window: float = math.inf) -> float:
+    """Keys that so many tokens with contexts between two ends attend to, at least."""
+    return tokens * sum(min(end, window) for end in ends) / 2
 
 
 def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
@@ -111,9 +131,8 @@ def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
 def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepBytes:
     """What a step reads at least, for up to ``most`` sequences of these lengths."""
     model, shape = deployment.model, deployment.model.shape
-    word, context = WEIGHT_BYTES[model.weights], lengths.mean_context
-    kept = ((shape.layers - model.windowed) * context + model.windowed * min(context, model.window)) * model.cache_width
-    each = kept * CACHE_BYTES[model.cache]
+    word = WEIGHT_BYTES[model.weights]
+    each = shape.layers * least_cached_tokens(model, lengths) * model.cache_width * CACHE_BYTES[model.cache]
     layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
     fixed = float(shape.vocabulary * shape.model * ACTIVATION_BYTES)
     if shape.experts is not None:

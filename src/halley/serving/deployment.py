@@ -18,11 +18,15 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, Steady, arrivals, closed_loop
+from halley.serving.steady import Lengths, Steady, arrivals, closed_loop, held_to
 from halley.serving.step import StepModel
 
 MILLION = 1e6
 """Energy and cost are for a million output tokens."""
+JOULES_PER_KWH = 3.6e6
+"""Joules of a kilowatt-hour."""
+SECONDS_PER_YEAR = 365.25 * 24 * 3600.0
+"""Seconds of a year, over which parts are paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,16 @@ class Load:
     def __post_init__(self) -> None:
         if (self.concurrency is None) == (self.rate is None):
             raise BadInput(Fault("load", "a concurrency or a rate", "both" if self.rate is not None else "neither"))
+        for name, value in (("concurrency", self.concurrency), ("rate", self.rate)):
+            if value is not None and not 0 < value < math.inf:
+                raise BadInput(Fault(f"load, {name}", "a number above 0", f"{value:g}"))
 
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
     ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
-    axis.
+    axis. ``copies``: replicas that serve, 0 for as many as there are chips for.
 
     Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
     """
@@ -64,6 +71,7 @@ class Deployment:
     kernels: StepKernels | None = None
     longest: int = 32768
     fits: KernelFits | None = None
+    copies: int = 0
 
     def __post_init__(self) -> None:
         if self.system.chips % self.layout.chips:
@@ -74,12 +82,12 @@ class Deployment:
     @property
     def chips(self) -> int:
         """Chips of all replicas."""
-        return self.system.chips
+        return self.replicas * self.layout.chips
 
     @property
     def replicas(self) -> int:
         """Copies of the model."""
-        return self.chips // self.layout.chips
+        return self.copies or self.system.chips // self.layout.chips
 
     @property
     def engines(self) -> int:
@@ -111,7 +119,8 @@ class Deployment:
         known to be no faster than the data sheet; those of sequences that decode are bound by memory."""
         chip, shares, software = serving_machine(self.system), self.efficiency, self.software
         dtype, more = self.model.compute, 1.0
-        if dtype == "nvfp4" and dtype not in chip.macs:
+        if dtype == "nvfp4":
+            chip.mac_rate(dtype)  # a chip that has it
             dtype, more = "fp8", 1 / NVFP4_SHARE
         memory = 1.0 if measured_caches(self.fits, software) else shares.memory * software.memory
         return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * memory)
@@ -177,15 +186,31 @@ class Served:
         """Joule per million output tokens at full power."""
         return None if self.power is None else self.power * MILLION / self.output
 
+    def cost(self, years: float, power_price: float) -> float | None:
+        """USD per million output tokens, of parts that are written off in so many ``years`` and of energy at a ``power_price``
+        [USD/kWh] at full power; None where no source states the price of the parts, or their power although energy has a price.
+
+        .. math:: c = \\frac{10^6}{X} (\\frac{P}{t} + W e)
+
+        Symbols: X [1/s] output tokens, P [USD] price, t [s] years, W [W] power, e [USD/J] price of energy.
+        """
+        if self.price is None or (power_price and self.power is None):
+            return None
+        energy = (self.power or 0.0) * power_price / JOULES_PER_KWH
+        return (self.price / (years * SECONDS_PER_YEAR) + energy) * MILLION / self.output
+
     @property
     def end_to_end(self) -> float:
         """Mean time of a request [s]."""
         return self.state.ttft + max(self.load.lengths.output - 1, 0) * self.state.tpot
 
 
-def served(deployment: Deployment, load: Load) -> Served:
-    """The deployment under the load. Raises as `Deployment.steady`."""
+def served(deployment: Deployment, load: Load, most: float = math.inf) -> Served:
+    """The deployment under the load. ``most`` [1/s]: requests that no schedule exceeds, to which a closed loop is held. Raises as
+    `Deployment.steady`."""
     state = deployment.steady(load)
+    if load.concurrency is not None:
+        state = held_to(state, most / deployment.engines)
     engines = deployment.busy_engines(load)
     requests = state.rate * engines
     lengths = load.lengths
@@ -209,8 +234,8 @@ def served(deployment: Deployment, load: Load) -> Served:
         output / deployment.chips,
         state.users * engines,
         pages * memory.page,
-        None if power is None else power * system.chips,
-        None if price is None else price * system.chips,
+        None if power is None else power * deployment.chips,
+        None if price is None else price * deployment.chips,
     )
 
 

@@ -47,7 +47,8 @@ class LibraryKernels:
     time: Callable[[Kernel, Machine, Efficiency], Array] = kernel_time
 
     def product(self, rows: Number, columns: Number, depth: Number, batch: Number = 1, dtype: str = "bf16") -> Array:
-        if dtype == "nvfp4" and dtype not in self.chip.macs:
+        if dtype == "nvfp4":
+            self.chip.mac_rate(dtype)  # a chip that has it
             # twice the rate of fp8 and 9/16 of its bytes: about a product of fp8 that is shorter by as much
             depth, dtype = depth * NVFP4_SHARE, "fp8"
         return self.time(Gemm(rows, columns, depth, batch, dtype, "bf16"), self.chip, self.efficiency)

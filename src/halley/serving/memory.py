@@ -85,3 +85,18 @@ def check_fits(memory: ServingMemory, context: int, where: str) -> None:
         remedy = "use more chips (tp, pp, ep), fewer bytes for weights or cache, or a shorter context"
         expected = f"at most {memory.usable / 2**30:.1f} GiB on a chip ({memory.usable / memory.capacity:.0%} of its memory)"
         raise Infeasible(Fault(where, expected, f"{need / 2**30:.1f} GiB ({parts})", remedy))
+
+
+def check_draft_fits(target: ServingMemory, draft: ServingMemory, sequences: float, context: float, where: str) -> None:
+    """Raises Infeasible: on a chip of the ``target``, so many sequences of a context and the ``draft`` with its own cache of them
+    do not fit."""
+    each = target.pages(context) * target.page + draft.pages(context) * draft.page
+    rest = target.cache - draft.weights
+    if rest < math.ceil(sequences) * each:
+        parts = {"weights": target.weights, "weights of the draft": draft.weights}
+        parts |= {"activations and reserve": target.activations + target.reserve}
+        parts |= {f"both caches of {math.ceil(sequences)} sequences": math.ceil(sequences) * each}
+        words = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts.items() if size)
+        expected = f"at most {target.usable / 2**30:.1f} GiB on a chip"
+        remedy = "use a smaller draft, fewer users or more chips"
+        raise Infeasible(Fault(where, expected, f"{sum(parts.values()) / 2**30:.1f} GiB ({words})", remedy))

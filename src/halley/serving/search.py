@@ -28,7 +28,7 @@ from halley.serving.layout import ReplicaLayout, divisors
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, closed_loop, prompt_time
+from halley.serving.steady import Lengths, closed_loop, held_to, prompt_time
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
 
@@ -45,6 +45,10 @@ LIMIT_EXCESS_FACTOR = 1.1
 """How far a batch may exceed a limit before larger ones are left out: times grow with the batch but for steps of tiles."""
 REPLICAS_ROUNDING = 1e-12
 """Replicas by which rounding may lift a ratio above a whole number."""
+BUSY_SHARE_MOST = 0.9
+"""Share of the time that chips for prompts work at most: beyond it their queue grows without end."""
+RATE_BISECTIONS = 50
+"""Halvings of a rate for which the time to first token is at its limit."""
 
 
 class ServingObjective(StrEnum):
@@ -115,6 +119,11 @@ class Pools:
     ttft: float
     tpot: float
     transfer: float
+
+    @property
+    def chips(self) -> int:
+        """Chips of both."""
+        return self.prompt_replicas * self.prompts.chips + self.decode_replicas * self.decoding.chips
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,13 +253,16 @@ class _StepBounds:
         return self.tables[key]
 
 
-def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iterator[OperatingPoint]:
-    """The candidate with every batch."""
+def points(deployment: Deployment, number: int, problem: ServingProblem, most: float) -> Iterator[OperatingPoint]:
+    """The candidate with every batch. ``most`` [1/s]: requests that no schedule under the limits exceeds. The closed form is no
+    schedule, and is held to it."""
     lengths = problem.lengths
-    most = deployment.capacity_users(lengths)
-    steps = math.floor(math.log2(max(most, 1)) * PER_OCTAVE)
+    fits = deployment.capacity_users(lengths)
+    steps = math.floor(math.log2(max(fits, 1)) * PER_OCTAVE)
     for users in sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)}):
         state = closed_loop(deployment.step, deployment.engine_memory, float(users), lengths)
+        if state.tpot <= problem.limits.tpot and state.ttft <= problem.limits.ttft:
+            state = held_to(state, most / deployment.engines)
         requests = state.rate * deployment.engines
         chip = requests * lengths.output / deployment.chips
         yield OperatingPoint(
@@ -260,10 +272,33 @@ def points(deployment: Deployment, number: int, problem: ServingProblem) -> Iter
             return  # larger batches are no faster
 
 
-def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = None) -> ServingPlan:
-    """The deployment that serves most requests under the limits, proven against all others of the space.
+def objective_cost(problem: ServingProblem, deployment: Deployment, rate: float) -> float:
+    """What the search makes least, of a candidate that serves ``rate`` [1/s] on all chips: its negative, or the chips of as many
+    replicas as serve the rate asked for, infinite where there are not as many."""
+    if problem.objective is ServingObjective.THROUGHPUT:
+        return -rate
+    return deployment.layout.chips * _replicas(problem, rate / deployment.replicas, deployment.replicas)
 
-    Raises Infeasible: nothing fits, or no deployment keeps the limits (the message names the nearest).
+
+def _replicas(problem: ServingProblem, each: float, most: float) -> float:
+    """Replicas that serve the rate asked for with ``each`` [1/s] of them; infinite if they are more than ``most``."""
+    need = max(math.ceil(problem.rate / each - REPLICAS_ROUNDING), 1) if each > 0 else math.inf
+    return need if need <= most else math.inf
+
+
+def _enough(problem: ServingProblem, deployment: Deployment, cost: float) -> float:
+    """The rate [1/s] on all chips that a candidate has to exceed to cost less."""
+    if problem.objective is ServingObjective.THROUGHPUT or not math.isfinite(cost):
+        return max(-cost, 0.0) if math.isfinite(cost) else 0.0
+    replicas = math.ceil(cost / deployment.layout.chips) - 1
+    return problem.rate / replicas * deployment.replicas * (1 - REPLICAS_ROUNDING) if replicas else math.inf
+
+
+def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = None) -> ServingPlan:
+    """The deployment that serves most requests under the limits, or that serves the rate asked for on the fewest chips, proven
+    against all others of the space.
+
+    Raises Infeasible: nothing fits, no deployment keeps the limits, or none serves the rate (the message names the nearest).
     """
     began = time.perf_counter()
     made = deployments(problem)
@@ -275,46 +310,58 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         bounds.append(
             (0.0, f"a prompt alone takes {slow:.3g} s") if slow > limits.ttft else (least.rate, f"{least.name}: {least.why}")
         )
-    order = sorted(range(len(made)), key=lambda place: -bounds[place][0])
+
+    def floor(place: int) -> float:
+        return objective_cost(problem, made[place], bounds[place][0])
+
+    order = sorted(range(len(made)), key=lambda place: (floor(place), -bounds[place][0]))
     best: OperatingPoint | None = None
+    cost = math.inf
     every: list[OperatingPoint] = []
     nearest: tuple[float, OperatingPoint] | None = None
     costed, by_steps = 0, _StepBounds(problem, made)
     for done, place in enumerate(order):
-        if best is not None and bounds[place][0] <= best.rate and not problem.front:
+        if (best is not None or floor(place) == math.inf) and floor(place) >= cost and not problem.front:
             break
         if tick is not None:
             tick("deployments", done / len(order))
-        closer = by_steps.together(place, best.rate if best else 0.0)
+        closer = by_steps.together(place, _enough(problem, made[place], cost))
         bounds[place] = min(bounds[place], (closer, f"steps of {made[place].layout.text}, in any order and batching"))
-        if best is not None and bounds[place][0] <= best.rate and not problem.front:
+        if best is not None and floor(place) >= cost and not problem.front:
             continue
         costed += 1
-        for point in points(made[place], place, problem):
+        for point in points(made[place], place, problem, bounds[place][0]):
             excess = max(point.ttft / limits.ttft, point.tpot / limits.tpot)
             if excess <= 1:
                 every.append(point)
-                if best is None or point.rate > best.rate:
-                    best = point
+                value = objective_cost(problem, made[place], point.rate)
+                if value < cost or (best is not None and value == cost and point.rate > best.rate):
+                    best, cost = point, value
             elif nearest is None or excess < nearest[0]:
                 nearest = excess, point
-    if best is None:
+    if best is None and problem.objective is ServingObjective.THROUGHPUT:
         raise _unreached(problem, made, nearest)
-    deployment = made[best.candidate]
-    value = served(deployment, Load(lengths, concurrency=best.users * deployment.engines))
-    pools = best_pools(problem, made, best.rate) if split else None
-    reached = max(best.rate, pools.rate if pools else 0.0)
-    bound, why = max(bounds)
+    pools = best_pools(problem, made, cost) if split else None
+    if best is not None:
+        found = _served(problem, made[best.candidate], best, bounds[best.candidate][0])
+    else:
+        best, found = _most(problem, pools)
+    place = min(range(len(made)), key=lambda item: (floor(item), -bounds[item][0]))
+    lower, (bound, why) = floor(place), bounds[place]
     if split:
-        bound, why = max((bound, why), by_steps.apart(reached))
-    bound = max(bound, reached)  # equal but for rounding
-    chips = _chips(problem, deployment, best)
-    seconds = problem.system.chips / (reached * lengths.output)
+        apart, words = by_steps.apart(0.0)
+        if _apart_cost(problem, apart) < lower:
+            lower, bound, why = _apart_cost(problem, apart), apart, words
+    chips = pools.chips if pools else found.deployment.chips
+    value, unit = float(chips), "chips"
+    if problem.objective is ServingObjective.THROUGHPUT:
+        tokens = problem.system.chips / lengths.output
+        value, lower, unit = tokens / (pools.rate if pools else best.rate), tokens / bound, "s"
     certificate = Certificate(
-        seconds,
-        problem.system.chips / (bound * lengths.output),
+        value,
+        lower,
         Status.ENUMERATED,
-        "s",
+        unit,
         {"layouts": len({d.layout for d in made}), "precisions": len(problem.models), "token budgets": len(problem.budgets)},
         len(made),
         LEFT_OUT,
@@ -323,15 +370,39 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are no better than what was found",
     )
     front = tuple((point, made[point.candidate]) for point in pareto(every))
-    return ServingPlan(problem, best, value, pools, front, bound, why, certificate, chips, len(made))
+    return ServingPlan(problem, best, found, pools, front, bound, why, certificate, chips, len(made))
 
 
-def _chips(problem: ServingProblem, deployment: Deployment, best: OperatingPoint) -> int:
-    """Chips that serve the rate asked for, in whole replicas; all chips where none was asked for."""
-    if problem.objective is not ServingObjective.CHIPS:
-        return deployment.chips
-    replica = best.rate / deployment.replicas
-    return math.ceil(problem.rate / replica - REPLICAS_ROUNDING) * deployment.layout.chips
+def _served(problem: ServingProblem, deployment: Deployment, best: OperatingPoint, most: float) -> Served:
+    """The best candidate with its batch, on as many replicas as serve the rate asked for."""
+    if problem.objective is ServingObjective.CHIPS:
+        copies = _replicas(problem, best.rate / deployment.replicas, deployment.replicas)
+        most *= copies / deployment.replicas
+        deployment = replace(deployment, copies=int(copies))
+    return served(deployment, Load(problem.lengths, concurrency=best.users * deployment.engines), most)
+
+
+def _apart_cost(problem: ServingProblem, rate: float) -> float:
+    """The least cost of pools that serve at most ``rate`` [1/s] on all chips."""
+    if problem.objective is ServingObjective.THROUGHPUT:
+        return -rate
+    return max(math.ceil(problem.rate / (rate / problem.system.chips) - REPLICAS_ROUNDING), 2) if rate else math.inf
+
+
+def _most(problem: ServingProblem, pools: Pools | None) -> tuple[OperatingPoint, Served]:
+    """What all chips serve at most together, where that is less than the rate asked for. Raises Infeasible: ``pools`` do not
+    serve it either, or nothing keeps the limits."""
+    most = search(replace(problem, objective=ServingObjective.THROUGHPUT, rate=0.0, front=False))
+    if pools is not None:
+        return most.best, most.served
+    rate, layout = most.best.rate, most.served.deployment.layout.text
+    if most.pools is not None:
+        rate, layout = most.pools.rate, f"pools of {most.pools.prompts.text} and {most.pools.decoding.text}"
+    chips = problem.system.chips
+    where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
+    expected = f"at most {rate:.4g} requests/s, which {chips:,} chip{'s'[: chips > 1]} serve with {layout}"
+    need = f"use about {math.ceil(problem.rate / rate * chips):,} chips, or relax the limits"
+    raise Infeasible(Fault(f"{where}, rate", expected, f"{problem.rate:g}", need))
 
 
 def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> HalleyError:
@@ -340,7 +411,7 @@ def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tup
     if nearest is None:
         # every candidate was proven too slow: cost the one with the least prompt time to name it
         place = min(range(len(made)), key=lambda item: prompt_bound(made[item], problem.lengths))
-        nearest = 0.0, next(points(made[place], place, problem))
+        nearest = 0.0, next(points(made[place], place, problem, math.inf))
     point = nearest[1]
     broken = [
         f"{name} at most {limit:.4g} s"
@@ -366,50 +437,114 @@ def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     return found
 
 
-def best_pools(problem: ServingProblem, made: Sequence[Deployment], least: float) -> Pools | None:
-    """The best split into a pool for prompts and one for decoding that serves more than ``least`` [1/s]; None: there is none.
+@dataclass(frozen=True, slots=True)
+class _PromptReplica:
+    """A replica that processes prompts: ``single`` [s] a prompt, on ``engines`` at a time, ``moved`` [s] its cache."""
 
-    Prompts arrive like a Poisson process at replicas that take t each: with a share rho of their time,
+    layout: ReplicaLayout
+    single: float
+    moved: float
+    software: ServingSoftware
 
-    .. math:: T = t (1 + \\frac{\\rho}{2 (1 - \\rho)}) + t_K
+    @property
+    def engines(self) -> int:
+        return self.layout.dp * self.layout.pp
 
-    Symbols: T [s] time to first token, t_K [s] transfer of the cache. Source: the queue M/D/1 (Pollaczek, Khinchine).
-    """
+    def ttft(self, rate: float, decoding: float) -> float:
+        """Time to first token [s] of Poisson arrivals of ``rate`` [1/s], whose requests decode for so long [s] elsewhere.
+
+        .. math:: T = t (1 + \\frac{\\rho}{2 (1 - \\rho)}) + t_K + f + g \\lambda (T + D), \\quad \\rho = \\lambda t / e
+
+        Symbols: t [s] of a prompt, t_K [s] transfer of its cache, f, g [s] front end of a request and for each in flight, lambda
+        [1/s] rate, D [s] decoding, e [1] engines. Source: the queue M/D/1 (Pollaczek, Khinchine). Infinite where the prompts or
+        the front end cannot keep up.
+        """
+        busy, streamed = rate * self.single / self.engines, self.software.request_user * rate
+        if busy > BUSY_SHARE_MOST * (1 + REPLICAS_ROUNDING) or streamed >= 1:
+            return math.inf
+        inside = self.single * (1 + busy / (2 * (1 - busy))) + self.moved + self.software.request
+        return (inside + streamed * decoding) / (1 - streamed)
+
+    def most(self, limit: float, decoding: float) -> float:
+        """The largest rate [1/s] at which the TTFT is at most ``limit`` [s]; 0: none."""
+        low, high = 0.0, BUSY_SHARE_MOST * self.engines / self.single
+        if self.ttft(high, decoding) <= limit:
+            return high
+        for _ in range(RATE_BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.ttft(middle, decoding) <= limit else (low, middle)
+        return low
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeReplica:
+    """A replica that decodes with the best batch: requests per second ``rate``, ``tpot`` [s], ``users`` of an engine."""
+
+    layout: ReplicaLayout
+    rate: float
+    tpot: float
+    users: float
+
+
+def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float) -> Pools | None:
+    """The best split into a pool for prompts and one for decoding whose cost (`objective_cost`) is below ``cost``; None: there is
+    none."""
     lengths, limits, total = problem.lengths, problem.limits, problem.system.chips
-    prompts: dict[tuple[ServedModel, ReplicaLayout], tuple[float, float, float]] = {}
-    decoding: dict[tuple[ServedModel, ReplicaLayout], tuple[float, float, float]] = {}
+    prompts: dict[tuple[ServedModel, ReplicaLayout], _PromptReplica] = {}
+    decoding: dict[tuple[ServedModel, ReplicaLayout], _DecodeReplica] = {}
     link = problem.system.axes[0].link if problem.system.axes else None
     if link is None:
         return None
     largest = max(problem.budgets)
     for deployment in made:
-        key = deployment.model, deployment.layout
-        if deployment.software.budget != largest or deployment.layout.chips >= total:
+        key, layout = (deployment.model, deployment.layout), deployment.layout
+        if deployment.software.budget != largest or layout.chips >= total:
             continue
-        single = prompt_time(deployment.step, 1, lengths)
-        moved = transfer_time(deployment, lengths.input, link, deployment.layout.tp)
-        spare = limits.ttft - moved - single
-        if spare >= 0:
-            busy = 2 * spare / (2 * spare + single) if math.isfinite(spare) else 1.0
-            rate = deployment.layout.dp * deployment.layout.pp * busy / single
-            first = limits.ttft if math.isfinite(limits.ttft) else single + moved
-            prompts[key] = rate, first, moved
+        moved = transfer_time(deployment, lengths.input, link, layout.tp)
+        prompts[key] = _PromptReplica(layout, prompt_time(deployment.step, 1, lengths), moved, deployment.software)
         users = np.array(sorted({round(2 ** (n / PER_OCTAVE)) for n in range(PER_OCTAVE * 12)}), dtype=np.float64)
         users = users[users <= deployment.capacity_users(lengths)]
         times = deployment.step.time(StepBatch(users, lengths.mean_context))
         allowed = np.flatnonzero(times <= limits.tpot)
         if allowed.size:
-            rates = users[allowed] / times[allowed] / (lengths.output - 1) * deployment.layout.dp * deployment.layout.pp
+            rates = users[allowed] / times[allowed] / (lengths.output - 1) * layout.dp * layout.pp
             place = int(np.argmax(rates))
-            decoding[key] = float(rates[place]), float(times[allowed][place]), float(users[allowed][place])
+            decoding[key] = _DecodeReplica(
+                layout, float(rates[place]), float(times[allowed][place]), float(users[allowed][place])
+            )
     best: Pools | None = None
-    for (model, first_layout), (rate, ttft, moved) in prompts.items():
-        for (other, layout), (speed, tpot, sequences) in decoding.items():
+    for (model, _), first in prompts.items():
+        for (other, _), second in decoding.items():
             if other != model:
                 continue
-            for replicas in range(1, (total - layout.chips) // first_layout.chips + 1):
-                rest = (total - replicas * first_layout.chips) // layout.chips
-                reached = min(replicas * rate, rest * speed)
-                if rest and reached > (best.rate if best else least):
-                    best = Pools(first_layout, replicas, layout, rest, model, sequences, reached, ttft, tpot, moved)
+            most = first.most(limits.ttft, (lengths.output - 1) * second.tpot)
+            for made_pools in _splits(problem, first, second, most):
+                value = made_pools[0]
+                if value < cost:
+                    cost, best = value, _pools(problem, model, first, second, *made_pools[1:])
     return best
+
+
+def _splits(
+    problem: ServingProblem, first: _PromptReplica, second: _DecodeReplica, most: float
+) -> Iterator[tuple[float, int, int, float]]:
+    """(cost, replicas for prompts, replicas for decoding, requests per second): every split of the chips, or the smallest that
+    serves the rate asked for. ``most`` [1/s]: of a replica for prompts."""
+    total = problem.system.chips
+    if problem.objective is ServingObjective.CHIPS:
+        counts = _replicas(problem, most, total), _replicas(problem, second.rate, total)
+        chips = counts[0] * first.layout.chips + counts[1] * second.layout.chips
+        if chips <= total:
+            yield chips, int(counts[0]), int(counts[1]), problem.rate
+        return
+    for replicas in range(1, (total - second.layout.chips) // first.layout.chips + 1):
+        rest = (total - replicas * first.layout.chips) // second.layout.chips
+        rate = min(replicas * most, rest * second.rate)
+        if rate > 0:
+            yield -rate, replicas, rest, rate
+
+
+def _pools(problem: ServingProblem, model: ServedModel, first: _PromptReplica, second: _DecodeReplica, *split: float) -> Pools:
+    replicas, rest, rate = int(split[0]), int(split[1]), split[2]
+    ttft = first.ttft(rate / replicas, (problem.lengths.output - 1) * second.tpot)
+    return Pools(first.layout, replicas, second.layout, rest, model, second.users, rate, ttft, second.tpot, first.moved)

@@ -6,7 +6,8 @@ requests: they are read in blocks, and results go into histograms unless all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,25 +168,31 @@ def simulate(
     """
     found, rows = Simulated(), list[Array]()
     tables = _tables(step)
-    streams = _round_robin(list(blocks), engines) if engines > 1 else [iter(blocks)]
-    for number, stream in enumerate(streams):
-        share = concurrency // engines + (number < concurrency % engines) if concurrency else 0
-        if concurrency and not share:
-            continue
-        _engine(found, rows, step, memory, tables, stream, share, prefix, keep, cached)
+    busy = min(engines, concurrency) if concurrency else engines
+    runs = []
+    for number in range(busy):
+        share = concurrency // busy + (number < concurrency % busy)
+        runs.append(_engine(found, rows, step, memory, tables, share, prefix, keep, cached))
+        next(runs[-1])
+    first = 0
+    for block in blocks:
+        for number, run in enumerate(runs):
+            run.send(_every(block, (number - first) % busy, busy))
+        first += len(block)
+    for run in runs:
+        with suppress(StopIteration):
+            run.send(None)
     if keep:
         table = np.concatenate(rows) if rows else np.zeros((0, 6))
         found.rows = table[np.argsort(table[:, 5], kind="stable")]
     return found
 
 
-def _round_robin(blocks: Sequence[Requests], engines: int) -> list[Iterator[Requests]]:
-    """The requests of each engine, by a round robin."""
-    merged = Requests(*(np.concatenate([getattr(block, name) for block in blocks]) for name in ("arrivals", "inputs", "outputs")))
-    return [
-        iter([Requests(merged.arrivals[first::engines], merged.inputs[first::engines], merged.outputs[first::engines])])
-        for first in range(engines)
-    ]
+def _every(block: Requests, first: int, engines: int) -> Requests:
+    """The requests of a block that one engine gets by a round robin."""
+    if engines == 1:
+        return block
+    return Requests(block.arrivals[first::engines], block.inputs[first::engines], block.outputs[first::engines])
 
 
 def _engine(
@@ -194,13 +201,12 @@ def _engine(
     step: StepModel,
     memory: ServingMemory,
     tables: _Tables,
-    stream: Iterator[Requests],
     concurrency: int,
     prefix: int,
     keep: bool,
     cached: bool,
-) -> None:
-    """One engine, to the end of its requests."""
+) -> Generator[None, Requests | None, None]:
+    """One engine. It is sent blocks of requests, and None behind the last."""
     software, shape = step.software, step.model.shape
     users = software.users
     integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)
@@ -227,7 +233,7 @@ def _engine(
         if status == 1 and not ended:
             # requests that are dealt with make way for the next block
             head = int(integers[loop.HEAD])
-            block = next(stream, None)
+            block = yield
             ended = block is None
             arrivals, lengths = arrivals[head:].copy(), lengths[:, head:].copy()
             if block is not None:

@@ -7,6 +7,7 @@ other through the stages. All engines of a deployment are equal and get equal sh
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,8 +22,12 @@ FRONT_ROUNDS = 4
 """Rounds in which the users of an engine and its latency agree."""
 ROUNDS = 60
 """Rounds of a fixed point or a bisection."""
+FIXED_POINT_TOLERANCE = 1e-7
+"""Relative error of a fixed point that ends its search."""
 QUEUE_LIMIT = 64
 """Requests in flight, relative to the sequences of a batch, from which arrivals count as too many."""
+SATURATED_STEPS = 1.0
+"""Steps that a prompt waits, from which the tokens of a step are said to limit the rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,80 +103,121 @@ def closed_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
 def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
     """The steady state of an engine with ``users`` requests in it.
 
-    Requests end at different times, so that prompts arrive like Poisson numbers: with mu prompts a step on average,
+    Requests end at different times, so that prompts arrive like Poisson numbers: with mu chunks a step on average,
 
-    .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, j c)
+    .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, \\min(j c, B - n))
 
-    Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk. A decoding request never meets its own prompt, so that its
-    steps have mu (n - 1) / n of them.
+    Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk, B [1] budget of a step. A request meets the others alone:
+    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`).
     """
     software = step.software
-    most = min(memory.capacity_pages / max(memory.pages(lengths.input + lengths.output / 2), 1), software.users)
+    most = min(max(memory.capacity_pages // max(memory.pages(lengths.mean_context), 1), 1.0), software.users)
     running = min(users, most)
     limit = "users in flight" if running == users else "memory for the cache" if most < software.users else "sequences of a batch"
-    more = max(lengths.output - 1, 0.0)
-    budget, new = float(software.budget), lengths.new
-    decoding = running * more / (more + 1)
-    for _ in range(ROUNDS):
-        free = max(budget - decoding, 1.0)
-        chunks = math.ceil(new / free) if new > free else 1.0
-        before, decoding = decoding, running * more / (more + chunks)
-        if abs(before - decoding) < 1e-9 * running:
-            break
-    chunk = new / chunks
-    prompts = (running - decoding) if more else running
-    fits = max(math.floor((budget - decoding) / chunk), 1)
-    waiting = 0.0
-    if prompts > fits:  # more prompts than the budget of a step has capacity for: they queue
+    more, budget, new = max(lengths.output - 1, 0.0), float(software.budget), lengths.new
+    decoding, chunks, wait = decoding_sequences(running, budget, new, more)
+    chunk, fits = new / chunks, max((budget - decoding) / (new / chunks), 1.0)
+    prompts = decoding / more * chunks if more else min(running, fits)
+    if not more:
+        wait = max(running / fits - 1, 0.0)
+    if wait > SATURATED_STEPS:
         limit = "tokens of a step"
-        decoding = min(decoding, fits / chunks * more)
-        waiting = max(running - decoding - fits, 0.0)
-        prompts = float(fits)
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
     context = lengths.mean_context
-    others = prompts * max(running - 1, 0) / running if running > 1 else 0.0
-    mixed = _mixture(others, fits), _mixture(others, fits, own=True), _mixture(prompts, fits)
-    (tpot, own, whole), parts = _mean_steps(step, decoding, context, chunk, keys, mixed)
-    service = chunks * own + more * tpot
-    rate = (running - waiting) / service
-    queued = (users - running + waiting) / rate
+    other = max(running - 1, 0.0) / max(running, 1.0)
+    seen = min(min(1.0, running) + other * decoding, budget)
+    mixed = (
+        (decoding, *_mixture(fits, fits)),
+        (seen, *_mixture(other * prompts, min(fits, (budget - seen) / chunk))),
+        (other * decoding, *_mixture(other * prompts, fits, own=True)),
+        (decoding, *_mixture(prompts, fits)),
+    )
+    (full, tpot, own, whole), parts = _mean_steps(step, context, chunk, keys, mixed)
+    service = wait * full + chunks * own + more * tpot
+    rate = running / service
+    queued = (users - running) / rate
     parts = {name: value for name, value in parts.items() if value > 0}
-    return Steady(users, running, queued + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
+    return Steady(users, running, queued + wait * full + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
 
 
-def _mixture(prompts: float, fits: int, own: bool = False) -> tuple[Array, Array]:
+def held_to(state: Steady, most: float) -> Steady:
+    """The state with at most so many requests per second, ``most``: users wait longer for their first token."""
+    if state.rate <= most:
+        return state
+    latency = state.users / most if most > 0 else math.inf
+    return replace(state, rate=most, ttft=state.ttft + latency - state.users / state.rate)
+
+
+def decoding_sequences(running: float, budget: float, new: float, more: float) -> tuple[float, float, float]:
+    """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits) of ``running`` sequences: ``new`` prompt
+    tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
+
+    Each step brings n / M prompts, and has B - n tokens for them. They queue like Poisson arrivals of equal work:
+
+    .. math:: N = n (1 + \\frac{k + w}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
+        \\rho = \\frac{n P}{M (B - n)}
+
+    Symbols: N, n [1] sequences that run and that decode, M [1] output tokens after the first, k [1] chunks of a prompt, w [1]
+    steps that it waits, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P) sequences decode, where each step
+    is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
+
+    >>> [round(value, 1) for value in decoding_sequences(1000, 512, 1024, 127)]
+    [56.5, 3.0, 2118.0]
+    """
+    if not more:
+        return 0.0, float(math.ceil(new / budget)), 0.0
+    low, high = 0.0, min(running, budget * more / (more + new))
+    for _ in range(ROUNDS):
+        decoding = (low + high) / 2
+        free = budget - decoding
+        chunks = math.ceil(new / free)
+        busy = decoding / more * new / free * max(running - 1, 0.0) / running
+        wait = busy / (2 * (1 - busy)) * new / free if busy < 1 else math.inf
+        if decoding * (1 + (chunks + wait) / more) > running:
+            high = decoding
+        else:
+            low = decoding
+    return decoding, float(chunks), max((running / decoding - 1) * more - chunks, 0.0)
+
+
+def _mixture(prompts: float, fits: float, own: bool = False) -> tuple[Array, Array]:
     """Chunks of a step and their chances: a Poisson number, at most ``fits``; ``own``: one of them is certain."""
-    if prompts >= fits and not own:
-        return np.array([float(fits)]), np.ones(1)
-    counts, chances = poisson(prompts, fits - 1 if own else fits)
+    most = fits - 1 if own else fits
+    if prompts >= most:
+        return np.array([fits]), np.ones(1)
+    counts, chances = poisson(prompts, most)
     return (counts + 1 if own else counts), chances
 
 
 def _mean_steps(
-    step: StepModel, users: float, context: float, chunk: float, keys: float, mixed: tuple[tuple[Array, Array], ...]
+    step: StepModel, context: float, chunk: float, keys: float, mixed: Sequence[tuple[float, Array, Array]]
 ) -> tuple[list[float], dict[str, float]]:
-    """The mean step of each mixture of chunks, and the parts of the last."""
-    counts = np.concatenate([item[0] for item in mixed])
-    parts = step.parts(StepBatch(users, context, counts * chunk, keys, np.maximum(counts, 1.0)))
+    """The mean step of each mixture of (decoding sequences, chunks, chances of these), and the parts of the last."""
+    counts = np.concatenate([item[1] for item in mixed])
+    users = np.concatenate([np.full(len(item[1]), item[0]) for item in mixed])
+    # a full step has no more tokens than its budget, to the last bit: graphs and tables may end there
+    prompt = np.minimum(counts * chunk, np.maximum((step.software.budget - users) * (1 - FIXED_POINT_TOLERANCE), 0.0))
+    parts = step.parts(StepBatch(users, context, prompt, keys, np.maximum(counts, 1.0)))
     total = sum(parts.values(), np.zeros(len(counts)))
-    ends = np.cumsum([len(item[0]) for item in mixed])
-    means = [float((total[end - len(item[1]) : end] * item[1]).sum()) for item, end in zip(mixed, ends, strict=True)]
-    chances = mixed[-1][1]
+    ends = np.cumsum([len(item[1]) for item in mixed])
+    means = [float((total[end - len(item[1]) : end] * item[2]).sum()) for item, end in zip(mixed, ends, strict=True)]
+    chances = mixed[-1][2]
     return means, {name: float((value[-len(chances) :] * chances).sum()) for name, value in parts.items()}
 
 
-def poisson(mean: float, most: int) -> tuple[Array, Array]:
-    """Numbers from 0 to ``most`` and their chances, with the mean kept where that is possible.
+def poisson(mean: float, most: float) -> tuple[Array, Array]:
+    """Numbers from 0 to ``most``, which larger ones count as, and their chances, with the mean kept where that is possible.
 
     >>> [round(float(chance), 3) for chance in poisson(0.5, 2)[1]]
     [0.6, 0.3, 0.1]
     """
-    top = int(min(most, math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3)))
+    top = min(math.ceil(most), math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3))
     counts = np.arange(max(top, 0) + 1, dtype=np.float64)
     logs = counts * math.log(mean) if mean > 0 else np.where(counts == 0, 0.0, -np.inf)
     logs = logs - np.array([math.lgamma(count + 1) for count in counts])
     chances = np.exp(logs - logs.max())
     chances /= chances.sum()
+    counts = np.minimum(counts, most)
     short = mean - float((counts * chances).sum())
     if short > 0 and len(counts) > 1:  # what lies beyond the largest number moves to it, out of all
         moved = min(short / (short + float(counts[-1]) - mean), 1.0)
@@ -193,19 +239,31 @@ def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengt
     is the open case.
     """
 
-    def kept_up(users: float) -> float:
-        return closed_loop(step, memory, users, lengths).rate * (users - 1) / users
+    def spare(users: float) -> float:
+        """What users of a closed loop ask for beyond the rate, relative to it."""
+        return engine_loop(step, memory, users, lengths).rate * (users - 1) / users / rate - 1
 
-    low, high = 1.0, 2.0
-    while kept_up(high) < rate:
-        low, high = high, high * 2
+    low, high, under, over = 1.0, 2.0, -1.0, spare(2.0)
+    while over < 0:
+        low, high, under, over = high, high * 2, over, spare(high * 2)
         if high > QUEUE_LIMIT * step.software.users:
             return None
-    for _ in range(ROUNDS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if kept_up(middle) < rate else (low, middle)
-    state = closed_loop(step, memory, high, lengths)
+    for _ in range(ROUNDS):  # the secant, with the weight of an end that stays halved (Illinois)
+        middle = low + (high - low) * under / (under - over)
+        found = spare(middle)
+        if found < 0:
+            low, under, over = middle, found, over / 2
+        else:
+            high, under, over = middle, under / 2, found
+        if abs(found) < FIXED_POINT_TOLERANCE or high - low < FIXED_POINT_TOLERANCE * high:
+            high = middle
+            break
+    state = engine_loop(step, memory, high, lengths)
     busy = 1 - math.exp(-(high - 1))
-    ttft = state.ttft + busy * state.step / 2
-    users = rate * (ttft + max(lengths.output - 1, 0) * state.tpot)
+    inside = state.ttft + busy * state.step / 2 + max(lengths.output - 1, 0) * state.tpot
+    alone, more = front_end(step, 0.0), front_end(step, 1.0) - front_end(step, 0.0)
+    if rate * more >= 1:
+        return None  # the front end cannot keep up: its time grows with the requests in flight
+    users = rate * (inside + alone) / (1 - rate * more)
+    ttft = state.ttft + busy * state.step / 2 + alone + more * users
     return replace(state, users=users, running=min(users, state.running), ttft=ttft, rate=rate, limit="arrivals")

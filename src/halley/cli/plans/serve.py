@@ -28,19 +28,19 @@ from halley.cli.plans.serving_load import (
 )
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, serving_efficiency_of, system_of
 from halley.errors import BadInput, Fault
-from halley.importers.source import find_model, planned
+from halley.importers.serving import served_model
 from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
 from halley.io.software import load_software
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
-from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
+from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
-from halley.report.serving.speculation import speculation_table
+from halley.report.serving.speculation import speculation_document, speculation_table
 from halley.serving.deployment import Deployment, Load, Served, served
 from halley.serving.layout import ReplicaLayout
-from halley.serving.model import ServedModel
+from halley.serving.memory import check_draft_fits
 from halley.serving.simulate import Simulated, generated, simulate
 from halley.serving.speculation import Acceptance, Round, speculation_round
 from halley.serving.steady import Lengths
@@ -88,6 +88,13 @@ def serve(
         str | None,
         typer.Option("--emit", help=f"Launch flags of the deployment for {', '.join(SERVING_ENGINES)}.", metavar="ENGINE"),
     ] = None,
+    years: Annotated[
+        str | None,
+        typer.Option("--years", help="Years of depreciation of the parts, for the cost of a million tokens.", metavar="NUMBER"),
+    ] = None,
+    power_price: Annotated[
+        str | None, typer.Option("--power-price", help="USD per kWh, with --years; 0 by default.", metavar="NUMBER")
+    ] = None,
     weights: WeightsOption = "bf16",
     cache: CacheOption = "bf16",
     software: SoftwareOption = "vllm",
@@ -103,10 +110,11 @@ def serve(
     Exit codes: 0 answered, 1 bad input, 2 it does not fit or arrivals outrun it.
     """
     found = system_of(system)
-    shape = planned(find_model(model))
+    asked = served_model(model, weights, cache)
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
+            | {"--draft": draft, "--acceptance": acceptance, "--years": years, "--power-price": power_price}
         )
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
@@ -124,14 +132,14 @@ def serve(
         ]:
             raise BadInput(faults)
         flags = read_serving_flags(read_text_bounded(from_flags), from_flags)
-        layout, weights, cache = flags.layout, flags.weights or weights, flags.cache or cache
+        layout, asked = flags.layout, replace(asked, weights=flags.weights or weights, cache=flags.cache or cache)
         host = replace(host, users=flags.users or host.users, budget=flags.budget or host.budget)
     else:
         numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
         rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)
         layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest), **numbers)
     deployment = Deployment(
-        ServedModel(shape, weights, cache),
+        asked,
         found,
         layout,
         host,
@@ -141,19 +149,41 @@ def serve(
     )
     if load is None:
         found_by_events = replayed(deployment, str(trace), options.whole_number("--prefix", prefix, 0) if prefix else 0)
-        line = f"{shape.name} ({weights}, cache {cache}) on {found.chips:,} x {found.chip.name}, {layout.text}: {trace}"
+        dtypes, where = f"{asked.weights}, cache {asked.cache}", f"{found.chips:,} x {found.chip.name}, {layout.text}"
+        line = f"{asked.shape.name} ({dtypes}) on {where}: {trace}"
         give((line,), [events_table(found_by_events, found.chips)], events_document(found_by_events), json, None, force)
         return
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
-    tables = serving_tables(value)
+    tables, document = serving_tables(value), serving_answer_document(value)
     if draft is not None or acceptance is not None:
-        tables.insert(1, speculation_table(rounds_of(deployment, value, draft, acceptance)))
+        rounds = rounds_of(deployment, value, draft, acceptance)
+        tables.insert(1, speculation_table(rounds))
+        document["answer"]["speculation"] = speculation_document(rounds)
     if events is not None:
-        tables.insert(1, events_table(drawn(deployment, load, options.whole_number("--events", events, most=10**8)), found.chips))
-    give(lines, tables, serving_answer_document(value), json, out, force)
+        simulated = drawn(deployment, load, options.whole_number("--events", events, most=10**8))
+        tables.insert(1, events_table(simulated, found.chips, load.concurrency is not None))
+        document["answer"]["events"] = events_document(simulated)
+    if years is not None or power_price is not None:
+        rates = cost_rates(years, power_price)
+        cost = value.cost(*rates)
+        if cost is None:
+            raise BadInput(Fault(found.name, "stated prices and power of its parts", "none", "give them in a system file"))
+        tables.insert(1, cost_table(value, *rates, cost))
+        document["answer"]["cost"] = {"usd_per_million_output_tokens": cost, "years": rates[0], "usd_per_kwh": rates[1]}
+    give(lines, tables, document, json, out, force)
     if emit is not None:
         show_flags(value, emit)
+
+
+def cost_rates(years: str | None, power_price: str | None) -> tuple[float, float]:
+    """(years, USD per kWh). Raises BadInput: no years, or no numbers."""
+    if years is None:
+        raise BadInput(Fault("--power-price", "--years beside it", "it alone", "write for example '--years 4'"))
+    found = options.number("--years", years, 100.0)
+    if not found:
+        raise BadInput(Fault("--years", "a number above 0", years))
+    return found, options.number("--power-price", power_price, 1e3) if power_price is not None else 0.0
 
 
 def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptance: str | None) -> list[Round]:
@@ -167,17 +197,23 @@ def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptan
     if len(parts) > 2:
         raise BadInput(Fault("--acceptance", "one or two numbers", repr(acceptance)))
     chances = Acceptance(*parts)
-    model = ServedModel(planned(find_model(draft)), deployment.model.weights, deployment.model.cache)
+    model = served_model(draft, deployment.model.weights, deployment.model.cache)
     tp = math.gcd(deployment.layout.tp, model.shape.heads)
     small = replace(deployment, model=model, layout=ReplicaLayout(tp))
     users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context
+    where = f"speculation with {model.shape.name} on {deployment.system.name}"
+    check_draft_fits(deployment.engine_memory, small.memory, users, context, where)
     return [speculation_round(deployment.step, small.step, chances, window, users, context) for window in WINDOWS]
 
 
 def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:
     """The requests of a file, event by event."""
     deployment.check(Lengths(1, 1))
-    return simulate(deployment.step, deployment.engine_memory, read_requests(trace), deployment.engines, prefix=prefix)
+    blocks = read_requests(trace, prefix)
+    found = simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, prefix=prefix)
+    if not found.requests:
+        raise BadInput(Fault(trace, "at least one request", "none"))
+    return found
 
 
 def drawn(deployment: Deployment, load: Load, count: int) -> Simulated:

@@ -51,7 +51,15 @@ def load_of(input_: str | None, output: str | None, prefix: str | None, concurre
         return Load(lengths, concurrency=options.whole_number("--concurrency", concurrency))
     if rate is None:
         raise BadInput(Fault("load", "--concurrency or --rate", "neither"))
-    return Load(lengths, rate=options.number("--rate", rate, MOST_RATE))
+    return Load(lengths, rate=rate_of(rate))
+
+
+def rate_of(text: str) -> float:
+    """Requests per second. Raises BadInput: no number above 0."""
+    found = options.number("--rate", text, MOST_RATE)
+    if not found:
+        raise BadInput(Fault("--rate", "a number above 0", text))
+    return found
 
 
 def refuse_load(given: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
-from halley.cli.plans.serving_load import MOST_RATE, lengths_of
+from halley.cli.plans.serving_load import lengths_of, rate_of
 from halley.cli.plans.systems import system_of
 from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
@@ -53,7 +53,7 @@ def plan_serving(
     found, lengths = system_of(system), lengths_of(input_, output, prefix)
     if out is not None:
         refuse_existing(out, force)
-    asked = None if rate is None else options.number("--rate", rate, MOST_RATE)
+    asked = None if rate is None else rate_of(rate)
     problem = serving_problem(model, found, lengths, slo, weights, cache, software, efficiency, asked, front, together)
     with searching(options.remarks(), f"{problem.models[0].shape.name} on {found.name}", "deployment") as bar:
         result = search(problem, bar)

@@ -304,6 +304,7 @@ def _matrix(file: MatrixFile, clock: float) -> MatrixEngine:
         granularity=_granularity(file.granularity),
         accumulators={dtype: entry.value for dtype, entry in file.accumulators.items()},
         back_to_back=file.back_to_back is not None and file.back_to_back.value,
+        nvfp4=file.nvfp4.value if file.nvfp4 else 0.0,
     )
 
 

@@ -137,6 +137,7 @@ def _matrix(engine: MatrixEngine) -> dict[str, Any]:
         "prefetch": engine.prefetch,
         **({"back_to_back": True} if engine.back_to_back else {}),
         "rate": dict(engine.rate),
+        **({"nvfp4": engine.nvfp4} if engine.nvfp4 else {}),
         "energy": {dtype: _unit(energy, "J") for dtype, energy in engine.energy.items()},
         **({"latency": _unit(engine.latency, "s")} if engine.latency else {}),
         **({"granularity": granularity} if granularity else {}),

@@ -137,6 +137,9 @@ class MatrixFile(Section):
     prefetch: Flag = Field(description="true: the stationary operand of the next fold loads behind the present one")
     rate: dict[str, Ratio] = Field(description="multiply-accumulates per unit and cycle, by element type", min_length=1)
     energy: dict[str, EnergyPerOp] = Field(description="energy per multiply-accumulate, by element type")
+    nvfp4: Ratio | None = Field(
+        None, description="multiply-accumulates per unit and cycle in nvfp4, 4 bits with a scale for 16 values; left out, none"
+    )
     back_to_back: Flag | None = Field(
         None, description="true: a fold enters while the one before leaves, so that none pays the skew; left out, false"
     )

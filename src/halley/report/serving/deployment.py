@@ -6,17 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from halley.report.plans.plan import account_table, bar
-from halley.report.table import Table, percent
+from halley.report.table import Table, counted, percent
 from halley.serving.bounds import ThroughputBound, throughput_bounds
-from halley.serving.deployment import MILLION, Deployment, Load, Served
+from halley.serving.deployment import JOULES_PER_KWH, MILLION, Deployment, Load, Served
 from halley.serving.step import PARTS
 from halley.serving.step_bounds import step_bound
 from halley.units import format_bytes, format_time
 
 SECONDS_PER_HOUR = 3600.0
 """Rates of tokens are in tokens per hour."""
-JOULES_PER_KWH = 3.6e6
-"""Joules of a kilowatt-hour."""
 
 
 def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
@@ -29,7 +27,7 @@ def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
 def serving_headline(deployment: Deployment, load: Load) -> str:
     """What is served on what."""
     model, system, lengths = deployment.model, deployment.system, load.lengths
-    what = f"{load.concurrency:,.0f} users" if load.concurrency is not None else f"{load.rate:g} requests/s"
+    what = counted(load.concurrency, "user") if load.concurrency is not None else f"{load.rate:g} requests/s"
     cached = f", {lengths.prefix:,.0f} of them cached" if lengths.prefix else ""
     return (
         f"{model.shape.name} ({model.weights}, cache {model.cache}) on {system.chips:,} x {system.chip.name}, "
@@ -92,6 +90,17 @@ def _costs(value: Served) -> Iterator[tuple[str, str]]:
         yield "price", f"{value.price:,.0f} USD of stated parts; {tokens:,.1f} million output tokens an hour"
 
 
+def cost_table(value: Served, years: float, power_price: float, cost: float) -> Table:
+    """What a million output tokens cost."""
+    parts = value.cost(years, 0.0) or 0.0
+    rows = (
+        ("parts", f"{parts:,.3f} USD: {value.price or 0:,.0f} USD over {years:g} years"),
+        ("energy", f"{cost - parts:,.3f} USD at {power_price:g} USD/kWh and full power"),
+        ("together", f"{cost:,.3f} USD"),
+    )
+    return Table("Cost of a million output tokens", ("", ""), rows, strong=frozenset({2}))
+
+
 def serving_memory_table(value: Served) -> Table:
     """Memory of a chip."""
     memory, lengths = value.deployment.memory, value.load.lengths
@@ -106,7 +115,7 @@ def serving_memory_table(value: Served) -> Table:
             "cache capacity",
             format_bytes(max(memory.cache, 0)),
             percent(max(memory.cache, 0), memory.capacity),
-            f"{fits:,} whole requests",
+            counted(fits, "whole request"),
         )
     )
     usable = f"of {format_bytes(memory.capacity)}"

@@ -11,8 +11,8 @@ from halley.units import format_time
 SHARES = (0.5, 0.9, 0.95, 0.99)
 
 
-def events_table(found: Simulated, chips: int) -> Table:
-    """Mean and percentiles of the times of requests, throughput, preemptions."""
+def events_table(found: Simulated, chips: int, closed: bool = False) -> Table:
+    """Mean and percentiles of the times of requests, throughput, preemptions. ``closed``: a closed loop."""
 
     def row(name: str, times: TimeHistogram) -> tuple[str, ...]:
         return (name, format_time(times.mean), *(format_time(times.percentile(share)) for share in SHARES))
@@ -27,6 +27,8 @@ def events_table(found: Simulated, chips: int) -> Table:
         f"By events: {found.requests:,} requests in {format_time(found.time)}, {found.steps:,} steps, "
         f"{found.preempted:,} preempted; throughput of all and of one chip"
     )
+    if closed:
+        title += "; all users start at once, so that their first prompts wait for each other"
     head = ("", "mean", *(f"{100 * share:g} %" for share in SHARES))
     return Table(title, head, rows, frozenset(range(1, len(head))))
 

@@ -10,11 +10,13 @@ from xml.etree.ElementTree import Element
 from halley.answer import Certificate
 from halley.report.draw import box, canvas, line, words
 from halley.report.serving.deployment import serving_tables
-from halley.report.table import Table, gap_text
+from halley.report.table import Table, counted, gap_text
 from halley.serving.deployment import Deployment
 from halley.serving.search import OperatingPoint, ServingObjective, ServingPlan, ServingProblem
 from halley.units import format_time
 
+TICKS = 4
+"""Marks of an axis."""
 FRONT_ROWS = 12
 """Points of the front that are shown at most."""
 
@@ -32,26 +34,30 @@ def serving_plan_headline(problem: ServingProblem) -> str:
 def serving_plan_words(plan: ServingPlan) -> str:
     """The best deployment in one line."""
     value, lengths = plan.served, plan.problem.lengths
+    asked = ""
+    if plan.problem.objective is ServingObjective.CHIPS:
+        verb = "chip serves" if plan.chips == 1 else "chips serve"
+        asked = f"{plan.chips:,} {verb} {plan.problem.rate:g} requests/s: "
     if plan.pools is not None:
         pools = plan.pools
         prompts = f"{pools.prompt_replicas} x ({pools.prompts.text}) for prompts"
         decoding = f"{pools.decode_replicas} x ({pools.decoding.text}) for decoding"
         times = f"TTFT {format_time(pools.ttft)}, TPOT {format_time(pools.tpot)}"
-        return f"apart: {prompts}, {decoding}; {pools.rate * lengths.output:,.0f} tokens/s, {times}"
-    deployment = value.deployment
-    found = (
+        return f"{asked}apart: {prompts}, {decoding}; {pools.rate * lengths.output:,.0f} tokens/s, {times}"
+    deployment, users = value.deployment, counted(plan.best.users, "user")
+    return asked + (
         f"{deployment.replicas} x ({deployment.layout.text}), weights {deployment.model.weights}, "
         f"cache {deployment.model.cache}, "
-        f"{deployment.software.budget:,} tokens a step, {plan.best.users:,.0f} users an engine: {value.output:,.0f} tokens/s"
+        f"{deployment.software.budget:,} tokens a step, {users} an engine: {value.output:,.0f} tokens/s"
     )
-    if plan.problem.objective is ServingObjective.CHIPS:
-        found = f"{plan.chips:,} chips serve {plan.problem.rate:g} requests/s: " + found
-    return found
 
 
 def serving_plan_verdict(plan: ServingPlan) -> str:
     """What is proven."""
     gap = gap_text(plan.certificate.gap)
+    if plan.problem.objective is ServingObjective.CHIPS:
+        least = counted(plan.certificate.bound, "chip")
+        return f"best of {plan.candidates:,} deployments; none of them serves that with fewer than {least} (gap {gap})"
     most = plan.bound * plan.problem.lengths.output
     return (
         f"best of {plan.candidates:,} deployments; no schedule on any of them serves more than {most:,.0f} tokens/s (gap {gap})"
@@ -78,7 +84,8 @@ def _pools(plan: ServingPlan) -> Table:
         ("TTFT, TPOT", f"{format_time(pools.ttft)}, {format_time(pools.tpot)}; {1 / pools.tpot:,.1f} tokens/s for each user"),
         ("cache of a request", f"moves in {format_time(pools.transfer)}"),
     )
-    return Table("Prompts and decoding apart; together (below) they serve less", ("", ""), rows, strong=frozenset({2}))
+    less = "need more chips" if plan.problem.objective is ServingObjective.CHIPS else "serve less"
+    return Table(f"Prompts and decoding apart; together (below) they {less}", ("", ""), rows, strong=frozenset({2}))
 
 
 def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -> Table:
@@ -103,12 +110,13 @@ def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -
 
 def serving_certificate(certificate: Certificate, plan: ServingPlan) -> Table:
     """What was searched, and what is proven."""
-    space = ", ".join(f"{count:,} {name}" for name, count in certificate.space.items())
+    space = ", ".join(counted(count, name.removesuffix("s")) for name, count in certificate.space.items())
+    unit = "chips" if certificate.unit == "chips" else "chip-seconds a token"
     rows = (
         ("space", f"{plan.candidates:,} deployments that fit: {space}; each with every batch"),
         *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
         ("effort", f"{certificate.effort['costed']:,} costed, all bounded"),
-        ("value", f"{certificate.value:.4g} chip-seconds a token"),
+        ("value", f"{certificate.value:.4g} {unit}"),
         ("bound", f"{certificate.bound:.4g} for any schedule of requests; gap {gap_text(certificate.gap)}"),
         ("from", plan.bound_why),
         ("closed", certificate.closed),
@@ -126,6 +134,12 @@ def front_figure(front: Sequence[tuple[OperatingPoint, Deployment]], width: floa
         for point, _ in front
     ]
     drawn = [line(left, height - bottom, width - 20, height - bottom), line(left, top, left, height - bottom)]
+    for part in range(1, TICKS + 1):
+        share = part / TICKS / 1.05
+        x, y = left + share * (width - left - 20), height - bottom - share * (height - bottom - top)
+        drawn += [line(x, height - bottom, x, height - bottom + 4), line(left - 4, y, left, y)]
+        drawn.append(words(x - 12, height - bottom + 16, f"{share * most_user:,.0f}"))
+        drawn.append(words(4, y + 4, f"{share * most_chip:,.0f}"))
     drawn += [line(*a, *b, stroke="#2f6fb0") for a, b in pairwise(places)]
     for (x, y), (point, deployment) in zip(places, front, strict=True):
         tip = f"{deployment.layout.text}: {point.user:,.1f} tokens/s a user, {point.chip:,.1f} a chip"

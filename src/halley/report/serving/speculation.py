@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from halley.report.table import Table, ratio
 from halley.serving.speculation import Round
@@ -25,3 +26,18 @@ def speculation_table(rounds: Sequence[Round]) -> Table:
     )
     head = ("window", "tokens a round", "draft", "verification", "TPOT", "speed-up")
     return Table("Speculative decoding at the batch of this deployment", head, rows, frozenset(range(6)), frozenset({best}))
+
+
+def speculation_document(rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    """The same as plain data, in SI units."""
+    return [
+        {
+            "window": item.window,
+            "tokens": item.tokens,
+            "drafting_s": item.drafting,
+            "verifying_s": item.verifying,
+            "tpot_s": item.tpot,
+            "speedup": item.speedup,
+        }
+        for item in rounds
+    ]
