@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 from xml.etree.ElementTree import Element
 
 from rich.console import Console
 from rich.text import Text
 
-from halley.answer import Certificate
+from halley.answer import Answerable, Certificate
 from halley.errors import BadInput, Fault, HalleyError, did_you_mean
 from halley.io.files.save import dumps, write_atomic
 from halley.io.results.envelope import Plain, Saved
@@ -168,8 +168,10 @@ class Answer(ABC, Generic[V]):
         """Write the report as one HTML file. Raises BadInput: as `save`."""
         write_atomic(path, self.page(), force)
 
-    def compare(self, other: Answer[Any], names: tuple[str, str] = ("this one", "the other")) -> Comparison:
+    def compare(self, other: Answer[Any] | Answerable, names: tuple[str, str] = ("this one", "the other")) -> Comparison:
         """What differs between two answers, and why one is slower. Raises BadInput: answers of unlike kinds."""
+        if isinstance(other, Answerable):
+            other = cast(Answer[Any], other.answer())
         if self.family != other.family:
             expected = f"two answers of one kind, such as two of {self.kind}"
             raise BadInput(Fault(f"comparison of {names[0]} and {names[1]}", expected, f"a {self.kind} and a {other.kind}"))
