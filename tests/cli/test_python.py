@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,12 +13,16 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from rich.console import Console
+from tests.cli.running import halley as command
 
 import halley
 from halley.answer import Answerable
 from halley.answers.load import VALUES
 from halley.ir.digest import digest
 from halley.products.arguments import checked
+from halley.report.table import Table
+from halley.report.terminal import show
 from halley.sweeps.study import problem_key
 
 TEXT = "hold dram: A B C\n  hold ibuf: A\n    hold wbuf: B\n      hold obuf: C\n        compute gemm"
@@ -156,3 +161,42 @@ def test_numbers_of_numpy_and_lists_are_taken() -> None:
 
     assert total(cast(Any, np.int64(3)), cast(Any, np.float32(0.5))) == 3.5
     assert problem(baselines=["unfused"]).baselines == ("unfused",)
+
+
+def test_a_comparison_says_that_questions_differ() -> None:
+    best, own = made("Result"), made("OwnMapping")
+    assert best.compare(own).questions == ()
+    work = halley.build("gemm", {"m": 8, "n": 8, "k": 16})
+    larger = halley.optimise(halley.Problem(work, halley.load_chip("cloud"), baselines=False))
+    found = best.compare(larger)
+    assert found.questions == ("workload", "chip")
+    assert found.document["different_questions"] == ["workload", "chip"]
+    assert found.remark == "the questions differ in workload, chip: not only decisions make the difference"
+
+
+def test_the_command_says_it_too(tmp_path: Path) -> None:
+    made("Result").save(tmp_path / "one.json")
+    halley.optimise(problem(objective=halley.Objective.ENERGY)).save(tmp_path / "two.json")
+    said = command("compare", str(tmp_path / "one.json"), str(tmp_path / "two.json"))
+    assert "the questions differ in objective:" in said.out
+    (tmp_path / "net.json").write_text('{"schema": "halley.network-on-chip/1"}')
+    assert "halley optimise NETWORK --layer NAME" in command("show", str(tmp_path / "net.json"), width=300).err
+
+
+def test_files_of_jax_are_no_models_yet() -> None:
+    assert "StableHLO of JAX is not read yet" in command("import", "step.stablehlo", width=300).err
+
+
+def test_a_chip_without_the_dtype_says_what_to_add(empty_folder: Path) -> None:
+    new = command("chips", "new", "gpu", "--from-datasheet", "181 TFLOPS fp16, 1.6 TB/s, 64 GB")
+    assert new.code == 0, new.err
+    gemm_words = ("gemm", "--m", "4", "--n", "4", "--k", "4")
+    said = command("optimise", *gemm_words, "--no-save", "--chip", "gpu.yaml", width=300)
+    assert "add --dtype fp16" in said.err
+
+
+def test_names_in_tables_are_not_broken() -> None:
+    head, name = ("layer", "bytes", "computes"), "scaled_dot_product_attention-1"
+    console = Console(width=60, file=io.StringIO())
+    show(console, [Table("Layers", head, ((name, "1,024", "S[h,m,n] = Q[h,m,d] * K[h,n,d] and more of it"),), frozenset({1}))])
+    assert name in cast(io.StringIO, console.file).getvalue()
