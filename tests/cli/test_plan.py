@@ -152,6 +152,11 @@ def test_decisions_in_words() -> None:
         (["tiny.yaml", *FEW[:2]], "--batch: expected a whole number", 1),
         (["tiny.yaml", *FEW[:3], "0"], "--batch: expected a whole number from 1 to 999,999,999; got '0'", 1),
         (["tiny.yaml", *FEW[:3], "1" * 40], "--batch: expected a whole number", 1),
+        (
+            ["tiny.yaml", "--system", "dgx-h100", "--batch", "8"],
+            "got the network dgx-h100, which has none",
+            1,
+        ),
         (["gpt3-2t", *FEW], "did you mean 'gpt3-1t'?", 1),
         (["tiny.yaml", "--system", "4 x a101, nvlink 4", "--batch", "8"], "did you mean 'a100'", 1),
         (["tiny.yaml", *FEW, "--fix", "tp=3"], "expected degrees whose product divides the 4 chips", 1),

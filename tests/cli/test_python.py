@@ -140,6 +140,9 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: halley.sweep(cast(Any, 3)), "expected a path; got 3"),
     (lambda: halley.codesign(cast(Any, 3)), "expected a path; got 3"),
     (lambda: halley.build("gemm", cast(Any, 3)), "workload gemm: expected a map of parameters; got 3"),
+    (lambda: halley.time("gemm", {"m": 4, "n": 4}, "h100"), "gemm: k: expected a size; got none"),
+    (lambda: halley.time("gemm", {"m": 4, "n": 4, "k": 4, "j": 4}, "h100"), "gemm: expected the sizes m, n, k; got 'j'"),
+    (lambda: halley.time("gemm", cast(Any, "m"), "h100"), "time, sizes: expected a map; got 'm'"),
     (lambda: problem(baselines="x"), "problem, baselines: expected True, False or a tuple of names; got 'x'"),
     (lambda: problem(front=3), "problem, front: expected True or False"),
     (lambda: problem(gap="1"), "problem, gap: expected a number"),
@@ -200,3 +203,10 @@ def test_names_in_tables_are_not_broken() -> None:
     console = Console(width=60, file=io.StringIO())
     show(console, [Table("Layers", head, ((name, "1,024", "S[h,m,n] = Q[h,m,d] * K[h,n,d] and more of it"),), frozenset({1}))])
     assert name in cast(io.StringIO, console.file).getvalue()
+
+
+def test_the_time_of_a_kernel_is_that_of_the_command() -> None:
+    sizes = {"m": 4096, "n": 4096, "k": 4096}
+    words = [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
+    said = command("time", "gemm", *words, "--chip", "h100", "--json")
+    assert float(halley.time("gemm", sizes, "h100").time) == said.json["time_s"]
