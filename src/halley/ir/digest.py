@@ -15,20 +15,22 @@ def digest(value: object) -> str:
     >>> digest(load_chip("edge")) == digest(load_chip("edge")), digest(load_chip("edge")) == digest(load_chip("cloud"))
     (True, False)
     """
-    return hashlib.sha256(_text(value).encode()).hexdigest()
+    return hashlib.sha256(full_text(value).encode()).hexdigest()
 
 
-def _text(value: Any) -> str:
+def full_text(value: Any) -> str:
     """All figures, also where the value's own ``repr`` is a summary."""
     kind = type(value)
     if is_dataclass(kind):
-        return f"{kind.__qualname__}({', '.join(f'{f.name}={_text(getattr(value, f.name))}' for f in fields(value) if f.repr)})"
+        return (
+            f"{kind.__qualname__}({', '.join(f'{f.name}={full_text(getattr(value, f.name))}' for f in fields(value) if f.repr)})"
+        )
     if kind is tuple:
-        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+        return f"({', '.join(map(full_text, value))}{',' if len(value) == 1 else ''})"
     if kind is list:
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(full_text, value))}]"
     if kind is dict:
-        return f"{{{', '.join(f'{_text(key)}: {_text(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{full_text(key)}: {full_text(item)}' for key, item in value.items())}}}"
     if kind is MappingProxyType:
-        return f"mappingproxy({_text(dict(value))})"
+        return f"mappingproxy({full_text(dict(value))})"
     return repr(value)
