@@ -12,6 +12,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from halley.ir.digest import full_text
 from studies.cases import Case, Exchange, Figures, Row
 
 ROOT = Path(__file__).parents[1]
@@ -71,7 +72,7 @@ def filled(template: Path, parts: Mapping[str, str]) -> str:
 def fingerprint(case: Case, code: str) -> str:
     """Of all that the figures of a case depend on; descriptions and sources change none of them."""
     chip = replace(case.chip, description="", sources={})
-    return hashlib.sha256(f"{code} {case.workload!r} {chip!r}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{code} {case.workload!r} {full_text(chip)}".encode()).hexdigest()[:16]
 
 
 def load(name: str) -> tuple[list[Row], str]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from halley.products.collective import collective
     from halley.products.deployment import plan_serving
     from halley.products.estimate import estimate
+    from halley.products.kernels import time
     from halley.products.plan import plan
     from halley.products.sensitivity import sensitivity
     from halley.report.mapping.html import result_html
@@ -70,6 +71,7 @@ _HOME = {
     "halley.products.collective": ("collective",),
     "halley.products.deployment": ("plan_serving",),
     "halley.products.estimate": ("estimate",),
+    "halley.products.kernels": ("time",),
     "halley.products.plan": ("plan",),
     "halley.products.sensitivity": ("sensitivity",),
     "halley.report.mapping.html": ("result_html",),
@@ -134,6 +136,7 @@ __all__ = [
     "sensitivity",
     "shapes",
     "sweep",
+    "time",
     "to_text",
     "variants",
 ]

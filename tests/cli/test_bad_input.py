@@ -242,11 +242,13 @@ def test_unknown_node(solved: Solved, node: str) -> None:
     assert "NODE: expected a line number from 1 to" in outcome.err
 
 
-def test_an_answer_that_cannot_be_saved_is_still_shown() -> None:
+def test_an_answer_that_cannot_be_saved_there_is_still_shown(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halley.cli.mappings.optimise.refuse_existing", lambda *_: None)  # as if the folder vanished later
     outcome = halley(*EMBEDDING, "-o", "no/such/folder.json")
     assert outcome.code == 1
     assert "optimal: of" in outcome.out
     assert "a folder that exists" in outcome.err
+    assert "it is in folder.json instead" in outcome.err
 
 
 def test_a_gap_that_is_good_enough(solved: Solved) -> None:

@@ -99,7 +99,7 @@ def test_the_terminal_says_it_all(folder: Path) -> None:
 def test_what_runs_side_by_side_on_a_chip(folder: Path) -> None:
     """The terminal, the page and the document have the partitions; their times are the passes of the plan."""
     few = ("--system", "2 x sn10, pcie", "--batch", "4", "--fix", "tp=2,pp=1,microbatch=4,recompute=none,zero=0,offload=no")
-    outcome = halley("plan", "tiny.yaml", *few, "-o", "plan.json", "--page", "plan.html")
+    outcome = halley("plan", "tiny.yaml", *few, "--details", "-o", "plan.json", "--page", "plan.html")
     assert outcome.code == 0, outcome.err
     assert "--time-limit" in outcome.err
     for words in ("On the chip: tiny layer, forward pass", "kernels side by side", "queries"):
@@ -152,6 +152,11 @@ def test_decisions_in_words() -> None:
         (["tiny.yaml", *FEW[:2]], "--batch: expected a whole number", 1),
         (["tiny.yaml", *FEW[:3], "0"], "--batch: expected a whole number from 1 to 999,999,999; got '0'", 1),
         (["tiny.yaml", *FEW[:3], "1" * 40], "--batch: expected a whole number", 1),
+        (
+            ["tiny.yaml", "--system", "dgx-h100", "--batch", "8"],
+            "got the network dgx-h100, which has none",
+            1,
+        ),
         (["gpt3-2t", *FEW], "did you mean 'gpt3-1t'?", 1),
         (["tiny.yaml", "--system", "4 x a101, nvlink 4", "--batch", "8"], "did you mean 'a100'", 1),
         (["tiny.yaml", *FEW, "--fix", "tp=3"], "expected degrees whose product divides the 4 chips", 1),
@@ -184,6 +189,19 @@ def test_one_clear_line(words: list[str], said: str, code: int, folder: Path) ->
     faults = [line for line in outcome.err.splitlines() if not line.startswith("no measured kernels of")]
     assert all(line.startswith("halley: ") for line in faults)
     assert len(faults) == 1
+
+
+def test_one_screen_unless_details_are_asked_for(folder: Path) -> None:
+    short = halley("plan", "tiny.yaml", *FEW, width=80)
+    assert short.code == 0, short.err
+    lines = short.out.splitlines()
+    assert len(lines) <= 45
+    for title in ("The best plan", "Parallelism on each axis", "Where the time goes", "The next best kinds of plan"):
+        assert any(line.startswith(title) for line in lines)
+    assert "--details prints memory" in short.err
+    long = halley("plan", "tiny.yaml", *FEW, "--details", width=80)
+    assert all(title in long.out for title in ("Certificate", "Hierarchical roofline", "Memory of a chip at its peak"))
+    assert "--details prints" not in long.err
 
 
 def test_a_batch_without_data_parallelism_is_remarked(folder: Path) -> None:

@@ -39,7 +39,7 @@ def test_json_is_what_python_says() -> None:
         (("time", "gemm", "--m", "x", "--n", "4", "--k", "4", "--chip", "h100"), "kernel gemm, option --m: expected a number"),
         (("time", "gemm", "--m", "4", "--m", "4", "--n", "4", "--k", "4", "--chip", "h100"), "each size once"),
         (("time", "gemm", "--q", "4", "--chip", "h100"), "expected its sizes as options; got '--q'"),
-        ((*GEMM, "--chip", "./mine.yaml"), "--fit: expected the fit to apply to a chip file"),
+        ((*GEMM, "--chip", "./mine.yaml"), "--fit: expected the fit of measured kernels to apply to a chip file"),
         ((*GEMM, "--chip", "edge"), "kernel fit: expected a chip with measured kernels: a100, b200"),
         ((*GEMM, "--chip", "h100", "--dtype", "fp7"), "dtype: expected a number format"),
         ((*GEMM, "--chip", "h100", "--framework", "torch"), "framework: expected one that was measured"),

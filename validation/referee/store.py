@@ -13,6 +13,7 @@ from pathlib import Path
 from validation.referee.problems import Problem
 
 from halley.io.chips.load import load_chip
+from halley.ir.digest import full_text
 from halley.workloads import variants
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def fingerprint(chip: str, problem: Problem) -> str:
 
 @cache
 def _machine(chip: str) -> str:
-    return repr(replace(load_chip(chip), description="", sources={}))
+    return full_text(replace(load_chip(chip), description="", sources={}))
 
 
 @cache

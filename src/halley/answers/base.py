@@ -7,17 +7,17 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 from xml.etree.ElementTree import Element
 
 from rich.console import Console
 from rich.text import Text
 
-from halley.answer import Certificate
+from halley.answer import Answerable, Certificate
 from halley.errors import BadInput, Fault, HalleyError, did_you_mean
 from halley.io.files.save import dumps, write_atomic
 from halley.io.results.envelope import Plain, Saved
@@ -35,13 +35,23 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two answers side by side: ``tables`` of what differs and why one is slower, and the same as plain data (``document``)."""
+    """Two answers side by side: ``tables`` of what differs and why one is slower, and the same as plain data (``document``).
+    ``questions``: what the answers were asked differently, so that not only their decisions differ."""
 
     tables: tuple[Table, ...]
     document: Plain
+    questions: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """The same as a sentence, if there is anything."""
+        words = f"the questions differ in {', '.join(self.questions)}: not only decisions make the difference"
+        return words if self.questions else ""
 
     def show(self) -> None:
-        """Print the tables."""
+        """Print the remark, if there is one, and the tables."""
+        if self.remark:
+            _console().print(Text(self.remark))
         shown(_console(), self.tables)
 
 
@@ -168,12 +178,15 @@ class Answer(ABC, Generic[V]):
         """Write the report as one HTML file. Raises BadInput: as `save`."""
         write_atomic(path, self.page(), force)
 
-    def compare(self, other: Answer[Any], names: tuple[str, str] = ("this one", "the other")) -> Comparison:
+    def compare(self, other: Answer[Any] | Answerable, names: tuple[str, str] = ("this one", "the other")) -> Comparison:
         """What differs between two answers, and why one is slower. Raises BadInput: answers of unlike kinds."""
+        if isinstance(other, Answerable):
+            other = cast(Answer[Any], other.answer())
         if self.family != other.family:
             expected = f"two answers of one kind, such as two of {self.kind}"
             raise BadInput(Fault(f"comparison of {names[0]} and {names[1]}", expected, f"a {self.kind} and a {other.kind}"))
-        return self.compared(other, names)
+        found, questions = self.compared(other, names), _different(self, other)
+        return replace(found, document={**found.document, "different_questions": list(questions)}, questions=questions)
 
     def explain(self, part: str = "") -> list[Table]:
         """As `explained`."""
@@ -223,6 +236,21 @@ class Answer(ABC, Generic[V]):
         """A figure as an SVG element, the first unless it is named. Raises BadInput: there is none of that name."""
         known = self.pictures()
         return known[_named("FIGURE", name or next(iter(known)), known, self.kind)]()
+
+
+QUESTIONS = ("workload", "chip", "objective", "model", "models", "system", "batch", "sequence", "load", "lengths")
+QUESTIONS_OF_COLLECTIVES = ("collective", "network", "size", "ranks", "beside")
+"""Parts of a question; the others are limits of the search, or decisions that the user fixed."""
+
+
+def _different(one: Answer[Any], other: Answer[Any]) -> tuple[str, ...]:
+    """Parts of their questions in which two answers differ; variants of a workload compute the same."""
+    asked = [dict(_plain(each)["question"]) for each in (one, other)]
+    for each in asked:
+        if isinstance(work := each.get("workload"), dict) and isinstance(work.get("parameters"), dict):
+            each["workload"] = work | {"parameters": {**work["parameters"], "variant": ""}}
+    both = [name for name in (*QUESTIONS, *QUESTIONS_OF_COLLECTIVES) if all(name in each for each in asked)]
+    return tuple(name for name in both if asked[0][name] != asked[1][name])
 
 
 def _named(where: str, name: str, known: Mapping[str, object], kind: str) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 from rich.text import Text
 
 from halley.cli import options
+from halley.cli.files import write_answers
 from halley.errors import BadInput
-from halley.io.files.save import dumps, write_atomic
+from halley.io.files.save import dumps
 from halley.report.table import Table
 from halley.report.terminal import show
 
@@ -29,7 +30,7 @@ def give(
     ``pages``: by name, what other files get. Raises BadInput as `saved_first`.
     """
     files = ({out: dumps(document)} if out else {}) | dict(pages)
-    with saved_first(lambda: _write(files, force)):
+    with saved_first(lambda: write_answers(files, force)):
         if json:
             options.print_json(document)
             return
@@ -54,10 +55,3 @@ def saved_first(save: Callable[[], str]) -> Iterator[None]:
         raise unsaved
     if words:
         options.remarks().print(Text(words))
-
-
-def _write(files: Mapping[str, str], force: bool) -> str:
-    """Write the files, by name; what to say of them."""
-    for target, text in files.items():
-        write_atomic(target, text, force)
-    return "\n".join(f"written to {target}" for target in files)

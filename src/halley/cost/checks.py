@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault
 from halley.ir.hardware import Chip
 from halley.ir.workload import OpKind, Workload
 
@@ -37,7 +37,7 @@ def check_engines(workload: Workload, chip: Chip, ops: Iterable[str]) -> None:
             dtype = workload.tensors[op.inputs[0]].dtype
             if chip.matrix.energy and dtype not in chip.matrix.energy:
                 where = f"chip {chip.name}, engine {chip.matrix.name}"
-                faults[dtype] = Fault(where, f"an energy per MAC in {dtype}", "none", did_you_mean(dtype, chip.matrix.energy))
+                faults[dtype] = Fault(where, f"an energy per MAC in {dtype}", "none", f"add --dtype {min(chip.matrix.energy)}")
         elif chip.vector is not None:
             for function in workload.work(op):
                 if function not in chip.vector.rate or (chip.vector.energy and function not in chip.vector.energy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halley.answer import Answerable
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
 from halley.errors import Fault, IllegalMapping
@@ -14,8 +15,8 @@ from halley.rewrite import legality
 from halley.units import format_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class OwnMapping:
+@dataclass(frozen=True, slots=True, repr=False)
+class OwnMapping(Answerable):
     """A mapping of the user's with what it costs."""
 
     workload: Workload

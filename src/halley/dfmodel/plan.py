@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
+from halley.answer import Answerable
 from halley.dfmodel.chip import (
     LIMITING_RESOURCES,
     TileSearch,
@@ -146,8 +147,8 @@ class Candidate:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class DFModelResult:
+@dataclass(frozen=True, repr=False)
+class DFModelResult(Answerable):
     """The best plan: its axes and microbatch, its partitions (``layer``), ``time`` [s] of an iteration.
 
     ``candidates``: every assignment of the space, the fastest first. ``choices``: number of assignments with microbatches. The

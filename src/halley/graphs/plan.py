@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from halley.answer import Certificate, Status, relative_gap
+from halley.answer import Answerable, Certificate, Status, relative_gap
 from halley.dfmodel.chip import LIMITING_RESOURCES, dfmodel_chip
 from halley.dfmodel.network import check_axes, mesh_time, transfer_time
 from halley.errors import BadInput, Fault, Infeasible, InternalError, did_you_mean
@@ -169,8 +169,8 @@ def _layout_faults(problem: GraphProblem, tensor: str, splits: Mapping[str, str]
     ]
 
 
-@dataclass(frozen=True)
-class GraphPlan:
+@dataclass(frozen=True, repr=False)
+class GraphPlan(Answerable):
     """The best plan found: its axes, its sharding, the ``partitions`` of a chip that fuses kernels.
 
     ``time`` [s] of all layers and microbatches. ``account`` [s]: breakdown of the time. ``memory``: of a chip, for its layers.

@@ -9,7 +9,7 @@ from halley.library import MODELS
 CONFIG = "config.json"
 NETWORKS = (".onnx", ".pt2")
 """Endings of files of networks."""
-OTHER_FILES = (".pt", ".pth", ".safetensors", ".bin", ".gguf", ".mlir", ".h5", ".pb", ".tflite")
+OTHER_FILES = (".pt", ".pth", ".safetensors", ".bin", ".gguf", ".mlir", ".stablehlo", ".h5", ".pb", ".tflite")
 """Endings of files of models that are not read."""
 
 

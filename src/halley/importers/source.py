@@ -36,7 +36,10 @@ def find_model(reference: str) -> ImportedModel:
         raise BadInput(MODELS.unknown(reference))
     if reference.lower().endswith(OTHER_FILES):
         got = f"a {Path(reference).suffix[:12]} file"
+        jax = reference.lower().endswith((".mlir", ".stablehlo"))
         remedy = "export it to ONNX, or save it by torch.export.save"
+        if jax:
+            remedy = f"StableHLO of JAX is not read yet: name the {CONFIG} of the model, or write its layers as a graph"
         raise BadInput(Fault(reference[:60], f"a {CONFIG}, an ONNX file or a .pt2 file", f"{got}, which is not read", remedy))
     path = Path(reference)
     folder = is_folder(path)

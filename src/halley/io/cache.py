@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import halley
 from halley.errors import BadInput, Fault
+from halley.ir.digest import digest
 from halley.ir.hardware import Chip
 from halley.kernels.groups import GroupShape
 from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product
@@ -208,7 +209,7 @@ def _shape(kind: type[KernelShape], values: tuple[Any, ...]) -> KernelShape:
 
 def _chip_key(chip: Chip) -> str:
     """Of all figures of a chip; its name and the version of its file do not matter."""
-    return hashlib.sha256(repr(replace(chip, name="", version=0)).encode()).hexdigest()
+    return digest(replace(chip, name="", version=0))
 
 
 @lru_cache(maxsize=1)

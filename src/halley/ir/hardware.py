@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.units import format_bytes
 
 
 class Topology(StrEnum):
@@ -289,6 +290,13 @@ class Chip:
     sources: Mapping[str, str] = field(default_factory=dict)
     version: int = 1
     die: Die | None = None
+
+    def __repr__(self) -> str:
+        sizes = (f" {format_bytes(m.capacity)}" if math.isfinite(m.capacity) else "" for m in self.memories)
+        memories = ", ".join(f"{memory.name}{size}" for memory, size in zip(self.memories, sizes, strict=True))
+        matrix = f"; matrix engine {self.matrix.rows} x {self.matrix.cols}" if self.matrix else ""
+        axes = f"; axes {', '.join(f'{level}.{axis.name} {axis.size}' for level, axis in self.axes)}" if self.axes else ""
+        return f"Chip({self.label}: {memories}{axes}{matrix})"
 
     @property
     def label(self) -> str:

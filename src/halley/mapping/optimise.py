@@ -15,7 +15,7 @@ from halley.answer import ROUNDING_GAP, Status, relative_gap
 from halley.cost.checks import check_bursts, check_engines
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import UNITS
-from halley.errors import Fault, Infeasible, InternalError, SearchStopped
+from halley.errors import BadInput, Fault, Infeasible, InternalError, SearchStopped
 from halley.ir.workload import Workload
 from halley.mapping.baselines import BEST, AdmittedShapes, Restriction, wanted
 from halley.mapping.bounds.incumbents import BOUND_ROUNDING, Frontier, Values
@@ -72,8 +72,13 @@ def optimise(problem: Problem, progress: Progress | None = None) -> Result:
 
     Ctrl-C or the time limit gives the best so far with a true bound (status `LIMIT`). Raises SearchStopped where there is none
     yet; Infeasible, naming the resource, where no mapping of the space fits; BadInput where the chip lacks an engine or a memory
-    that the ops need, or no baseline has that name.
+    that the ops need, or no baseline has that name, or the problem is none.
     """
+    if not isinstance(problem, Problem):
+        remedy = "write halley.Problem(workload, chip)"
+        raise BadInput(Fault("optimise, problem", "a Problem", f"a {type(problem).__name__}", remedy))
+    if progress is not None and not callable(progress):
+        raise BadInput(Fault("optimise, progress", "a function of a text and a share", repr(progress)))
     with _rare_collections():
         return _Optimiser(problem, wanted(problem), progress).run()
 

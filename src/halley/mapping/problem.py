@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
+from numbers import Real
 
 from halley.errors import BadInput, Fault, UnitError, did_you_mean
 from halley.ir.hardware import Chip
@@ -60,6 +61,12 @@ class Problem:
     front: bool = False
     fixed_variant: bool = False
 
+    def __repr__(self) -> str:
+        parameters = "".join(f" {name}={value}" for name, value in self.workload.parameters.items() if value is not None)
+        limit = "" if self.time_limit is None else f", time limit {self.time_limit:g} s"
+        on = f"{self.workload.name}{parameters} on {self.chip.label}"[:200]
+        return f"Problem({on}; {self.objective.value}, gap {self.gap:g}{limit})"
+
     def __post_init__(self) -> None:
         faults = []
         if isinstance(self.time_limit, str):
@@ -68,16 +75,29 @@ class Problem:
             except UnitError as error:
                 faults += error.faults
                 object.__setattr__(self, "time_limit", None)
+        if isinstance(self.baselines, list):
+            object.__setattr__(self, "baselines", tuple(self.baselines))
         if not isinstance(self.workload, Workload):
             faults.append(Fault("problem, workload", "a Workload", repr(self.workload), "make one with halley.build"))
         if not isinstance(self.chip, Chip):
             faults.append(Fault("problem, chip", "a Chip", repr(self.chip), "load one with halley.load_chip"))
         faults += [*objective_faults("problem, objective", self.objective), *gap_faults("problem, gap", self.gap, repr(self.gap))]
-        if self.time_limit is not None and not self.time_limit >= 0:
+        faults += [*_baseline_faults(self.baselines)]
+        for name in ("front", "fixed_variant"):
+            if not isinstance(getattr(self, name), bool):
+                faults.append(Fault(f"problem, {name}", "True or False", repr(getattr(self, name))))
+        if self.time_limit is not None and not (isinstance(self.time_limit, Real) and self.time_limit >= 0):
             faults.append(Fault("problem, time_limit", "seconds, at least 0", repr(self.time_limit)))
         if faults:
             raise BadInput(faults)
         object.__setattr__(self, "objective", Objective(self.objective))
+
+
+def _baseline_faults(baselines: object) -> Iterator[Fault]:
+    """Names that no baseline has are found by the search (`halley.mapping.baselines`)."""
+    if isinstance(baselines, bool) or (isinstance(baselines, tuple) and all(isinstance(name, str) for name in baselines)):
+        return
+    yield Fault("problem, baselines", "True, False or a tuple of names", repr(baselines)[:60], "write for example ('unfused',)")
 
 
 def objective_faults(where: str, word: str) -> Iterator[Fault]:
@@ -89,5 +109,5 @@ def objective_faults(where: str, word: str) -> Iterator[Fault]:
 
 def gap_faults(where: str, gap: float, written: str) -> Iterator[Fault]:
     """Faults of a relative gap; ``written``: its text in the input."""
-    if not 0 <= gap < 1:
+    if not isinstance(gap, Real) or not 0 <= gap < 1:
         yield Fault(where, "a number from 0 to below 1", written, "write 0.01 for one per cent")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from halley.answer import Certificate, Status
+from halley.answer import Answerable, Certificate, Status
 from halley.cost.estimate import Estimate
 from halley.ir.mapping import Node
 from halley.mapping.problem import Problem
+from halley.units import format_energy, format_time
 
 
 class Clause(str):
@@ -68,6 +69,10 @@ class Solution:
     shape: tuple[str, ...]
     variant: str
 
+    def __repr__(self) -> str:
+        time, energy = format_time(float(self.estimate.time)), format_energy(float(self.estimate.energy))
+        return f"Solution({self.name}: {time}, {energy}, gap {self.certificate.gap:.2g})"
+
     @property
     def status(self) -> Status:
         """How the search ended."""
@@ -83,8 +88,8 @@ class Point:
     plan: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+@dataclass(frozen=True, slots=True, repr=False)
+class Result(Answerable):
     """Answer to a problem: the best plan, the baselines searched in the same way, and the front if requested.
 
     ``absent``: baselines that apply to the workload, but without a mapping that fits, or without one found in time.

@@ -9,12 +9,14 @@ from halley.errors import BadInput, Fault
 from halley.importers.iterations import TEXT_LIMIT, read_iterations
 from halley.io.chips.software import NO_SOFTWARE, load_software
 from halley.io.files.text import read_text_bounded
+from halley.products.arguments import checked
 from halley.training.fit.calibrate import TrainingCalibration, calibrate_software
 
 START = "eager"
 """The software from which a fit starts unless another is named."""
 
 
+@checked
 def calibrate_training(
     log: str | Path,
     software: str | Path = START,

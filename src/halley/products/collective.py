@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
+from halley.errors import BadInput, Fault
 from halley.io.networks import members
 from halley.io.networks.collectives import CollectiveAnswer, CollectiveQuestion, answered, fit_of
 from halley.io.networks.jobs import kind_of, whole_bytes
 from halley.io.systems.fabric import load_fabric
 from halley.network.graph.fabric import Fabric
+from halley.products.arguments import checked
 
 
+@checked
 def collective(
     kind: str,
     size: int | str | None,
@@ -35,6 +39,8 @@ def collective(
 
     Raises BadInput: an unknown name, a size that is none, ranks that the network lacks.
     """
+    if not 0 <= startup < math.inf:
+        raise BadInput(Fault("collective, startup", "seconds, at least 0", f"{startup}"))
     fabric = system if isinstance(system, Fabric) else load_fabric(system)
     found = kind_of(kind, "collective")
     text = f"{size} B" if isinstance(size, int) else size

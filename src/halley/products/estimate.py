@@ -11,8 +11,10 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.text import parse
 from halley.ir.workload import Workload
+from halley.products.arguments import checked
 
 
+@checked
 def estimate(mapping: str | Node, workload: Workload, chip: Chip | str | Path) -> OwnMapping:
     """The cost of a mapping, as a tree or as text, of a workload on a chip, or on that of a name or file.
 

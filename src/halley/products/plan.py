@@ -10,16 +10,19 @@ from halley.importers.training import RECIPE, training_problem
 from halley.io.cache import user_store
 from halley.ir.system import System
 from halley.mapping.problem import WALL_TIME
+from halley.products.arguments import at_least, checked
 from halley.training.plan import Fixed, TrainingResult
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
 from halley.units import parse
+from halley.workloads.transformer import Transformer
 
 Progress = Callable[[str, float], None]
 
 
+@checked
 def plan(
-    model: str | Path,
+    model: Transformer | str | Path,
     system: System | str | Path,
     batch: int,
     sequence: int | None = None,
@@ -34,8 +37,8 @@ def plan(
 ) -> TrainingResult:
     """The fastest plan of an iteration of training, with its certificate.
 
-    ``model``: a name, a model file, or the configuration of a Hugging Face model; ``system``: a name, a file or a short form
-    such as ``"1024 x h100, nvlink 8, ib"``; ``batch``: sequences of an iteration; ``sequence``: tokens of each, those of the
+    ``model``: a shape, a name, a model file, or the configuration of a Hugging Face model; ``system``: a name, a file or a short
+    form such as ``"1024 x h100, nvlink 8, ib"``; ``batch``: sequences of an iteration; ``sequence``: tokens of each, those of the
     model unless given; ``fix``: decisions such as ``"tp=8,pp=8"``; ``whole``: each axis for one kind of parallelism;
     ``efficiency``: fit of a chip's kernels; ``software``: what launches them, that measured on the chip unless given,
     ``"none"``: hosts take no time; ``kernels``: ``"library"`` or ``"searched"``; ``time_limit`` in seconds, or as text.
@@ -47,9 +50,12 @@ def plan(
     Raises BadInput: an unknown name, or numbers that make no sense; Infeasible: no plan fits the memory; SearchStopped: the limit
     came before any plan.
     """
+    at_least("plan", 1, batch=batch, sequence=sequence)
     if kernels not in ("library", "searched"):
         raise BadInput(Fault("kernels", "library or searched", repr(kernels)))
     limit = parse(time_limit, WALL_TIME, where="time_limit") if isinstance(time_limit, str) else time_limit
+    if limit is not None and not limit >= 0:
+        raise BadInput(Fault("plan, time_limit", "seconds, at least 0", f"{limit}"))
     searched = kernels == "searched"
     problem = training_problem(model, system, batch, sequence, fix, whole, optimizer, efficiency, software, searched)
     if searched:

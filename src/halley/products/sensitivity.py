@@ -21,6 +21,7 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Result
 from halley.network.fit.overlay import Fit
+from halley.products.arguments import checked
 from halley.rewrite import legality
 from halley.sharding.decisions import decisions_of
 from halley.training.plan import TrainingProblem, TrainingResult
@@ -95,7 +96,12 @@ class Sensitivity:
     effects: tuple[Effect, ...]
     stopped: bool = False
 
+    def __repr__(self) -> str:
+        first = ", ".join(effect.parameter.name for effect in self.effects[:3])
+        return f"Sensitivity({self.title}: {self.objective}; {len(self.effects)} parameters, first {first})"
 
+
+@checked
 def sensitivity(
     answer: Result | TrainingResult,
     change: float = 0.1,

@@ -8,6 +8,7 @@ from typing import Any
 
 from halley.answer import Status, relative_gap
 from halley.importers.network import ImportedNetwork, NetworkLayer
+from halley.ir.hardware import Chip
 from halley.mapping.problem import Objective
 from halley.mapping.result import Result
 from halley.report.table import Table, gap_text, percent
@@ -78,7 +79,8 @@ def network_tables(network: ImportedNetwork) -> tuple[Table, ...]:
             for item in network.left_out
         )
         names = ("operator", "nodes", "bytes", "of all bytes", "reason")
-        tables.append(Table("Not imported: counted by their bytes", names, left, frozenset({1, 2, 3})))
+        title = "Not imported: counted by their bytes; how many operations they have is not known"
+        tables.append(Table(title, names, left, frozenset({1, 2, 3})))
     return tuple(tables)
 
 
@@ -119,7 +121,7 @@ def _layer(layer: NetworkLayer) -> dict[str, Any]:
     }
 
 
-def on_chip_lines(network: ImportedNetwork, chip: str, objective: Objective, found: Sequence[LayerResult]) -> tuple[str, ...]:
+def on_chip_lines(network: ImportedNetwork, chip: Chip, objective: Objective, found: Sequence[LayerResult]) -> tuple[str, ...]:
     """Totals over all layers, one after the other."""
     time, energy = totals(found)
     done = [item for item in found if item.result]
@@ -127,16 +129,27 @@ def on_chip_lines(network: ImportedNetwork, chip: str, objective: Objective, fou
     proven = all(item.result.best.status is Status.OPTIMAL for item in done if item.result)
     gap = 0.0 if proven else relative_gap(value, bound)
     words = "proven optimal layer by layer" if proven else f"at most {gap_text(gap)} above the least {objective} of these layers"
-    head = f"{network.name} on {chip}: {format_time(time)}, {format_energy(energy)} for {len(done)} of the layers, {words}"
+    share = f"all {len(found)}" if len(done) == len(found) else f"{len(done)} of {len(found)}"
+    head = f"{network.name} on {chip.name}: {format_time(time)}, {format_energy(energy)} for {share} distinct layers, {words}"
     without = [f"{item.layer.name} ({item.reason})" for item in found if not item.result]
-    without += [f"{item.operator} ({item.reason})" for item in network.left_out]
     more = [f"not searched: {', '.join(without)}"] if without else []
+    if network.left_out:
+        most, energy_of_them = left_out_cost(network, chip)
+        names = ", ".join(f"{item.operator} ({item.reason})" for item in network.left_out)
+        said = f"{format_time(most)}, {format_energy(energy_of_them)} for their bytes in {chip.memories[0].name}"
+        more.append(f"not imported, beside these totals: {said}, their operations are not known: {names}")
     joined = sum(layer.count * layer.operator.count("+") for layer in network.layers)
     kept = "each layer is searched by itself; its inputs and results are in the outermost memory"
     with_more = (
         [f"{joined:,} elementwise operators are part of the layer before them; --separate keeps each by itself"] if joined else []
     )
     return head, kept, *with_more, *more
+
+
+def left_out_cost(network: ImportedNetwork, chip: Chip) -> tuple[float, float]:
+    """Time [s] and energy [J] in which the outermost memory moves the bytes of operators without a layer."""
+    memory, moved = chip.memories[0], sum(item.bytes for item in network.left_out)
+    return moved / memory.read_bandwidth, moved * memory.read_energy
 
 
 def totals(found: Sequence[LayerResult]) -> tuple[float, float]:
@@ -167,7 +180,7 @@ def on_chip_tables(found: Sequence[LayerResult]) -> tuple[Table, ...]:
     return (Table("Distinct layers, each searched once", head, tuple(rows), frozenset(range(1, 8)), spare=frozenset({8})),)
 
 
-def on_chip_document(network: ImportedNetwork, chip: str, objective: Objective, found: Sequence[LayerResult]) -> dict[str, Any]:
+def on_chip_document(network: ImportedNetwork, chip: Chip, objective: Objective, found: Sequence[LayerResult]) -> dict[str, Any]:
     """The same as plain data."""
     time, energy = totals(found)
     layers = [
@@ -186,8 +199,11 @@ def on_chip_document(network: ImportedNetwork, chip: str, objective: Objective, 
         for item in found
     ]
     bound = sum(item.layer.count * item.bound for item in found)
-    made = {"schema": ON_CHIP_SCHEMA, "network": network_document(network), "chip": chip, "objective": str(objective)}
+    made = {"schema": ON_CHIP_SCHEMA, "network": network_document(network), "chip": chip.name, "objective": str(objective)}
+    left_out_time, left_out_energy = left_out_cost(network, chip)
     return made | {
+        "left_out_time_s": left_out_time,
+        "left_out_energy_J": left_out_energy,
         "time_s": time,
         "energy_J": energy,
         "bound_s" if objective is Objective.TIME else "bound_J": bound,

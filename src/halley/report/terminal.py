@@ -12,6 +12,9 @@ from rich.text import Text
 from halley.errors import visible
 from halley.report.table import Table
 
+NAME = 40
+"""Characters of the longest name in a first column that is not broken."""
+
 
 def show(console: Console, tables: Iterable[Table]) -> None:
     """Print the tables, each under its title. Text is never read as markup."""
@@ -43,9 +46,9 @@ def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
     made = RichTable(box=style, show_header=headed, padding=(0, gap, 0, 0), show_edge=False)
     for column in shown:
         right = column in table.right
-        made.add_column(
-            Text(visible(table.head[column]), style="dim"), justify="right" if right else "left", no_wrap=right, overflow="fold"
-        )
+        named = headed and column == shown[0] and all(len(row[column]) <= NAME and " " not in row[column] for row in table.rows)
+        head = Text(visible(table.head[column]), style="dim")
+        made.add_column(head, justify="right" if right else "left", no_wrap=right or named, overflow="fold")
     for index, row in enumerate(table.rows):
         made.add_row(*(Text(visible(row[column])) for column in shown), style="bold" if index in table.strong else None)
     return made

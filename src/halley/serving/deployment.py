@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from halley.answer import Answerable
 from halley.errors import BadInput, Fault, Infeasible
 from halley.ir.hardware import Link
 from halley.ir.system import System
@@ -162,8 +163,8 @@ class Deployment:
         return self.engines if load.concurrency is None else min(self.engines, load.concurrency)
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+@dataclass(frozen=True, slots=True, repr=False)
+class Served(Answerable):
     """What a deployment does under a load. Times [s]; ``requests``, ``output``, ``total`` [1/s]: requests, output tokens, all
     tokens of all chips; ``user``, ``chip`` [1/s]: output tokens per user and per chip; ``users``: in flight; ``used`` [B]: cache
     of a chip; ``power`` [W], ``price`` [USD] of all chips, None where no source states them."""

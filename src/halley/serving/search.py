@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from halley.answer import Certificate, Status
+from halley.answer import Answerable, Certificate, Status
 from halley.errors import BadInput, Fault, HalleyError, Infeasible
 from halley.ir.system import System
 from halley.kernels.library.times import KernelFits
@@ -126,8 +126,8 @@ class Pools:
         return self.prompt_replicas * self.prompts.chips + self.decode_replicas * self.decoding.chips
 
 
-@dataclass(frozen=True, eq=False)
-class ServingPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class ServingPlan(Answerable):
     """The best deployment: ``served`` with prompts and decoding together, ``pools`` where they are better apart. ``front``: no
     point of it is better in both tokens per second and user and per chip. ``bound`` [1/s]: most requests that any schedule on
     any candidate serves, ``bound_why``. ``chips``: needed for the rate, with that objective."""

@@ -52,6 +52,10 @@ class CodesignResult:
     relaxed: tuple[Relaxation, ...]
     interrupted: bool = False
 
+    def __repr__(self) -> str:
+        best = ", ".join(f"{name}={value}" for name, value in self.best.design.setting.items()) if self.best else "none"
+        return f"CodesignResult({self.study.name}: best {best}; {self.sweep!r})"
+
     @property
     def best(self) -> DesignOutcome | None:
         return self.sweep.best

@@ -103,6 +103,10 @@ class SweepResult:
     seconds: float
     sampled: int = 0
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.outcomes):,} designs, {len(self.front):,} on the front, gap {self.gap:.2g}"
+        return f"SweepResult({self.study.name}: {counts}{'' if self.done else ', not done'})"
+
     def count(self, *standings: Standing) -> int:
         """Number of designs of which this became."""
         return sum(outcome.standing in standings for outcome in self.outcomes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TypeAlias
 from halley.errors import BadInput, Fault
 from halley.io.files.entries import shown
 from halley.io.files.text import Document, DocumentFault, KeyPath
+from halley.ir.digest import digest
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.ir.workload import Workload
@@ -234,7 +234,7 @@ def problem_key(problem: Question) -> str:
     """Of all that an answer depends on but the model's source and the limits: workload, chip or system, and objective. Names,
     descriptions and sources do not matter."""
     if not isinstance(problem, Problem):
-        return hashlib.sha256(repr(problem.inputs).encode()).hexdigest()
+        return digest(problem.inputs)
     chip = replace(problem.chip, name="", description="", sources={}, version=0, die=None)
     inputs = (problem.workload, chip, problem.objective.value, problem.fixed_variant)
-    return hashlib.sha256(repr(inputs).encode()).hexdigest()
+    return digest(inputs)

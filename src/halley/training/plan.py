@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from halley.answer import Certificate, Status
+from halley.answer import Answerable, Certificate, Status
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.spatial import utilisation
 from halley.ir.hardware import Chip
@@ -313,8 +313,8 @@ class Alternative:
     slower: tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingResult(Answerable):
     """The best plan of a problem, its costs, the fastest plans found of other kinds in the order of their times, and the proof:
     no plan takes less than its bound [s], under any sharding.
 

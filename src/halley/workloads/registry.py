@@ -65,6 +65,8 @@ def build(kind: str, parameters: Mapping[str, object]) -> Workload:
     """
     if kind not in WORKLOADS:
         raise BadInput(Fault("workload", "a known kind", repr(kind), did_you_mean(str(kind), WORKLOADS)))
+    if not isinstance(parameters, Mapping):
+        raise BadInput(Fault(f"workload {kind}", "a map of parameters", repr(parameters)[:60]))
     check(WORKLOADS[kind], parameters)
     return WORKLOADS[kind].builder(**completed(WORKLOADS[kind], parameters))
 

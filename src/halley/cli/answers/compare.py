@@ -93,6 +93,8 @@ def _compare_files(files: Sequence[str], refused: Sequence[str], json: bool) -> 
     for answer in answers:
         for line in answer.lines()[:1]:
             console.print(line, style="bold", markup=False)
+    if found.remark:
+        console.print(found.remark, markup=False)
     show(console, found.tables)
 
 

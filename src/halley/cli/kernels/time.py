@@ -50,7 +50,8 @@ def time(
     """
     sizes = _sizes(family(kernel), context.args, options.own_options(context))
     if fit is None and is_path(chip):
-        raise BadInput(Fault("--fit", "the fit to apply to a chip file", "none", "name the measured chip that is most like it"))
+        remedy = f"add --fit h100, or another measured chip that is most like it; 'halley optimise {kernel}' searches a mapping"
+        raise BadInput(Fault("--fit", "the fit of measured kernels to apply to a chip file", "none", remedy))
     fits = load_kernel_fits(chip) if fit is None else load_kernel_fits(fit, chip)
     found = kernel_time(fits, kernel, sizes, dtype, cache_dtype, framework, name, cold)
     if json:

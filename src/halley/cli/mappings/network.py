@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import typer
 from rich.console import Console
@@ -22,15 +21,13 @@ from halley.importers.onnx.load import import_onnx
 from halley.importers.torch.export import import_pt2
 from halley.ir.hardware import Chip
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Result
 from halley.report.networks_on_chip import LayerResult, on_chip_document, on_chip_lines, on_chip_tables
 
 TIME_LIMIT = 300.0
 """Time of all searches of a network, unless the user names one [s]."""
-LEAST_TIME_LIMIT = 1.0
-"""Least time of the search of a layer, so that each has a mapping [s]."""
 SECOND_TIME_LIMIT = 20.0
-"""Time of a second search where the first one found no mapping, as on a busy machine [s]."""
+"""Most time of a second search where the first one found no mapping [s]."""
+LATE = "not reached within the time limit"
 
 SEPARATE = "--separate"
 """The option that keeps every node a layer of its own."""
@@ -104,12 +101,13 @@ def optimise_network(
         remedy = f"add --dtype {known[0]}"
         raise BadInput(Fault(f"chip {chip.name}", f"an engine for products in {network.dtype}", f"{', '.join(known)}", remedy))
     remarks = options.remarks()
+    extra = SECOND_TIME_LIMIT if limit is None else 0.0
     if limit is None:
         limit = TIME_LIMIT
         remarks.print(Text(f"{network.name}: all searches together end after {limit:.0f} s; --time-limit sets another time"))
-    found, interrupted = _searched(network, chip, objective, gap, limit, remarks)
-    lines = on_chip_lines(network, chip.name, objective, found)
-    give(lines, on_chip_tables(found), on_chip_document(network, chip.name, objective, found), json, out, force)
+    found, interrupted = _searched(network, chip, objective, gap, limit, extra, remarks)
+    lines = on_chip_lines(network, chip, objective, found)
+    give(lines, on_chip_tables(found), on_chip_document(network, chip, objective, found), json, out, force)
     enough = all(
         item.result and (item.result.best.status is Status.OPTIMAL or item.result.best.certificate.gap <= gap) for item in found
     )
@@ -118,39 +116,45 @@ def optimise_network(
 
 
 def _searched(
-    network: ImportedNetwork, chip: Chip, objective: Objective, gap: float, limit: float, remarks: Console
+    network: ImportedNetwork, chip: Chip, objective: Objective, gap: float, limit: float, extra: float, remarks: Console
 ) -> tuple[list[LayerResult], bool]:
     """The layers with their results, and whether the user ended the searches. Layers with least work first: each has an equal
-    part of the time that is left, so what short searches leave is used by the long ones."""
+    part of the time that is left, so what short searches leave is used by the long ones. What is left in the end, or ``extra``
+    time [s] for each, is for layers whose search found no mapping."""
     order = sorted(network.layers, key=lambda layer: layer.count * layer.workload.macs())
     results: dict[str, LayerResult] = {}
-    interrupted = False
     end = time.monotonic() + limit
-    for place, layer in enumerate(order):
-        if interrupted:
-            results[layer.name] = LayerResult(layer, None, "interrupted")
-            continue
-        share = max((end - time.monotonic()) / (len(order) - place), LEAST_TIME_LIMIT)
+
+    def search(layer: NetworkLayer, share: float, words: str) -> bool:
         problem = Problem(layer.workload, chip, objective, gap=gap, time_limit=share, baselines=False)
         try:
-            result, interrupted = _search(problem, remarks, f"{layer.name} ({place + 1} of {len(order)})")
+            result, interrupted = solve_noted(problem, remarks, f"{layer.name} ({words})")
             results[layer.name] = LayerResult(layer, result)
-        except (BadInput, Infeasible, LimitReached) as error:
+        except LimitReached:
+            results[layer.name] = LayerResult(layer, None, LATE)
+            return False
+        except (BadInput, Infeasible) as error:
             results[layer.name] = LayerResult(layer, None, _reason(error.faults))
-        except (Cancelled, KeyboardInterrupt):
-            if not any(item.result for item in results.values()):
-                raise
-            interrupted = True
-            results[layer.name] = LayerResult(layer, None, "interrupted")
-    return [results[layer.name] for layer in network.layers], interrupted
+            return False
+        return interrupted
 
-
-def _search(problem: Problem, remarks: Console, name: str) -> tuple[Result, bool]:
-    """The result of a layer, and whether the user ended its search; searched again if the time was too short for any mapping."""
     try:
-        return solve_noted(problem, remarks, name)
-    except LimitReached:
-        return solve_noted(replace(problem, time_limit=SECOND_TIME_LIMIT), remarks, name)
+        for place, layer in enumerate(order):
+            left = end - time.monotonic()
+            if left <= 0 or search(layer, left / (len(order) - place), f"{place + 1} of {len(order)}"):
+                break
+        else:
+            for layer in [item.layer for item in results.values() if item.reason == LATE]:
+                left = max(min(SECOND_TIME_LIMIT, end - time.monotonic()), extra)
+                if left <= 0 or search(layer, left, "again"):
+                    break
+    except (Cancelled, KeyboardInterrupt):
+        if not any(item.result for item in results.values()):
+            raise
+        return [results.get(layer.name, LayerResult(layer, None, "interrupted")) for layer in network.layers], True
+    reason = LATE if time.monotonic() >= end else "interrupted"
+    complete = all(layer.name in results for layer in network.layers)
+    return [results.get(layer.name, LayerResult(layer, None, reason)) for layer in network.layers], not complete
 
 
 def _reason(faults: Sequence[Fault]) -> str:

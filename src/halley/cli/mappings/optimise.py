@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.cli.errors import LIMIT_EXIT_CODE
-from halley.cli.files import refuse_existing, save_trace
+from halley.cli.files import refuse_existing, save_trace, write_answers
 from halley.cli.options import BaselineOption, ChipOption, ForceOption, JsonOption, ObjectiveOption, TimeLimitOption, TraceOption
 from halley.cli.output import saved_first
 from halley.cli.parameters import has_layer, refuse_beside, workload_from
@@ -22,6 +23,7 @@ from halley.cli.solve import enough, solve
 from halley.errors import BadInput, Fault
 from halley.importers.files import is_network
 from halley.io.chips.load import load_chip, load_problem
+from halley.io.files.save import dumps, write_numbered
 from halley.mapping.problem import Objective, Problem
 from halley.mapping.result import Result
 from halley.report.mapping.facts import plan_text, problem_text, result_tables, verdict
@@ -90,8 +92,10 @@ def optimise(
             front=front,
             fixed_variant=fixed,
         )
-    for target in filter(None, (out if save else None, trace)):
-        refuse_existing(target, force)
+    own = str(own_name(problem)) if out is None else out
+    for target, replaced in ((own if save else None, force or out is None), (trace, force)):
+        if target is not None:
+            refuse_existing(target, replaced)
     result = solve(problem, remarks)
     with saved_first(lambda: _save(result, out, force) if save else ""):
         if json:
@@ -151,23 +155,25 @@ def report(console: Console, result: Result, details: bool) -> None:
 
 def _save(result: Result, out: str | None, force: bool) -> str:
     """Write the result; what to say about it."""
-    from halley.io.results.result import save_result
+    from halley.io.results.result import result_document
 
-    path = Path(out) if out is not None else own_name(result.problem, force)
-    save_result(result, path, force)
+    text = dumps(result_document(result))
+    path = Path(out) if out is not None else own_name(result.problem)
+    written = None
+    if out is None and not force:
+        with suppress(BadInput):  # written elsewhere below, which says why
+            path = written = write_numbered(path, text)
+    if written is None:
+        write_answers({str(path): text}, force)
     return f"written to {path}; 'halley show {path} --details' prints the certificate, 'halley check {path}' verifies it"
 
 
-def own_name(problem: Problem, force: bool) -> Path:
-    """The name of a result for which none was given: that of workload and chip, with a number where it is taken.
+def own_name(problem: Problem) -> Path:
+    """The name of a result for which none was given: that of workload and chip.
 
     >>> from halley.workloads import build
-    >>> str(own_name(Problem(build("gemm", {"m": 4, "n": 4, "k": 4}), load_chip("edge")), force=True))
+    >>> str(own_name(Problem(build("gemm", {"m": 4, "n": 4, "k": 4}), load_chip("edge"))))
     'gemm-edge.json'
     """
     stem = "-".join(_UNUSUAL.sub("-", name)[:60].strip(".-") for name in (problem.workload.name, problem.chip.name)) or "result"
-    path, number = Path(f"{stem}.json"), 1
-    while path.exists() and not force:
-        number += 1
-        path = Path(f"{stem}-{number}.json")
-    return path
+    return Path(f"{stem}.json")

@@ -9,12 +9,11 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.files import refuse_existing
+from halley.cli.files import refuse_existing, write_answers
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.plans.systems import EfficiencyOption
 from halley.cli.solve import searching
 from halley.io.chips.software import software_document
-from halley.io.files.save import write_atomic
 from halley.products.calibration import START, calibrate_training
 from halley.report.plans.calibration import training_calibration_document, training_calibration_tables
 from halley.report.terminal import show
@@ -48,7 +47,7 @@ def training(
     with searching(remarks, Path(log).name, "calibration") as bar:
         found = calibrate_training(log, software, name, source, efficiency, bar)
     if out is not None:
-        write_atomic(out, software_document(found.software, REMARK), force)
+        write_answers({out: software_document(found.software, REMARK)}, force)
     if json:
         options.print_json(training_calibration_document(found))
     else:

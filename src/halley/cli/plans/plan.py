@@ -41,7 +41,7 @@ from halley.launch.read import read_degrees
 from halley.launch.serving import SERVING_ENGINES
 from halley.report.plans.dfmodel import dfmodel_headline, dfmodel_tables, dfmodel_verdict
 from halley.report.plans.page import plan_page
-from halley.report.plans.plan import headline, plan_tables, verdict
+from halley.report.plans.plan import headline, plan_tables, short_tables, verdict
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
 from halley.training.fixed import parse_fixed
@@ -53,6 +53,11 @@ VIEWS = ("halley", "dfmodel")
 LIBRARY, SEARCHED = "library", "searched"
 KERNELS = (LIBRARY, SEARCHED)
 """Where the times of products and attention come from."""
+NEXT_STEPS = (
+    "--details prints memory, energy, traffic, roofline, all candidates and the certificate; "
+    "{save}'halley explain {file}' says where the time goes, 'halley report {file} -o FILE.html' draws it"
+)
+"""What to do after a plan was printed on one screen."""
 SPATIAL_LIMIT = 60.0
 """Time after which a plan of spatial chips is given with its gap, if the user names no time [s]."""
 
@@ -115,7 +120,10 @@ def plan(
         str | None, typer.Option("--from-flags", help="Fix what the launch flags in a file say.", metavar="FILE")
     ] = None,
     time_limit: TimeLimitOption = None,
-    ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op, also of the backward pass.")] = False,
+    ops: Annotated[bool, typer.Option("--ops", help="As --details, with every op, also of the backward pass.")] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print memory, traffic, roofline, all candidates and the certificate too.")
+    ] = False,
     out: Annotated[str | None, typer.Option("-o", help="Write the plan as JSON.", metavar="FILE")] = None,
     output: Annotated[
         str | None,
@@ -151,6 +159,7 @@ def plan(
     """
     training = {"--batch": batch, "--sequence": sequence, "--fix": fix, "--whole": whole, "--streaming": streaming, "--ops": ops}
     training |= {"--optimizer": optimizer, "--time-limit": time_limit, "--page": page, "--products": products}
+    training |= {"--details": details}
     training |= {"--from-flags": from_flags, "--for": framework}
     training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY}
     serving = {"--input": input_, "--prefix": prefix, "--slo": slo, "--rate": rate, "--front": front, "--together": together}
@@ -212,7 +221,10 @@ def plan(
         result = best_joint_plan(problem, bar, limit, user_store()) if searched else best_training_plan(problem, bar, limit)
     document, proof = plan_document(result), verdict(result.certificate, result.status)
     lines = headline(result), plan_words(result.plan, result.cost), proof
-    give(lines, plan_tables(result, ops), document, json, out, force, {page: plan_page(result)} if page else {})
+    tables = plan_tables(result, ops) if details or ops else short_tables(result)
+    give(lines, tables, document, json, out, force, {page: plan_page(result)} if page else {})
+    if not (details or ops or json):
+        remarks.print(Text(NEXT_STEPS.format(file=out or "FILE", save="" if out else "-o FILE saves the plan; ")))
     if emit is not None:
         show_flags(result, emit)
     if result.status is Status.LIMIT:

@@ -10,14 +10,14 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.cli.errors import LIMIT_EXIT_CODE
-from halley.cli.files import refuse_existing
+from halley.cli.files import refuse_existing, write_answers
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.cli.solve import SearchProgressBar
 from halley.cli.sweeps.sweep import MOST_WORKERS, StoreOption, StudyArgument
 from halley.errors import BadInput, Fault
 from halley.io.chips.save import chip_text
-from halley.io.files.save import dumps, write_atomic
+from halley.io.files.save import dumps
 from halley.io.systems.save import system_yaml
 from halley.report.sweeps import codesign as report
 from halley.report.terminal import show
@@ -70,16 +70,14 @@ def codesign(
         options.remark_to_stderr("interrupted; what was found is kept, and the same command goes on")
 
     def save() -> str:
-        files = {}
+        files: dict[str, str | bytes] = {}
         if out:
             files[out] = dumps(report.document(result))
         if chip:
             files[chip] = chip_text(result.sweep.chip())
         if system:
             files[system] = system_yaml(result.sweep.system())
-        for target, content in files.items():
-            write_atomic(target, content, force)
-        return "\n".join(f"written to {target}" for target in files)
+        return write_answers(files, force)
 
     with saved_first(save):
         if json:

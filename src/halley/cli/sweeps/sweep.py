@@ -13,13 +13,12 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.cli.errors import LIMIT_EXIT_CODE, HalleyGroup
-from halley.cli.files import refuse_existing
+from halley.cli.files import refuse_existing, write_answers
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.save import chip_text
-from halley.io.files.save import write_atomic
 from halley.io.systems.save import system_yaml
 from halley.report.rows import csv_text
 from halley.report.sweeps import facts
@@ -287,15 +286,12 @@ def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: b
             files[targets.page] = sweep_page(result)
         if targets.out:
             files[targets.out] = facts.json_text(result)
-        for target, content in files.items():
-            write_atomic(target, content, force)
+        said = [write_answers(files, force)]
         if targets.chip:  # last, as there may be no best design
-            files[targets.chip] = chip_text(result.chip(targets.design))
-            write_atomic(targets.chip, files[targets.chip], force)
+            said.append(write_answers({targets.chip: chip_text(result.chip(targets.design))}, force))
         if targets.system:
-            files[targets.system] = system_yaml(result.system(targets.design))
-            write_atomic(targets.system, files[targets.system], force)
-        return "\n".join(f"written to {target}" for target in files)
+            said.append(write_answers({targets.system: system_yaml(result.system(targets.design))}, force))
+        return "\n".join(filter(None, said))
 
     with saved_first(save):
         if json:

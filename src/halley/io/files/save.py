@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -26,7 +27,7 @@ def write_atomic(path: str | Path, text: str | bytes, force: bool = False) -> No
     where, target = str(path), target_of(path)
     content = text if isinstance(text, bytes) else _encoded(where, text)
     try:
-        draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+        draft = _draft_of(target)
         try:
             _write(draft, content)
             _take_name(draft, target, where, force)
@@ -34,6 +35,41 @@ def write_atomic(path: str | Path, text: str | bytes, force: bool = False) -> No
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise _unwritable(where, error) from None
+
+
+def write_numbered(path: str | Path, text: str | bytes) -> Path:
+    """Write to the path, or where it is taken, to the first of ``name-2.json``, ``name-3.json``, ... that is free; the path that
+    was written. Of several writers each has a file of its own. Raises BadInput: as `write_atomic`."""
+    path = Path(path)
+    for number in itertools.count(1):
+        target = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        if os.path.lexists(target):
+            continue
+        try:
+            write_atomic(target, text)
+            return target
+        except BadInput:
+            if not os.path.lexists(target):  # otherwise another writer took the name in between
+                raise
+    raise AssertionError("there is always a next number")
+
+
+def check_target(path: str | Path) -> None:
+    """Check that a file can be written at a path, by making an empty one beside it.
+
+    Raises BadInput: the folder is missing or not writable; the path is no regular file, or its name is not allowed.
+    """
+    target = target_of(path)
+    draft = _draft_of(target)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(target)  # a name that is too long
+        try:
+            _write(draft, b"")
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(str(path), error) from None
 
 
 def target_of(path: str | Path) -> Path:
@@ -51,6 +87,10 @@ def target_of(path: str | Path) -> Path:
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         raise _unwritable(where, error) from None
     return target
+
+
+def _draft_of(target: Path) -> Path:
+    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
 
 
 def _unwritable(where: str, error: OSError | ValueError) -> BadInput:

@@ -106,6 +106,8 @@ def read_text_bounded(path: str | Path, limit: int = SIZE_LIMIT) -> str:
             content = stream.read(limit + 1)
     except FileNotFoundError:
         raise BadInput(Fault(where, "a file", "no such file", "check the path")) from None
+    except TypeError:
+        raise BadInput(Fault("file", "a path", where)) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         raise BadInput(Fault(where, "a file that can be read", getattr(error, "strerror", None) or str(error))) from None
     if len(content) > limit:

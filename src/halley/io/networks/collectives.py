@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halley.answer import Certificate, Status, relative_gap
+from halley.answer import Answerable, Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault
 from halley.formulas.software import overlaid_time
 from halley.io.networks import members
@@ -25,7 +25,7 @@ from halley.network.time.collective import CollectiveCost, candidates, slot_time
 from halley.network.time.contention import Contention, collective_execution, concurrent
 from halley.network.time.schedules import is_line
 from halley.network.time.sweep import Sweep, sweep
-from halley.units import format_bytes
+from halley.units import format_bytes, format_time
 
 Software = tuple[str, tuple[float, ...]]
 """Name of a library, and its time at every size [s]."""
@@ -87,8 +87,8 @@ class SingleCollective:
         return Certificate(self.cost.time, self.cost.bound.value, status, size=len(self.candidates), closed=self.cost.bound.why)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class CollectiveAnswer(Answerable):
     """What a question asks for, None where it does not. ``overlay``: fit of the library; ``swept_software``: its times over the
     sizes of ``sweep``."""
 
@@ -99,6 +99,14 @@ class CollectiveAnswer:
     sweep: Sweep | None
     overlay: Overlay | None
     swept_software: Software | None
+
+    def __repr__(self) -> str:
+        if self.single is None:
+            return f"CollectiveAnswer: {self.title}"
+        cost, library = self.single.cost, self.single.software
+        measured = f"{format_time(library.time)} by the fit {library.name}; " if library else ""
+        physical = f"{cost.algorithm} {format_time(cost.time)}, no algorithm takes less than {format_time(cost.bound.value)}"
+        return f"CollectiveAnswer: {self.title}\n{measured}{physical}"
 
     @property
     def title(self) -> str:

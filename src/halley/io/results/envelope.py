@@ -167,6 +167,8 @@ UNREAD = {
     "halley.plan/1": "it lacks the layouts between ops, from which a plan is costed again: run 'halley plan' again",
     "halley.graph-plan/1": "it lacks the system and the layouts between ops: run 'halley shard' again",
     "halley.dfmodel-plan/1": "it lacks the system and the partitions: run 'halley plan --view dfmodel' again",
+    "halley.network-on-chip/1": "it has many layers: 'halley optimise NETWORK --layer NAME -o FILE' saves one of them",
+    "halley.network/1": "it lists layers: 'halley optimise NETWORK --layer NAME' maps one of them",
     "halley.estimate/1": "it lacks the chip: run 'halley estimate' again",
 }
 """Versions before that lack what an answer is costed again from, and what to do."""

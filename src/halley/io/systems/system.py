@@ -21,7 +21,7 @@ from halley.io.systems.parts import read_parts
 from halley.io.systems.words import parse_words
 from halley.ir.hardware import Chip
 from halley.ir.system import System, resized, with_memory
-from halley.library import GRIDS, SYSTEMS
+from halley.library import GRIDS, NETWORKS, SYSTEMS
 from halley.network.graph.topologies import edge_count
 
 _COUNTED = re.compile(r"\s*([0-9]{1,9})\s*[xX]\s+([^,\s]+)\s*")
@@ -55,6 +55,9 @@ def load_system(reference: str | Path) -> System:
         return systems[name]
     if "," in text or re.match(r"\s*\S+\s+[xX]\b", text):
         return parse_words(text)
+    if text in NETWORKS.names() and text not in SYSTEMS.names():
+        chips = "write chips and links, for example '8 x h100, nvlink 8'; 'halley system list' names systems"
+        raise BadInput(Fault("system", "a system of chips", f"the network {text}, which has none", chips))
     return parse_system(*found(SYSTEMS, reference), folder=Path(reference).parent)
 
 

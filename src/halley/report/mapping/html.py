@@ -56,9 +56,9 @@ def _tables(tables: Iterable[Table]) -> str:
 
 
 def attach() -> None:
-    """Let notebooks show `Result`, `Solution` and `Estimate` as tables.
+    """Let notebooks show `Solution` and `Estimate` as tables.
 
     A registration: cost and search know nothing of reports. `Estimate` of a batch (arrays) keeps its plain form.
     """
-    for kind, function in ((Result, result_html), (Solution, solution_html), (Estimate, estimate_html)):
+    for kind, function in ((Solution, solution_html), (Estimate, estimate_html)):
         setattr(kind, "_repr_html_", function)  # noqa: B010  (a name that the classes do not declare)

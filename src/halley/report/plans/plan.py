@@ -60,6 +60,10 @@ SHARDED: Mapping[Sharded, str] = {
     Sharded.GRADIENTS: "state and gradients (ZeRO 2)",
     Sharded.PARAMETERS: "state, gradients and parameters (ZeRO 3)",
 }
+SHORT_PARTS = 6
+"""Parts of the time on one screen."""
+SHORT_OTHERS = 3
+"""Other kinds of plan on one screen."""
 BAR_CHARACTERS = 24
 """Characters of the longest bar."""
 
@@ -97,6 +101,31 @@ def plan_tables(result: TrainingResult, ops: bool = False) -> list[Table]:
     on_chip = on_chip_tables(cost)
     parts = summary_tables(result), others_table(result), shardings(cost, ops), on_chip, [certificate]
     return [table for part in parts for table in part]
+
+
+def short_tables(result: TrainingResult) -> list[Table]:
+    """One screen: what the best plan reaches, its parallelism, where the time goes, and what comes next."""
+    cost, plan = result.cost, result.plan
+    held = sum(cost.memory[cost.fullest].values())
+    figures = (
+        *_figures(result).rows[:3],
+        ("memory", f"{format_bytes(held)} of {format_bytes(cost.capacity)}, {cost.tier}, on the fullest chip"),
+        ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
+    )
+    account = dict(sorted(cost.account.items(), key=lambda item: -item[1])[:SHORT_PARTS])
+    shown = {name: time for name, time in cost.account.items() if name in account}
+    rest = cost.time - sum(shown.values())
+    parts = shown | ({"rest": rest} if rest > ROUNDING * cost.time else {})
+    names = {**ACCOUNT, "rest": "all other parts"}
+    tables = [
+        Table("The best plan", ("", ""), figures, strong=frozenset({0})),
+        _axes(result),
+        account_table("Where the time goes, on the stage that finishes last", parts, cost.time, names, "iteration"),
+    ]
+    for table in others_table(result):
+        rows = tuple(row[:3] for row in table.rows[1 : 1 + SHORT_OTHERS])
+        tables.append(Table("The next best kinds of plan", table.head[:3], rows, table.right))
+    return tables
 
 
 def summary_tables(result: TrainingResult) -> Iterator[Table]:

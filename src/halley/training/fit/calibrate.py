@@ -128,6 +128,10 @@ class TrainingCalibration:
     alternatives: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        numbers = ", ".join(number.name for number in self.numbers)
+        return f"TrainingCalibration({self.software.name}: {numbers} fitted to {len(self.rows)} rows, error {self.after:.1%})"
+
     @property
     def before(self) -> float:
         """Mean relative error before the fit."""

@@ -7,7 +7,7 @@ Layouts with the same mesh and microbatch, and options with the same recomputati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +24,16 @@ from halley.training.cost import ACTIVATION_WORD_BYTES, optimizer_of
 from halley.training.part_bounds import ModelBound
 from halley.training.part_costs import ModelCosts
 from halley.training.search.bounds import PipelineShapes, PlanRows, least_time, least_work_time, pipeline_shapes
+from halley.training.search.deadline import Deadline
 from halley.training.search.space import PlanSpace
 from halley.training.sharded_model import CostModel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+SIZES_AT_ONCE = 128
+"""Ranks and microbatches whose times are raised together: many at once take less time each, and a search needs few of a large
+space."""
 
 MEMORY_FIELDS = "parameters", "activation", "working"
 """Fields of the parts that determine memory."""
@@ -44,6 +49,11 @@ class PartFloors:
     activation: Floats
     working: Floats
     excess: Floats
+
+    def replace(self, rows: slice, found: PartFloors) -> None:
+        """Takes these bounds of some of the rows."""
+        for each in fields(self):
+            getattr(self, each.name)[rows] = getattr(found, each.name)
 
     def of(self, rows: Integers) -> PartFloors:
         """Some of the rows."""
@@ -79,8 +89,9 @@ class PlanFloors:
     stages, microbatches, chunks and schedule), ``transfer`` [s], ``size`` (number in ``sizes`` [2, sizes]: ranks and
     microbatch). ``variant_of``: number of each option's graph variant; ``options`` of each variant. By variant, ``bounds``
     [sizes] of parts and ``floors`` [sizes, parts]: rough at first; for ``raised`` variants, with the best times that the
-    ``model`` knows. ``gather``, ``all_reduce``, ``reduce_scatter`` [assignments, parts] [s]. ``known``: cached peak moments
-    of pipelines, by number; ``least``: by option, cached lower bounds of memory [numbers] [B]."""
+    ``model`` knows.
+    ``gather``, ``all_reduce``, ``reduce_scatter`` [assignments, parts] [s]. ``deadline`` of the work; ``known``: cached peak
+    moments of pipelines, by number; ``least``: by option, cached lower bounds of memory [numbers] [B]."""
 
     space: PlanSpace
     communications: tuple[Communication, ...]
@@ -102,9 +113,10 @@ class PlanFloors:
     gather: Floats
     all_reduce: Floats
     reduce_scatter: Floats
+    deadline: Deadline = field(default_factory=Deadline)
     known: dict[int, PeakMoments] = field(default_factory=dict)
     least: dict[int, Floats] = field(default_factory=dict)
-    raised: set[int] = field(default_factory=set)
+    raised: dict[tuple[int, int], ModelBound] = field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -113,21 +125,28 @@ class PlanFloors:
 
     def passes(self, layout: int, variant: int) -> LeastPasses:
         """[parts] lower bounds of forward passes, of backward passes with recomputation [s], and of parameters [1]."""
-        found = [(part.forward, part.recompute + part.backward, part.parameters) for part in self.bounds[variant].parts]
-        size, count = self.size[layout], self.sizes.shape[1]
+        size, count = int(self.size[layout]), self.sizes.shape[1]
+        bound = self.bounds[variant]
+        if (raised := self.raised.get((variant, size // SIZES_AT_ONCE))) is not None:
+            bound, size, count = raised, size % SIZES_AT_ONCE, min(SIZES_AT_ONCE, count - size // SIZES_AT_ONCE * SIZES_AT_ONCE)
+        found = [(part.forward, part.recompute + part.backward, part.parameters) for part in bound.parts]
         return LeastPasses(*np.array([[np.broadcast_to(each, count)[size] for each in part] for part in found], np.float64).T)
 
     def floor(self, layouts: Integers, variant: int) -> PartFloors:
         """[layouts, parts] lower bounds of the parts."""
         return self.floors[variant].of(self.size[layouts])
 
-    def raise_times(self, variant: int) -> None:
-        """Replaces the times of a variant by the best bounds that the model has, when its first plans are evaluated."""
-        if variant not in self.raised:
-            self.raised.add(variant)
-            ranks, microbatch = self.sizes.astype(np.float64)
-            self.bounds[variant] = self.model.raised(self.bounds[variant], ranks, microbatch, self.variants[variant])
-            self.floors[variant] = part_floors(self.bounds[variant], self.sizes.shape[1])
+    def raise_times(self, variant: int, layout: int) -> None:
+        """Replaces the times of a variant by the best bounds that the model has, for the size of a layout and others that are
+        numbered near it, when the first plans of these are evaluated."""
+        block = int(self.size[layout]) // SIZES_AT_ONCE
+        if (variant, block) not in self.raised:
+            rows = slice(block * SIZES_AT_ONCE, (block + 1) * SIZES_AT_ONCE)
+            ranks, microbatch = self.sizes[:, rows].astype(np.float64)
+            rough = self.model.bound(ranks, microbatch, self.variants[variant])
+            bound = self.model.raised(rough, ranks, microbatch, self.variants[variant])
+            self.raised[variant, block] = bound
+            self.floors[variant].replace(rows, part_floors(bound, len(ranks)))
 
     def times(self, layouts: Integers, option: int, work: Floats | None = None) -> Floats:
         """[layouts] lower bounds of iterations [s]; ``work`` [parts] [s]: better bounds of parts, if known."""
@@ -175,6 +194,7 @@ class PlanFloors:
     def _moments(self, layout: int, pipeline: int) -> PeakMoments:
         """Peak moments of a layout's pipeline, cached by its number."""
         if pipeline not in self.known:
+            self.deadline.check()
             self.known[pipeline] = peak_moments(self.space.pipeline(layout), self.kinds)
         return self.known[pipeline]
 
@@ -198,8 +218,11 @@ class PlanFloors:
         )
 
 
-def floors_of(space: PlanSpace, communications: Sequence[Communication], model: CostModel) -> PlanFloors:
-    """Bounds of the parts, collectives and transfers of all layouts."""
+def floors_of(
+    space: PlanSpace, communications: Sequence[Communication], model: CostModel, deadline: Deadline | None = None
+) -> PlanFloors:
+    """Bounds of the parts, collectives and transfers of all layouts. Raises TimeIsUp: the deadline passed."""
+    deadline = deadline or Deadline()
     variants = tuple(dict.fromkeys(GraphVariant(option.recompute, option.fused) for option in space.options))
     ranks = np.array([degree(communication.assignment, Role.MODEL) for communication in communications])
     meshes: dict[object, int] = {}
@@ -225,7 +248,7 @@ def floors_of(space: PlanSpace, communications: Sequence[Communication], model: 
         first_alike,
         distinct_columns([space.stages, space.microbatches, space.chunks, space.gpipe])[1],
         pipeline_shapes(kinds, list(pairs)),
-        _transfers(space, communications),
+        _transfers(space, communications, deadline),
         variants,
         variant_of,
         tuple(np.flatnonzero(np.array(variant_of) == variant) for variant in range(len(variants))),
@@ -234,24 +257,27 @@ def floors_of(space: PlanSpace, communications: Sequence[Communication], model: 
         size,
         bounds,
         found,
-        *_collectives(space, communications, dict(zip(sizes[0].tolist(), least, strict=True))),
+        *_collectives(space, communications, dict(zip(sizes[0].tolist(), least, strict=True)), deadline),
+        deadline,
     )
 
 
-def _transfers(space: PlanSpace, communications: Sequence[Communication]) -> Floats:
+def _transfers(space: PlanSpace, communications: Sequence[Communication], deadline: Deadline) -> Floats:
     """[layouts] an activation and its gradient over the fastest route between stages [s]; each chip sends its part."""
     problem = space.problem
     share = problem.sequence * problem.shape.model * ACTIVATION_WORD_BYTES
     found = np.zeros(space.layouts)
-    for number, communication in enumerate(communications):
-        rows = space.assignment == number
+    order = np.argsort(space.assignment, kind="stable")
+    ends = np.searchsorted(space.assignment[order], np.arange(1, len(communications)))
+    for communication, rows in zip(communications, np.split(order, ends), strict=True):
+        deadline.check()
         size = space.microbatch[rows] * share / degree(communication.assignment, Role.MODEL)
         found[rows] = 2.0 * communication.fastest_transfer(size)
     return found
 
 
 def _collectives(
-    space: PlanSpace, communications: Sequence[Communication], parameters: Mapping[int, Floats]
+    space: PlanSpace, communications: Sequence[Communication], parameters: Mapping[int, Floats], deadline: Deadline
 ) -> tuple[Floats, Floats, Floats]:
     """[assignments, parts] gather of parameters, all-reduce and reduce-scatter of gradients over data-parallel ranks [s];
     ``parameters`` [parts]: of a chip, by the ranks that share ops."""
@@ -262,13 +288,13 @@ def _collectives(
         (CollectiveKind.REDUCE_SCATTER, recipe.gradient),
     )
     ranks = [degree(communication.assignment, Role.MODEL) for communication in communications]
-    # assignments that no layout has are not needed
-    least = np.stack([parameters.get(count, np.zeros(len(next(iter(parameters.values()))))) for count in ranks])
+    least = np.stack([parameters[count] for count in ranks])
     alike: dict[object, list[int]] = {}
     for number, communication in enumerate(communications):
         alike.setdefault(communication.data_key, []).append(number)
     gather, all_reduce, reduce_scatter = (np.empty_like(least) for _ in asked)
     for numbers in alike.values():
         for table, (kind, word) in zip((gather, all_reduce, reduce_scatter), asked, strict=True):
+            deadline.check()
             table[numbers] = communications[numbers[0]].data(kind, word * least[numbers])
     return gather, all_reduce, reduce_scatter

@@ -17,6 +17,7 @@ from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
 from halley.training.plan import TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative, shortage
+from halley.training.search.deadline import Deadline, TimeIsUp
 from halley.training.search.floors import floors_of
 from halley.training.search.space import LEFT_OUT, LEFT_OUT_MEASURED, LEFT_OUT_MEMORIES, training_space
 from halley.training.search.steps import TrainingSearch
@@ -34,6 +35,9 @@ among the groups with least memory, else among those of lowest bound. Then each 
 
 STEPS_BEFORE_DIVE = 1500
 """Steps after which the search looks for a first plan, if no groups were sharded until then."""
+
+SHARE_BEFORE_DIVE = 0.5
+"""Share of the time limit after which the search looks for a first plan, if there is none."""
 
 SMALL_GAP = 0.01
 """Relative gap below which the search strictly follows the order of bounds."""
@@ -69,17 +73,20 @@ def best_training_plan(
 
     runs, homes = list[SearchRun](), [problem] if model else _by_memory(problem)
     for number, each in enumerate(homes):
-        found, time_left = bounded_search(each, model), left()
+        time_left = left()
+        deadline = Deadline() if time_left is None else Deadline(time.perf_counter() + time_left / (len(homes) - number))
+        try:
+            found = bounded_search(each, model, deadline)
+        except TimeIsUp:
+            raise _none_in_time(each) from None
         found.cutoff = min((run.found.incumbent for run in runs), default=math.inf)
-        runs.append(_run(found, progress, None if time_left is None else time_left / (len(homes) - number)))
+        runs.append(_run(found, progress, deadline.at))
     best = min(runs, key=lambda run: run.found.incumbent)
     if not best.found.best:
         # the last memory is the largest one
         search, stopped = runs[-1].found, any(run.stopped for run in runs)
         if stopped:
-            where = f"{problem.shape.name} on {problem.system.name}"
-            remedy = "raise the time limit, or fix some choices"
-            raise SearchStopped(Fault(where, "a plan that fits, in time", "none yet", remedy))
+            raise _none_in_time(problem)
         raise Infeasible(shortage(search.problem, search.floors, lambda other: _fits(other, model)))
     if all(run.proof.closed for run in runs):
         with suppress(KeyboardInterrupt):
@@ -87,6 +94,11 @@ def best_training_plan(
                 progress(f"best {format_time(best.found.incumbent)}, proven; looks for plans of other kinds", 1.0)
             best.found.find_alternatives(others, lambda: (left() or 0.0) < 0)
     return _result(best.found, runs, others)
+
+
+def _none_in_time(problem: TrainingProblem) -> SearchStopped:
+    remedy = "raise the time limit, or fix some choices"
+    return SearchStopped(Fault(f"{problem.shape.name} on {problem.system.name}", "a plan that fits, in time", "none yet", remedy))
 
 
 def _by_memory(problem: TrainingProblem) -> list[TrainingProblem]:
@@ -115,42 +127,58 @@ class SearchRun(NamedTuple):
     stopped: bool
 
 
-def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, limit: float | None) -> SearchRun:
-    """Searches until no open plan can be better, or up to a time limit [s]."""
+def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, end: float) -> SearchRun:
+    """Searches until no open plan can be better, or up to a time of `time.perf_counter` [s]. Without a plan at half of the time
+    that is left, it looks for one outside the order of bounds."""
     began = time.perf_counter()
-    stopped = dived = False
-    ahead, steps = GROUPS_BEFORE_DIVE, 0
+    half = began + SHARE_BEFORE_DIVE * (end - began) if math.isfinite(end) else math.inf
+    deadline, stopped = found.floors.deadline, False
     try:
-        for _ in found.steps():
-            passed, steps = time.perf_counter() - began, steps + 1
-            if due := found.refined >= ahead:
-                ahead = 2 * found.refined
-            if not found.best and not dived and (due or steps >= STEPS_BEFORE_DIVE):
+        deadline.at = half
+        try:
+            _search(found, progress, end)
+        except TimeIsUp:
+            deadline.at = end
+            if not found.best:
                 found.find_first_plan()
-                dived = True
-            elif due and found.bound < (1 - SMALL_GAP) * found.incumbent:
-                found.improve_incumbent()
-            stopped = limit is not None and passed > limit
-            if progress is not None:
-                best = f"best {format_time(found.incumbent)}" if found.best else "no plan yet"
-                progress(f"{best}, bound {format_time(found.bound)}, {found.solved} solved", found.share)
-            if stopped:
-                break
+            _search(found, progress, end)
+        stopped = time.perf_counter() > end
+        deadline.at = math.inf
         found.bound_timed_plans()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TimeIsUp):
         stopped = True
+    deadline.at = math.inf
     return SearchRun(found, Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved), stopped)
 
 
-def bounded_search(problem: TrainingProblem, model: CostModel | None = None) -> TrainingSearch:
-    """A search with all plans bounded, before its first step. Raises as `best_training_plan`."""
+def _search(found: TrainingSearch, progress: Callable[[str, float], None] | None, end: float) -> None:
+    """Steps until the search is closed or the end [s]. Raises TimeIsUp: the deadline of its floors came within a step."""
+    dived = False
+    ahead = GROUPS_BEFORE_DIVE
+    for steps, _ in enumerate(found.steps(), start=1):
+        if due := found.refined >= ahead:
+            ahead = 2 * found.refined
+        if not found.best and not dived and (due or steps >= STEPS_BEFORE_DIVE):
+            found.find_first_plan()
+            dived = True
+        elif due and found.bound < (1 - SMALL_GAP) * found.incumbent:
+            found.improve_incumbent()
+        if progress is not None:
+            best = f"best {format_time(found.incumbent)}" if found.best else "no plan yet"
+            progress(f"{best}, bound {format_time(found.bound)}, {found.solved} solved", found.share)
+        if time.perf_counter() > end:
+            break
+
+
+def bounded_search(problem: TrainingProblem, model: CostModel | None = None, deadline: Deadline | None = None) -> TrainingSearch:
+    """A search with all plans bounded, before its first step. Raises as `best_training_plan`; TimeIsUp: the deadline passed."""
     space = training_space(problem)
     # choices that name axes make equal axes distinct
     named = bool(problem.fixed.splits) or problem.fixed.boundary is not None
     interconnect = Interconnect(problem.system, problem.libraries, named)
     communications = [Communication(interconnect, each) for each in space.assignments]
     costs = model or cost_model(problem)
-    found = TrainingSearch(problem, floors_of(space, communications, costs), costs)
+    found = TrainingSearch(problem, floors_of(space, communications, costs, deadline), costs)
     found.start()
     return found
 

@@ -63,9 +63,9 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSpace:
-    """``assignments``; per layout [layouts]: ``assignment`` (its number), ``data``, ``stages``, ``microbatch`` [sequences],
-    ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 for that schedule). ``options``. Plans are all pairs of a layout and
-    an option; a single data-parallel rank shards nothing."""
+    """``assignments``, each of some layout; per layout [layouts]: ``assignment`` (its number), ``data``, ``stages``,
+    ``microbatch`` [sequences], ``microbatches``, ``chunks`` per stage, ``gpipe`` (1 for that schedule). ``options``. Plans
+    are all pairs of a layout and an option; a single data-parallel rank shards nothing."""
 
     problem: TrainingProblem
     assignments: tuple[Assignment, ...]
@@ -144,9 +144,10 @@ def training_space(problem: TrainingProblem) -> PlanSpace:
     rows: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for pair in set(degrees):
         rows[pair] = list(_pipelines(problem, *pair))
-    table = [(number, *pair, *row) for number, pair in enumerate(degrees) for row in rows[pair]]
-    if not table:
+    if not any(rows.values()):
         raise BadInput(list(_faults(problem, sorted(set(degrees)))))
+    used = [(each, pair) for each, pair in zip(found, degrees, strict=True) if rows[pair]]
+    table = [(number, *pair, *row) for number, (_, pair) in enumerate(used) for row in rows[pair]]
     number, data, stages, microbatch, microbatches, chunks, gpipe = np.array(table, np.int64).T
     options = itertools.product(
         _choice(fixed.recompute, Recompute),
@@ -159,7 +160,9 @@ def training_space(problem: TrainingProblem) -> PlanSpace:
         raise BadInput(
             Fault("fixed choices", f"some that {problem.limits.version} has", "others", "fix less, or leave out --for")
         )
-    return PlanSpace(problem, found, number, data, stages, microbatch, microbatches, chunks, gpipe, kept)
+    return PlanSpace(
+        problem, tuple(each for each, _ in used), number, data, stages, microbatch, microbatches, chunks, gpipe, kept
+    )
 
 
 def _can_run(problem: TrainingProblem, option: Option) -> bool:

@@ -91,10 +91,11 @@ class TrainingSearch:
         self._open = LowestFirst((), lambda bound: bound >= self.threshold * (1 - RELATIVE_ROUNDING))
 
     def start(self) -> None:
-        """Bounds all plans by their work, and queues their groups."""
+        """Bounds all plans by their work, and queues their groups. Raises TimeIsUp: the deadline of the floors passed."""
         space, floors, allowed = self.floors.space, self.floors, self.floors.space.allowed
         self.bounds = np.full((space.layouts, len(space.options)), np.inf)
         for variant in range(len(floors.variants)):
+            floors.deadline.check()
             options = floors.options[variant]
             layouts = np.flatnonzero(allowed[:, options].any(axis=1))
             bounds = floors.work_times(layouts, int(options[0]))
@@ -149,6 +150,7 @@ class TrainingSearch:
         return explored(self._open, self._process, stop)
 
     def _process(self, item: SearchItem) -> Iterable[SearchItem]:
+        self.floors.deadline.check()
         match item.stage:
             case ItemStage.WORK:
                 return self._prune_groups_by_memory(item.key)
@@ -169,6 +171,7 @@ class TrainingSearch:
 
     def _process_early(self, item: SearchItem, work: Callable[[int], Iterable[SearchItem]] | None = None) -> None:
         """Processes an open item outside the order of bounds. ``work``: of its key, if not what its stage asks for."""
+        self.floors.deadline.check()
         self._open.remove(item)
         divide(self._open, item, self._process if work is None else lambda each: work(each.key))
 
@@ -263,7 +266,7 @@ class TrainingSearch:
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
         if fits.any():
             layouts, variant = layouts[fits], key % len(self.floors.variants)
-            self.floors.raise_times(variant)
+            self.floors.raise_times(variant, int(layouts[0]))
             self._layouts[key], self._work[key] = layouts, self.floors.floor(layouts[:1], variant).work[0]
             places = np.ix_(layouts, options)
             bounds = self.floors.work_times(layouts, int(options[0]))
