@@ -55,10 +55,11 @@ class StudyWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A chip or system of the study. ``setting``: the value of each axis as text; ``figures``: its numbers, and those of its
-    axes, by name, in SI units."""
+    """A chip or system of the study. ``number``: its place among all combinations of the axes' values, those that break a
+    constraint among them, from 0, so that a design has one number in every run; ``setting``: the value of each axis as text;
+    ``figures``: its numbers, and those of its axes, by name, in SI units."""
 
-    index: int
+    number: int
     setting: Mapping[str, str]
     subject: Subject
     figures: Mapping[str, float]
@@ -161,15 +162,17 @@ class Study:
         return self.base.subject(changes, _setting(steps))
 
     def _designs(self) -> Iterator[Design]:
-        index = 0
-        for steps in itertools.product(*(axis.steps for axis in self.axes)):
-            design = self.design(steps, index)
+        for choice in itertools.product(*(range(len(axis.steps)) for axis in self.axes)):
+            design = self.design(choice)
             if design is not None:
                 yield design
-                index += 1
 
-    def design(self, steps: Sequence[tuple[AxisValue, ...]], index: int = 0) -> Design | None:
-        """The design of one step of each axis; None if it breaks a constraint. Raises BadInput: the values make none."""
+    def design(self, choice: Sequence[int]) -> Design | None:
+        """The design of one step of each axis, by their places; None if it breaks a constraint. Raises BadInput: the values make
+        none."""
+        steps, number = [axis.steps[place] for axis, place in zip(self.axes, choice, strict=True)], 0
+        for axis, place in zip(self.axes, choice, strict=True):
+            number = number * len(axis.steps) + place
         early = [rule for rule in self.where if rule.names <= {axis.name for axis in self.axes}]
         named = {axis.name: step for axis, step in zip(self.axes, steps, strict=True)}
         values = {name: in_si(step[0], self.base.clock) for name, step in named.items()}
@@ -191,7 +194,7 @@ class Study:
             numbers[name] = self._number(formula, numbers, ("figures", name))
         self._check_minimised(numbers)
         kept = all(self._keeps(rule, numbers) for rule in self.where if rule not in early)
-        return Design(index, _setting(named), subject, numbers) if kept else None
+        return Design(number, _setting(named), subject, numbers) if kept else None
 
     def _check_minimised(self, numbers: Mapping[str, float]) -> None:
         if missing := [name for name in self.minimised if name not in numbers]:

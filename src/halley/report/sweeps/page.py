@@ -70,6 +70,7 @@ def sweep_page(result: SweepResult) -> str:
         el("dl", *_tiles(result), class_="tiles"),
     ]
     data = facts.answer_document(result) | {"page": _data(result, shown)}
+    data["mappings"] = facts.mappings(result, shown)
     data["designs"] = [facts.design_document(result, outcome) for outcome in shown]
     return document(
         facts.title(result), header, sections, data, "sweep.json", f"Halley {data['provenance']['halley']}.", ("sweep.js",)
@@ -78,7 +79,7 @@ def sweep_page(result: SweepResult) -> str:
 
 def _shown(result: SweepResult) -> list[DesignOutcome]:
     """The designs of the table: those of the front first, then the others by value, then by bound."""
-    ordered = sorted(result.outcomes, key=lambda o: (not o.on_front, o.value, o.bound, o.design.index))
+    ordered = sorted(result.outcomes, key=lambda o: (not o.on_front, o.value, o.bound, o.design.number))
     return ordered[:ROWS_LIMIT]
 
 
@@ -99,7 +100,7 @@ def _data(result: SweepResult, shown: Sequence[DesignOutcome]) -> dict[str, Any]
         "minimised": ["value", *study.minimised],
         "points": [
             {
-                "index": o.design.index,
+                "index": o.design.number,
                 "front": o.on_front,
                 "own": o.standing is Standing.SEARCHED,
                 "x": [facts.finite(o.value) if name == "value" else o.design.figures[name] for name in names],
@@ -115,7 +116,7 @@ def _tip(result: SweepResult, outcome: DesignOutcome) -> str:
     setting = ", ".join(f"{name} {value}" for name, value in outcome.design.setting.items())
     figures = ", ".join(f"{name} {figure_text(name, outcome.design.figures[name])}" for name in result.study.minimised)
     reached = facts.value_text(result, outcome.value)
-    return f"design {outcome.design.index}: {reached}{', ' + figures if figures else ''}\n{setting}\n{outcome.standing}"
+    return f"design {outcome.design.number}: {reached}{', ' + figures if figures else ''}\n{setting}\n{outcome.standing}"
 
 
 def _plots(result: SweepResult, shown: Sequence[DesignOutcome]) -> list[Element]:
@@ -183,7 +184,7 @@ def scatter(result: SweepResult, shown: Sequence[DesignOutcome], across: str) ->
                 cy=cy,
                 r=5 if outcome.on_front else 3.5,
                 fill=fill,
-                data_design=str(outcome.design.index),
+                data_design=str(outcome.design.number),
             )
         )
     return canvas(HEIGHT, f"{result.study.objective.value} by {name}", content, WIDTH)
@@ -209,11 +210,11 @@ def _rows(result: SweepResult, shown: Sequence[DesignOutcome]) -> Element:
     body = el("tbody")
     for outcome in shown:
         design = outcome.design
-        cells: list[tuple[str, float | None]] = [(f"{design.index}", float(design.index))]
+        cells: list[tuple[str, float | None]] = [(f"{design.number}", float(design.number))]
         cells += [(design.setting[axis], design.figures.get(axis)) for axis in axes]
         cells += [(figure_text(name, design.figures[name]), design.figures[name]) for name in figures]
         cells += [(facts.value_text(result, each), each) for each in (outcome.value, outcome.bound)]
-        row = el("tr", data_design=str(design.index), **({"class": "strong"} if outcome.on_front else {}))
+        row = el("tr", data_design=str(design.number), **({"class": "strong"} if outcome.on_front else {}))
         for text, number in cells:
             row.append(el("td", text, class_="right", **({"data_n": repr(number)} if number is not None else {})))
         told = "on the front" if outcome.on_front else str(outcome.standing)
@@ -243,7 +244,7 @@ def _certificate(result: SweepResult) -> list[Table]:
         ),
     )
     excluded = [o for o in result.outcomes if o.standing in (Standing.EXCLUDED, Standing.PARTLY)]
-    some = tuple((f"{o.design.index}", facts.why(result, o)) for o in excluded[:20])
+    some = tuple((f"{o.design.number}", facts.why(result, o)) for o in excluded[:20])
     head = f"Excluded by bounds: {len(excluded):,} designs" + (", of which 20" if len(excluded) > 20 else "")
     tables = [Table("", ("", ""), pairs), facts.standings_table(result)]
     return [*tables, Table(head, ("design", "why"), some)] if some else tables
