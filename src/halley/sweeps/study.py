@@ -19,7 +19,7 @@ from halley.mapping.problem import Objective, Problem
 from halley.sweeps.bases import Base, Subject
 from halley.sweeps.deployments import ServingQuestion, StudyDeployment
 from halley.sweeps.expressions import Expression
-from halley.sweeps.figures import figures_of
+from halley.sweeps.figures import figure_text, figures_of
 from halley.sweeps.plans import PlanQuestion, StudyPlan
 from halley.sweeps.values import AxisValue, in_si
 
@@ -130,9 +130,27 @@ class Study:
         self._check_values()
         found = tuple(self._designs())
         if not found:
-            line = self.document.where(("where",) if self.where else ("axes",))
-            raise BadInput(Fault(line, "a design that keeps all constraints", f"none of {self.points:,}"))
+            raise BadInput(self._constrained_away())
         return found
+
+    def _constrained_away(self) -> Fault:
+        """No design keeps the constraints: which values they are about are possible."""
+        every = list(replace(self, where=())._designs())
+        named = dict.fromkeys(name for rule in self.where for name in sorted(rule.names))
+        spans = []
+        for name in named:
+            values = sorted({design.figures[name] for design in every if name in design.figures})
+            ends = dict.fromkeys(self.text_of(name, value) for value in (values[0], values[-1]))
+            spans.append(f"{name} from {' to '.join(ends)}" if len(ends) > 1 else f"{name} {next(iter(ends))}")
+        line = self.document.where(("where",) if self.where else ("axes",))
+        got = f"none of {self.points:,}, which have {', '.join(spans)}"
+        return Fault(line, "a design that keeps all constraints", got, "relax a constraint")
+
+    def text_of(self, name: str, value: float) -> str:
+        """A figure or the value of an axis, with its unit."""
+        steps = (step[0] for axis in self.axes if axis.name == name for step in axis.steps)
+        written = (f"{step}" for step in steps if in_si(step, self.base.clock) == value)
+        return next(written, figure_text(name, value))
 
     def _check_values(self) -> None:
         """Each value by itself, beside the first of the other axes. Raises BadInput: all that are wrong, each at its axis."""
