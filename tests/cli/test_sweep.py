@@ -78,6 +78,13 @@ def test_a_second_run_searches_nothing(swept: Path) -> None:
     assert before == (swept / "small.db").read_bytes()
 
 
+def test_the_file_of_a_sweep_is_no_answer_to_vary(swept: Path) -> None:
+    assert halley("sweep", "show", str(swept / "small.yaml"), "-o", "sweep.json").code == 0
+    told = halley("sensitivity", "sweep.json")
+    assert told.code == 1
+    assert "got a file 'halley.sweep-answer/1'; a sweep has many answers: write the chip of a design" in told.err
+
+
 def test_csv_has_every_design(swept: Path, tmp_path: Path) -> None:
     assert halley("sweep", "show", str(swept / "small.yaml"), "--csv", "out.csv").code == 0
     with (tmp_path / "out.csv").open() as stream:
@@ -422,6 +429,26 @@ def test_one_design_is_no_designs(tmp_path: Path) -> None:
     assert "1 of 1 design searched" in out
     study.write_text(SMALL)
     assert "s: 2 designs of 4, g" in halley("sweep", str(study), "--sample", "2").out
+
+
+def test_progress_says_what_is_done_and_what_is_left(tmp_path: Path) -> None:
+    """In both phases: how much is done, how much is left, and, once there is a pace, for how long."""
+    told: list[tuple[str, float]] = []
+    study = load_study(write(tmp_path / "s.yaml", LONGER))
+    DesignSweep(study, workers=0, everything=True, progress=lambda text, share: told.append((text, share))).run()
+    bounds = [(text, share) for text, share in told if text.startswith("lower bounds")]
+    assert re.fullmatch(r"lower bounds: 8 of 16, \d+ s left", bounds[0][0])
+    assert bounds[-1] == ("lower bounds: 16 of 16", 1.0)
+    searches = [(text, share) for text, share in told if "searches made" in text]
+    assert searches[0] == ("0 searches made, at most 16 left", 0.0)
+    assert re.fullmatch(r"4 searches made, at most 12 left, at most \d+ s at this pace", searches[4][0])
+    assert [share for _, share in searches[:-1]] == [made / 16 for made in range(17)]
+    assert searches[-1] == ("16 searches made, at most 0 left", 1.0)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def test_the_file_of_the_other_kind_is_refused_before_the_work(swept: Path) -> None:

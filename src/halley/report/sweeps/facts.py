@@ -63,7 +63,9 @@ def verdict(result: SweepResult) -> str:
         if result.gap == 0:
             return f"exact: {points}; no other design is better in everything that is minimised"
         word = result.study.objective.value
-        return f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+        proven = f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+        own = "" if result.gap <= result.study.gap + 1e-12 else f" (a search for a {noun(result)} ends with a gap of its own)"
+        return proven + own
     if not result.done:
         return f"not finished: {points} so far; {open_}"
     return f"{points}; the time limit left a gap of {gap_text(result.gap)} to the bounds"
