@@ -81,8 +81,8 @@ class ChangedValue:
 @dataclass(frozen=True, slots=True)
 class PlanRange:
     """How far a parameter may move, alone, before the given plan is no longer among the best. ``least``, ``most``: the factors
-    farthest from 1 at which it was found to be; ``below``, ``above``: the next ones tried, at which it is not, None where it still
-    is at a fourth, or at four times, the value. Between factors that were tried nothing is proven."""
+    farthest from 1 at which it was found to be; ``below``, ``above``: the next ones tried, at which it is not, None where it
+    still is at a fourth, or at four times, the value. Between factors that were tried nothing is proven."""
 
     least: float
     below: float | None
@@ -92,8 +92,8 @@ class PlanRange:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A parameter that is better, and worse, by one factor; ``range``: where the given plan holds, None where that was not sought,
-    or the search for it was stopped."""
+    """A parameter that is better, and worse, by one factor; ``range``: where the given plan holds, None where that was not
+    sought, or the search for it was stopped."""
 
     parameter: HardwareNumber
     better: ChangedValue
@@ -130,8 +130,8 @@ def sensitivity(
     """What ``change`` more and less of each parameter of the hardware does to the best mapping, or the best plan of a training.
 
     ``only``: parameters whose name has one of these words; ``search``: find the best plan for each change, else only cost the
-    given one; ``time_limit`` [s] of all searches together: what comes later is not searched; ``ranges``: find by bisection how far
-    each parameter may move before the plan changes, from a fourth to four times its value, by some ten searches more for each.
+    given one; ``time_limit`` [s] of all searches together: what comes later is not searched; ``ranges``: find by bisection how
+    far each parameter may move before the plan changes, from a fourth to four times its value: some ten searches more each.
 
     >>> import halley
     >>> work = halley.build("gemm", {"m": 64, "n": 64, "k": 64})

@@ -33,8 +33,8 @@ def sensitivity(
 ) -> None:
     """Tell what more of each parameter of the hardware buys: bandwidths, capacities, latencies, rates of engines.
 
-    Each is made better and worse by a share, and the best mapping or plan is searched anew. With --range, searches between a fourth
-    and four times its value find where another plan becomes the best.
+    Each is made better and worse by a share, and the best mapping or plan is searched anew. With --range, searches between
+    a fourth and four times its value find where another plan becomes the best.
 
     Example: halley sensitivity result.json --only dram
     """

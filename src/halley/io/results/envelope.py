@@ -172,10 +172,10 @@ UNREAD = {
 """Versions before that lack what an answer is costed again from, and what to do."""
 
 OF_MANY = {
-    "halley.codesign-answer/1": "a design has several answers: write the best chip with 'halley codesign ... --chip CHIP.yaml', then "
-    "'halley optimise ... --chip CHIP.yaml -o FILE'",
-    "halley.sweep-answer/1": "a sweep has many answers: write the chip of a design with 'halley sweep show ... --chip CHIP.yaml', then "
-    "'halley optimise ... --chip CHIP.yaml -o FILE'",
+    "halley.codesign-answer/1": "a design has several answers: write the best chip with 'halley codesign ... --chip CHIP', then "
+    "'halley optimise ... --chip CHIP -o FILE'",
+    "halley.sweep-answer/1": "a sweep has many answers: write the chip of a design with 'halley sweep show ... --chip CHIP', "
+    "then 'halley optimise ... --chip CHIP -o FILE'",
 }
 """Files that hold more than one answer, and what to do."""
 
