@@ -38,15 +38,6 @@ class Observation:
         above, below = ([getattr(row, measure) for row in here if which(row)] for which in (self.above, self.below))
         return sum(above) / len(above) / (sum(below) / len(below))
 
-    def agrees(self, rows: Sequence[Row]) -> bool:
-        """Whether every ratio lies on the same side of 1 as the paper's, or both are within a tenth of it."""
-        return all(_same_side(self.ratio(rows, measure), paper) for measure, paper in self.paper.items())
-
-
-def _same_side(ours: float, paper: float) -> bool:
-    near = [abs(value - 1) <= 0.1 for value in (ours, paper)]
-    return all(near) or (not all(near) and (ours - 1) * (paper - 1) > 0 and near[0] == near[1])
-
 
 def _is(place: int, *names: str) -> Which:
     return lambda row: row.words[place] in names
@@ -173,11 +164,12 @@ def figures(rows: Sequence[Row]) -> dict[str, str]:
 
 def headline(rows: Sequence[Row]) -> str:
     """The result in a line."""
-    agreeing = sum(each.agrees(rows) for each in OBSERVATIONS)
+    near, every = ratios_within(rows, 1.25)
+    half, _ = ratios_within(rows, 2.0)
     best = max((row for row in rows if row.workload == "llm"), key=lambda row: row.utilisation)
     return (
-        f"{agreeing} of {len(OBSERVATIONS)} observations of the paper hold; GPT3-1T reaches at most {best.utilisation:.0%} of "
-        f"the peak ({best.system.replace('/', ', ')})"
+        f"{near} of the paper's {every} ratios within 1.25 x and {half} within 2 x; GPT3-1T reaches at most "
+        f"{best.utilisation:.0%} of the peak ({best.system.replace('/', ', ')})"
     )
 
 
@@ -194,8 +186,14 @@ def observations(rows: Sequence[Row], workload: str) -> list[str]:
     for each in (each for each in OBSERVATIONS if each.workload == workload):
         for measure, paper in each.paper.items():
             ours = each.ratio(rows, measure)
-            lines.append((each.text, names[measure], f"{paper:g}", f"{ours:.2g}", "yes" if _same_side(ours, paper) else "no"))
-    return table(("ratio of means", "of", "paper", "ours", "same side of 1"), lines, 2)
+            lines.append((each.text, names[measure], f"{paper:g}", f"{ours:.2g}", f"{ours / paper:.2f} x"))
+    return table(("ratio of means", "of", "paper", "ours", "ours over paper's"), lines, 2)
+
+
+def ratios_within(rows: Sequence[Row], factor: float) -> tuple[int, int]:
+    """How many of the paper's ratios ours are within this factor of, and how many there are."""
+    every = [each.ratio(rows, measure) / paper for each in OBSERVATIONS for measure, paper in each.paper.items()]
+    return sum(1 / factor <= each <= factor for each in every), len(every)
 
 
 def page(rows: Sequence[Row], planned_on: str) -> str:
@@ -212,6 +210,8 @@ def page(rows: Sequence[Row], planned_on: str) -> str:
         ]
         text = text.replace(f"<!-- {workload} -->", "\n".join(shown)).replace(f"<!-- {workload} best -->", _best(here))
     text = text.replace("<!-- gaps -->", _gaps(rows))
+    (near, every), (half, _) = ratios_within(rows, 1.25), ratios_within(rows, 2.0)
+    text = text.replace("<!-- factors -->", f"{near} of {every} are within 1.25 x, {half} within 2 x")
     seconds = sum(row.seconds for row in rows)
     note = f"{len(rows)} cases took {seconds:,.0f} s of CPU time on: {planned_on}."
     return text.replace("<!-- note -->", f"{note} In full precision: [CSV]({NAME}.csv), [JSON]({NAME}.json).")

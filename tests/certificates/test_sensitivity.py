@@ -10,9 +10,10 @@ import yaml
 from tests.cli.running import halley
 
 from halley import Problem, build, load_chip, optimise, plan
+from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
 from halley.mapping.result import Result
-from halley.products.sensitivity import SEARCH_GAP, ChangedValue, HardwareNumber, chip_parameters, sensitivity
+from halley.products.sensitivity import CLOSE, SEARCH_GAP, ChangedValue, HardwareNumber, chip_parameters, sensitivity
 from halley.training.plan import TrainingProblem
 
 WORK = build("gemm-softmax", {"m": 32, "n": 48, "k": 64})
@@ -56,6 +57,42 @@ def test_a_search_on_a_changed_chip_file_finds_the_same(tmp_path: Path, result: 
         assert change.best is not None
         assert expected * (1 - 1e-9) <= change.best <= expected * (1 + SEARCH_GAP)
         assert change.bound <= expected * (1 + 1e-9)
+
+
+@pytest.mark.medium
+def test_the_plan_is_the_best_inside_its_range_and_not_beyond() -> None:
+    """Judged by searches of their own, on both sides of both ends; no end is farther from the truth than the steps say."""
+    work, chip = build("gemm", {"m": 24, "n": 40, "k": 16}), load_chip("edge")
+    answer = optimise(Problem(work, chip, baselines=False))
+    found = sensitivity(answer, only=["dram bandwidth", "glb capacity"], ranges=True)
+    numbers = {name: changed for name, _, _, _, changed in chip_parameters(chip)}
+    held = {effect.parameter.name: effect.range for effect in found.effects}
+    assert len(held) == 2
+
+    def holds(name: str, factor: float) -> bool:
+        other = numbers[name](factor)
+        best = optimise(Problem(work, other, baselines=False)).best.certificate.value
+        return float(evaluate(work, other, answer.best.plan).time) <= best * (1 + SEARCH_GAP)
+
+    tried = 0
+    for name, each in held.items():
+        assert each is not None
+        assert 0.25 <= each.least <= 1 <= each.most <= 4
+        for inside, beyond in ((each.least, each.below), (each.most, each.above)):
+            assert holds(name, inside)
+            if beyond is not None:
+                tried += 1
+                assert not holds(name, beyond)
+                assert max(inside / beyond, beyond / inside) <= CLOSE
+            else:
+                assert inside in (0.25, 4.0)
+    assert tried >= 1
+
+
+def test_a_stopped_search_for_a_range_says_nothing(result: Result) -> None:
+    found = sensitivity(result, only=["dram bandwidth"], ranges=True, time_limit=1e-9)
+    assert found.stopped
+    assert [effect.range for effect in found.effects] == [None]
 
 
 @pytest.mark.medium

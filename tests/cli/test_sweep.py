@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -33,6 +35,20 @@ axes:
 minimise: [time, macs, buf.capacity]
 """
 )
+
+MANY = (
+    CHIP
+    + """
+workloads:
+  g: {kind: gemm, m: 24, n: 32, k: 48}
+axes:
+  engines.matrix.rows: 1, 2, 3, 4, 6, 8, 12, 16
+  engines.matrix.cols: 1, 2, 4, 8
+  buf.capacity: 160, 200, 400 B
+minimise: [time, macs, buf.capacity]
+"""
+)
+"""96 designs, each searched in a tenth of a second: more than twenty kills leave of them."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +76,13 @@ def test_a_second_run_searches_nothing(swept: Path) -> None:
     assert again.code == 0
     assert again.out == halley("sweep", "show", str(swept / "small.yaml")).out
     assert before == (swept / "small.db").read_bytes()
+
+
+def test_the_file_of_a_sweep_is_no_answer_to_vary(swept: Path) -> None:
+    assert halley("sweep", "show", str(swept / "small.yaml"), "-o", "sweep.json").code == 0
+    told = halley("sensitivity", "sweep.json")
+    assert told.code == 1
+    assert "got a file 'halley.sweep-answer/1'; a sweep has many answers: write the chip of a design" in told.err
 
 
 def test_csv_has_every_design(swept: Path, tmp_path: Path) -> None:
@@ -91,7 +114,7 @@ def test_the_chip_of_a_design_is_a_file(swept: Path, tmp_path: Path) -> None:
 def test_a_chip_file_of_no_design(swept: Path) -> None:
     beyond = halley("sweep", "show", str(swept / "small.yaml"), "--chip", "no.yaml", "--design", "4")
     assert beyond.code == 1
-    assert "--design: expected a number from 0 to 3; got 4" in beyond.err
+    assert "--design: expected the number of a design that keeps the constraints; got 4" in beyond.err
     alone = halley("sweep", "show", str(swept / "small.yaml"), "--design", "1")
     assert alone.code == 1
     assert "--design: expected --chip FILE or --system FILE beside it" in alone.err
@@ -160,12 +183,12 @@ def test_bad_input(words: list[str], said: str, tmp_path: Path) -> None:
     assert said in refused.err
 
 
-def started(study: Path, *words: str) -> subprocess.Popen[str]:
+def started(study: Path, *words: str, command: str = "sweep") -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     code = "from halley.cli.start import main; main()"
-    command = [sys.executable, "-c", code, "sweep", str(study), *words]
+    asked = [sys.executable, "-c", code, command, str(study), *words]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
 
 
@@ -173,36 +196,41 @@ def rows(store: Path) -> dict[str, tuple[float, float]]:
     """The answers in the file, by key; the keys are those of the table, so that none can be there twice."""
     if not store.exists():
         return {}
-    base = sqlite3.connect(store)
-    assert base.execute("pragma integrity_check").fetchone() == ("ok",)
-    if base.execute("select count(*) from sqlite_master where name = 'answers'").fetchone() == (0,):
-        return {}
-    found = base.execute("select key, model, value, seconds from answers").fetchall()
+    with closing(sqlite3.connect(store)) as base:
+        assert base.execute("pragma integrity_check").fetchone() == ("ok",)
+        if base.execute("select count(*) from sqlite_master where name = 'answers'").fetchone() == (0,):
+            return {}
+        found = base.execute("select key, model, value, seconds from answers").fetchall()
     assert len({(key, model) for key, model, *_ in found}) == len(found)
     return {key: (value, seconds) for key, _, value, seconds in found}
 
 
 def killed_and_resumed(folder: Path, kills: int, seed: int) -> None:
-    """Kills a sweep at random times until it has had so many, then lets it end: what was in the file before each kill stays as it
-    was, to the second that its search took, and the front is that of a sweep that nobody killed."""
+    """Kills a sweep at random times until it has had so many, then lets it end. Every kill meets a sweep that is at work on what
+    is left, after an answer or two of its own. What was in the file before a kill stays as it was, to the time that its search
+    took, and the front is that of a sweep that nobody killed."""
     study, store, random = folder / "s.yaml", folder / "s.db", Random(seed)
-    study.write_text(LONGER)
+    study.write_text(MANY)
+    parts = len(load_study(study).designs())
     kept: dict[str, tuple[float, float]] = {}
     for _ in range(kills):
-        process = started(study)
-        before = time.monotonic()
-        patience = random.uniform(0.3, 6.0)
-        while process.poll() is None and time.monotonic() - before < patience:
-            time.sleep(0.02)
+        process = started(study, "--all")
+        wanted = len(kept) + random.randint(1, 2)
+        while process.poll() is None and len(rows_safe(store)) < wanted:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0.0, 0.1))
         process.kill()
         process.wait()
+        assert process.returncode == -signal.SIGKILL
         now = rows(store)
+        assert len(kept) < len(now) < parts
         assert {key: now.get(key) for key in kept} == kept
         kept = now
-    last = started(study)
+    last = started(study, "--all")
     out, err = last.communicate(timeout=600)
     assert last.returncode == 0, err
     now = rows(store)
+    assert len(now) == parts
     assert {key: now.get(key) for key in kept} == kept
     undisturbed = DesignSweep(load_study(study), workers=0).run()
     killed = DesignSweep(load_study(study), store, workers=0, read_only=True).result()
@@ -294,6 +322,133 @@ def test_two_sweeps_into_one_store_at_a_time(tmp_path: Path) -> None:
     fronts = [out.partition("Front")[2].partition("What became")[0] for out, _ in said]
     assert fronts[0] == fronts[1]
     assert rows(tmp_path / "one.db")
+
+
+def copied(store: Path, folder: Path) -> Path:
+    """A copy of the file alone."""
+    return Path(shutil.copy(store, folder / f"copy-of-{store.name}"))
+
+
+@pytest.mark.parametrize("words", [("sweep",), ("sweep", "--sample", "2"), ("codesign", "--power", "100W")])
+def test_the_file_alone_has_all_answers(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """After a normal end of a process, nothing lies beside the file."""
+    study, store = tmp_path / "s.yaml", tmp_path / "s.db"
+    study.write_text(SMALL.replace("minimise: [time, buf.capacity, macs]", ""))
+    process = started(study, *words[1:], command=words[0])
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("s.db")} == {"s.db"}
+    assert len(rows(copied(store, tmp_path))) >= 2
+    shown = halley("sweep", "show", str(study), "--store", str(copied(store, tmp_path)))
+    assert shown.code == 0
+    assert {path.name for path in tmp_path.iterdir() if "s.db" in path.name} == {"s.db", "copy-of-s.db"}
+
+
+def test_an_end_by_a_signal_closes_the_file(tmp_path: Path) -> None:
+    study, store = tmp_path / "s.yaml", tmp_path / "s.db"
+    study.write_text(LONGER)
+    process = started(study)
+    while process.poll() is None and not rows_safe(store):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("s.db")} == {"s.db"}
+
+
+def test_a_design_has_one_number_everywhere(tmp_path: Path) -> None:
+    """In a study under a constraint, under budgets, and in a sample of it, each number names the same setting."""
+    study = tmp_path / "s.yaml"
+    text = SMALL.replace("minimise: [time, buf.capacity, macs]", "")
+    settings = []
+    for rest, words in (
+        ("", ("sweep",)),
+        ("where: [macs >= 12]", ("sweep",)),
+        ("", ("sweep", "--sample", "3", "--seed", "5")),
+    ):
+        study.write_text(text + rest)
+        found = halley(words[0], str(study), *words[1:], "--json").json
+        settings.append({design["index"]: design["setting"] for design in found["designs"]})
+        assert all(index in settings[-1] for index in found["front"])
+    assert list(settings[0]) == [0, 1, 2, 3]
+    assert list(settings[1]) == [1, 3]
+    assert all(each.items() <= settings[0].items() for each in settings[1:])
+    study.write_text(text)
+    best = halley("codesign", str(study), "--power", "100W", "--json", "--chip", "best.yaml").json["best"]
+    assert settings[0][best["index"]] == best["setting"]
+    assert load_chip("best.yaml").name == f"s-{best['index']}"
+    for index in settings[1]:
+        study.write_text(text + "where: [macs >= 12]")
+        assert halley("sweep", "show", str(study), "--chip", f"{index}.yaml", "--design", f"{index}").code == 0
+        rows_of = load_chip(f"{index}.yaml").matrix
+        assert rows_of is not None
+        assert f"{rows_of.rows}" == settings[0][index]["engines.matrix.rows"]
+
+
+def test_show_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a store that lacks some bounds, it says so."""
+    study = tmp_path / "s.yaml"
+    study.write_text(SMALL.replace("128, 512 B", "128 B"))
+    assert halley("sweep", str(study)).code == 0
+    study.write_text(SMALL)
+    monkeypatch.setattr("halley.sweeps.run.lower_bounds", None)
+    shown = halley("sweep", "show", str(study))
+    assert shown.code == 0
+    assert "2 of 4 lower bounds are not known yet: 'halley sweep" in shown.err
+    assert re.search("not finished: .*; 2 open designs", shown.out)
+
+
+def test_answers_of_another_version_are_mentioned(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Path(shutil.copy(swept / "small.yaml", tmp_path))
+    shutil.copy(swept / "small.db", tmp_path)
+    monkeypatch.setattr("halley.sweeps.store.model_key", lambda: "another")
+    shown = halley("sweep", "show", str(study))
+    assert re.search(r"small\.db: \d answers of another version of the model, not used", shown.err)
+    assert "nothing is known yet; 4 open designs" in shown.out
+    assert "Front" not in shown.out
+
+
+def test_ctrl_c_among_the_bounds_says_that_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = tmp_path / "s.yaml"
+    study.write_text(SMALL)
+
+    def interrupted(self: DesignSweep) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DesignSweep, "run", interrupted)
+    told = halley("sweep", str(study))
+    assert told.code == 130
+    assert "expected 4 lower bounds before the first search; got Ctrl-C after 0, which are kept; run it again" in told.err
+
+
+def test_one_design_is_no_designs(tmp_path: Path) -> None:
+    study = tmp_path / "s.yaml"
+    study.write_text(SMALL.replace("128, 512 B", "512 B").replace("2, 4", "4"))
+    out = halley("sweep", str(study)).out
+    assert "s: 1 design, g" in out
+    assert "1 search of 1 in" in out
+    assert "1 of 1 design searched" in out
+    study.write_text(SMALL)
+    assert "s: 2 designs of 4, g" in halley("sweep", str(study), "--sample", "2").out
+
+
+def test_progress_says_what_is_done_and_what_is_left(tmp_path: Path) -> None:
+    """In both phases: how much is done, how much is left, and, once there is a pace, for how long."""
+    told: list[tuple[str, float]] = []
+    study = load_study(write(tmp_path / "s.yaml", LONGER))
+    DesignSweep(study, workers=0, everything=True, progress=lambda text, share: told.append((text, share))).run()
+    bounds = [(text, share) for text, share in told if text.startswith("lower bounds")]
+    assert re.fullmatch(r"lower bounds: 8 of 16, \d+ s left", bounds[0][0])
+    assert bounds[-1] == ("lower bounds: 16 of 16", 1.0)
+    searches = [(text, share) for text, share in told if "searches made" in text]
+    assert searches[0] == ("0 searches made, at most 16 left", 0.0)
+    assert re.fullmatch(r"4 searches made, at most 12 left, at most \d+ s at this pace", searches[4][0])
+    assert [share for _, share in searches[:-1]] == [made / 16 for made in range(17)]
+    assert searches[-1] == ("16 searches made, at most 0 left", 1.0)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def test_the_file_of_the_other_kind_is_refused_before_the_work(swept: Path) -> None:

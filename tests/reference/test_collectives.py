@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.quantity import Quantity
 from tests.reference.textbook import (
     bidirectional_ring_all_gather_time,
     broadcast_bound,
@@ -43,6 +42,7 @@ from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Link, Topology
 from halley.ir.mapping import CollectiveKind
 from halley.network.time.axis import algorithms, profile
 from halley.network.time.collective import ScheduledCollective, best
+from halley.units import Quantity
 
 Kind = CollectiveKind
 LINE, RING, FULL = Topology.LINE, Topology.RING, Topology.FULL

@@ -95,6 +95,47 @@ def test_a_rectangle_marks_points_in_both_plots_and_rows(browsed: Chromium) -> N
     assert browsed.run("document.querySelectorAll('.plot circle[fill=\"#d9d9d9\"]').length") == 4
 
 
+def test_every_searched_design_has_its_mapping(browsed: Chromium) -> None:
+    """Those that are not on the front too."""
+    for index in range(4):
+        browsed.run(f"document.querySelector('.plot circle[data-design=\"{index}\"]').dispatchEvent(new MouseEvent('click'))")
+        said = str(browsed.run("document.querySelector('#picked').textContent"))
+        assert f"Design {index}" in said
+        assert "compute gemm" in said
+
+
+def test_parallel_coordinates_share_the_selection(browsed: Chromium) -> None:
+    """A line for each design; a click picks it; a drag along the first axis, the capacity, marks its lower half everywhere."""
+    line = "document.querySelector('#parallel polyline[data-design=\"2\"]')"
+    assert browsed.run("document.querySelectorAll('#parallel polyline').length") == 4
+    browsed.run(f"{line}.dispatchEvent(new MouseEvent('click'))")
+    assert "Design 2" in str(browsed.run("document.querySelector('#picked').textContent"))
+    assert browsed.run(f"{line}.getAttribute('stroke-width')") == "3"
+    assert browsed.run("document.querySelectorAll('.plot circle[stroke]').length") == 2
+    drag = """((axis, kind, share) => {
+      const grip = document.querySelector(`#parallel [data-axis="${axis}"]`), svg = grip.ownerSVGElement;
+      grip.setPointerCapture = () => {};
+      const area = svg.getBoundingClientRect(), y = (262 - 228 * share) / 300;
+      grip.dispatchEvent(new PointerEvent(kind, { clientY: area.top + y * area.height, button: 0, pointerId: 1 }));
+    })"""
+
+    def dragged(axis: int, low: float, high: float) -> None:
+        browsed.run(
+            f"(() => {{ const drag = {drag}; drag({axis}, 'pointerdown', {low}); drag({axis}, 'pointerup', {high}); }})()"
+        )
+
+    dragged(0, -0.2, 0.5)
+    assert sorted(shown(browsed)) == [0, 1]
+    assert browsed.run("document.querySelectorAll('#parallel polyline[stroke=\"#e6e6e6\"]').length") == 1  # and the picked one
+    assert browsed.run("document.querySelectorAll('.plot circle[fill=\"#d9d9d9\"]').length") == 4
+    dragged(1, 0.5, 1.0)
+    assert shown(browsed) == [1]
+    dragged(1, 0.5, 0.5)
+    dragged(0, 0.5, 0.5)
+    assert sorted(shown(browsed)) == [0, 1, 2, 3]
+    assert browsed.complaints() == []
+
+
 def test_axes_of_plots_can_be_chosen(browsed: Chromium) -> None:
     choose = (
         "((name, value) => { const s = document.querySelector(name); s.value = value; s.dispatchEvent(new Event('change')) })"

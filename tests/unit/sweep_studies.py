@@ -58,4 +58,4 @@ where:
 minimise: [time, engines.matrix.rows, buf.capacity]
 """
 )
-"""Seventeen designs, two workloads."""
+"""Sixteen designs, two workloads."""

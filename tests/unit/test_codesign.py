@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import halley
 from tests.unit.sweep_studies import CHIP
 
-from halley import codesign, load_chip
+from halley import codesign, load_chip, plan
 from halley.errors import BadInput
 from halley.report.sweeps.codesign import document, tables, title, verdict
 from halley.sweeps.codesign import RELAXED
@@ -100,3 +100,35 @@ def test_command(tmp_path: Path) -> None:
         wrong = halley("codesign", str(study), *words)
         assert wrong.code == 1
         assert message in wrong.err
+
+
+PLANS = """
+plans:
+  small: {model: gpt2-xl, batch: 16}
+  large: {model: gpt2-xl, batch: 32}
+weights: {large: 2}
+system: "{chips} x {chip}, nvlink"
+axes:
+  chips: 2, 4, 8
+  chip: [a100, h100]
+"""
+
+
+@pytest.mark.medium
+def test_a_study_of_systems_against_every_plan() -> None:
+    """The least weighted sum of `halley.plan` under a budget of price; no base, as the text of the system has none."""
+    study = parse_study(PLANS)
+    prices = sorted(design.figures["price"] for design in study.designs())
+    found = codesign(study, {"price": prices[3]}, workers=0)
+    values = {}
+    for design in study.designs():
+        system = f"{design.setting['chips']} x {design.setting['chip']}, nvlink"
+        each = [plan("gpt2-xl", system, batch=batch).certificate.value for batch in (16, 32)]
+        values[design.number] = each[0] + 2 * each[1]
+    able = [design.number for design in study.designs() if design.figures["price"] <= prices[3]]
+    assert found.best is not None
+    assert found.best.value <= min(values[number] for number in able) * (1 + 0.01)
+    assert found.best.value >= min(values[number] for number in able) * (1 - 0.01)
+    assert values[found.best.design.number] <= min(values[number] for number in able) * (1 + 0.01)
+    assert ("a search for a plan ends with a gap of its own" in verdict(found)) is (found.sweep.gap > 0)
+    assert tables(found)[0].head == ("", "best", "")

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.quantity import Quantity
 from tests.reference import textbook
 
 import halley.formulas
@@ -47,6 +46,7 @@ from halley.formulas import (
 )
 from halley.formulas.affine import AffineDim
 from halley.formulas.tiling import Split
+from halley.units import Quantity
 
 Formula = Callable[..., Any]
 Unit = dict[str, int]

@@ -65,8 +65,26 @@ def test_wrong_values(given: object) -> None:
 
 
 def test_a_long_range_is_counted_not_made() -> None:
-    with pytest.raises(BadInput, match="100,000 values; got 1,000,000,000"):
+    with pytest.raises(BadInput, match=r"100,000 values of an axis.*; got 1,000,000,000; take steps of 1e\+04 or more"):
         axis_values("range(1..1000000000)")
+    assert len(axis_values("range(1..1000000000, 1e4)")) == 100_000
+    with pytest.raises(BadInput, match=r"got some 1e\+300; take"):
+        axis_values("range(1..1e300)")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "die_area > 0",
+        "sram / 1 MiB + macs <= 1e9",
+        "min(sram, 4 MiB) <= 1 GiB and macs ** 2 > 1",
+        "sram <= 9 * glb.capacity",
+        "peak_power / die_area <= 1 W / 1 mm2",
+        "glb.capacity * 1 GHz >= 1 GB/s or log2(macs) > 1",
+    ],
+)
+def test_units_that_fit(rule: str) -> None:
+    assert len(parse_study(f"{HEAD}axes: {{glb.capacity: '1, 2 MiB'}}\nwhere: [\"{rule}\"]").designs()) == 2
 
 
 def test_designs_are_the_product_of_the_axes_that_keeps_the_constraints() -> None:
@@ -129,6 +147,24 @@ def test_keys_depend_on_what_is_searched_alone() -> None:
         ("axes: {macs: {set: [glb.capacity], values: 2 MiB}}", "a name that no figure has"),
         ("axes: {}", "axes"),
         ("axes: {glb.capacity: '1, 2 MiB'}\nwhere: [glb.capacity > 3 MiB]", "a design that keeps all constraints; got none of 2"),
+        ("axes: {glb.capacity: '1, 2 MiB'}\nwhere: [glb.capacity > 3 MiB]", "which have glb.capacity from 1 MiB to 2 MiB"),
+        ("axes: {glb.capacity: '1, 2 MiB'}\nwhere: [peak_power <= 1 W]", "got none of 2, which have peak_power 5.74 W"),
+        (
+            "axes: {glb.capacity: 1 MiB}\nwhere: [die_area <= 100 W]",
+            "where.0: expected quantities of one unit; got an area and a power",
+        ),
+        ("axes: {glb.capacity: 1 MiB}\nwhere: [die_area <= 100]", "got an area and a number without a unit in 'die_area <= 100'"),
+        ("axes: {glb.capacity: 1 MiB}\nwhere: [peak_power <= 5 mm2]", "got a power and an area in 'peak_power <= 5 mm2'"),
+        ("axes: {glb.capacity: 1 MiB}\nwhere: [glb.capacity <= 5 GB/s]", "got a size and a bandwidth"),
+        (
+            "axes: {glb.capacity: 1 MiB}\nfigures: {a: 2 * die_area}\nwhere: [a <= 3 W]",
+            "where.0: expected quantities of one unit",
+        ),
+        ("axes: {glb.capacity: 1 MiB}\nfigures: {a: sram + macs}", "figures.a: expected quantities of one unit; got a size and"),
+        (
+            "axes: {glb.capacity: 1 MiB}\nwhere: ['log2(sram) <= 9']",
+            "a number without a unit in a function or an exponent; got a size",
+        ),
         ("axes: {glb.capacity: 1 MiB}\nwhere: [macs <= foo]", "a figure or an axis; got 'foo'"),
         ("axes: {glb.capacity: 1 MiB}\nwhere: [macs + 1]", "a comparison"),
         ("axes: {glb.capacity: 1 MiB}\nminimise: [macs]", "one of time, energy and edp"),

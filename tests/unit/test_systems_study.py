@@ -12,7 +12,7 @@ import pytest
 from studies import systems80, systems80_figure, systems80_page
 from studies.store import DOCS
 from studies.systems80 import PARTS, WORKLOADS, Case, Row, cases, load, solve
-from studies.systems80_page import OBSERVATIONS, SIMPLE
+from studies.systems80_page import OBSERVATIONS, SIMPLE, ratios_within
 
 ROWS, PLANNED_ON = load()
 
@@ -62,6 +62,15 @@ def test_observations_compare_what_they_say() -> None:
         assert not above & below
         assert all(ratio > 0 for ratio in (each.ratio(ROWS, measure) for measure in each.paper))
     assert chips == {"h100", "tpu-v4", "sn30", "wse-2"}
+
+
+def test_ratios_are_counted_by_factor() -> None:
+    page = (DOCS / "systems.md").read_text(encoding="utf-8")
+    ratios = [each.ratio(ROWS, measure) / paper for each in OBSERVATIONS for measure, paper in each.paper.items()]
+    for factor in (1.25, 2.0):
+        count = sum(max(ratio, 1 / ratio) <= factor for ratio in ratios)
+        assert ratios_within(ROWS, factor) == (count, len(ratios))
+        assert f"{count} of {len(ratios)} are within {factor:g} x" in page or f", {count} within {factor:g} x" in page
 
 
 def test_a_case_is_planned_again() -> None:

@@ -9,7 +9,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.quantity import Quantity
 
 from halley import units
 from halley.errors import UnitError
@@ -28,6 +27,7 @@ from halley.units import (
     UNLIMITED,
     WATTS,
     Dimension,
+    Quantity,
     parse,
 )
 

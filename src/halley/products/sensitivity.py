@@ -40,6 +40,13 @@ SEARCH_GAP = 1e-3
 """Relative gap of the searches: effects are reported to a tenth of a per cent."""
 
 
+FARTHEST = 4.0
+"""Factor by which a parameter moves at most where the end of a plan's range is sought."""
+
+CLOSE = 1.05
+"""Ratio of two factors between which that end is known well enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class HardwareNumber:
     """A number of the hardware: its ``name``, ``value`` [``unit``], whether ``more`` of it is better, and the problem with the
@@ -73,12 +80,26 @@ class ChangedValue:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanRange:
+    """How far a parameter may move, alone, before the given plan is no longer among the best. ``least``, ``most``: the factors
+    farthest from 1 at which it was found to be; ``below``, ``above``: the next ones tried, at which it is not, None where it
+    still is at a fourth, or at four times, the value. Between factors that were tried nothing is proven."""
+
+    least: float
+    below: float | None
+    most: float
+    above: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Effect:
-    """A parameter that is better, and worse, by one factor."""
+    """A parameter that is better, and worse, by one factor; ``range``: where the given plan holds, None where that was not
+    sought, or the search for it was stopped."""
 
     parameter: HardwareNumber
     better: ChangedValue
     worse: ChangedValue
+    range: PlanRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +130,14 @@ def sensitivity(
     only: Sequence[str] = (),
     search: bool = True,
     time_limit: float | None = None,
+    ranges: bool = False,
     progress: Progress | None = None,
 ) -> Sensitivity:
     """What ``change`` more and less of each parameter of the hardware does to the best mapping, or the best plan of a training.
 
     ``only``: parameters whose name has one of these words; ``search``: find the best plan for each change, else only cost the
-    given one; ``time_limit`` [s] of all searches together: what comes later is not searched.
+    given one; ``time_limit`` [s] of all searches together: what comes later is not searched; ``ranges``: find by bisection how
+    far each parameter may move before the plan changes, from a fourth to four times its value: some ten searches more each.
 
     >>> import halley
     >>> work = halley.build("gemm", {"m": 64, "n": 64, "k": 64})
@@ -137,12 +160,22 @@ def sensitivity(
     run = _Run(view, search, math.inf if time_limit is None else time.monotonic() + time_limit)
     found: dict[tuple[str, bool], ChangedValue] = {}
     steps = [(item, better) for item in chosen for better in (True, False)]
-    for number, (item, better) in enumerate(steps):
+    begun, count = time.monotonic(), len(steps) + (len(chosen) if ranges else 0)
+
+    def tell(words: str, done: int) -> None:
         if progress:
-            progress(f"{item.name}, {'better' if better else 'worse'}", number / len(steps))
+            left = (time.monotonic() - begun) / done * (count - done) if done else 0.0
+            progress(words + (f", some {left:.0f} s left" if left else ""), done / count)
+
+    for number, (item, better) in enumerate(steps):
+        tell(f"{item.name}, {'better' if better else 'worse'}", number)
         factor = 1 + change if better is item.more else 1 / (1 + change)
-        found[item.name, better] = run.changed(item, factor, better)
-    effects = [Effect(item, found[item.name, True], found[item.name, False]) for item in chosen]
+        found[item.name, better] = run.changed(item, factor)
+    held: dict[str, PlanRange | None] = {}
+    for number, item in enumerate(chosen if ranges else ()):
+        tell(f"range of {item.name}", len(steps) + number)
+        held[item.name] = run.range(item)
+    effects = [Effect(item, found[item.name, True], found[item.name, False], held.get(item.name)) for item in chosen]
     effects.sort(key=lambda effect: (_ratio(effect.better, view.value), -_ratio(effect.worse, view.value)))
     return Sensitivity(view.title, view.objective, view.unit, view.value, view.bound, change, tuple(effects), run.stopped)
 
@@ -162,9 +195,26 @@ class _Run:
     end: float
     stopped: bool = False
 
-    def changed(self, item: HardwareNumber, factor: float, better: bool) -> ChangedValue:
+    def range(self, item: HardwareNumber) -> PlanRange | None:
+        """Where the given plan holds; None: that is not known."""
+        low, high = self._end(item, 1 / FARTHEST), self._end(item, FARTHEST)
+        return None if low is None or high is None else PlanRange(*low, *high)
+
+    def _end(self, item: HardwareNumber, farthest: float) -> tuple[float, float | None] | None:
+        """The factor farthest from 1 on this side at which the plan holds, and the next one at which it does not."""
+        holds = self.changed(item, farthest).same_plan
+        if holds:
+            return farthest, None
+        held, lost = 1.0, farthest
+        while holds is not None and max(held / lost, lost / held) > CLOSE:
+            middle = math.sqrt(held * lost)
+            holds = self.changed(item, middle).same_plan
+            held, lost = (middle, lost) if holds else (held, middle)
+        return None if holds is None else (held, lost)
+
+    def changed(self, item: HardwareNumber, factor: float) -> ChangedValue:
         """What follows from the parameter times a factor."""
-        problem = item.changed(factor)
+        better, problem = (factor > 1) is item.more, item.changed(factor)
         kept = self.view.kept(problem)
         if not better and kept is not None and kept <= self.view.value * (1 + RELATIVE_ROUNDING):
             # worse hardware has no better plan than the bound of the given answer

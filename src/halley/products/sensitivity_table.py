@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 
 from halley.io.results.envelope import Plain
 from halley.products.sensitivity import ChangedValue, Effect, Sensitivity
@@ -51,7 +52,7 @@ def sensitivity_lines(found: Sensitivity) -> tuple[str, ...]:
     if without:
         lines.append(f"No effect: {', '.join(without)}.")
     if found.stopped:
-        lines.append("Stopped early: '-' was not searched.")
+        lines.append("Stopped early: '-' was not searched, and ranges that were not found are left out; raise the time limit.")
     return tuple(lines)
 
 
@@ -71,6 +72,19 @@ def sensitivity_table(found: Sensitivity) -> Table:
     ]
     head = ("parameter", "value", "better: this", "best", "worse: this", "best", "effect")
     return Table(f"Change of the {found.objective}", head, tuple(rows), frozenset({1, 2, 3, 4, 5}), spare=frozenset({6}))
+
+
+def ranges_table(found: Sensitivity) -> Table:
+    """A row for each parameter whose range was found: how far it may move before the plan changes."""
+    rows = []
+    for item in found.effects:
+        if (held := item.range) is not None:
+            value, words = item.parameter.value, FORMATS[item.parameter.unit]
+            ends = [words(value * factor) for factor in (held.least, held.most)]
+            tried = ["holds" if factor is None else f"changes by {words(value * factor)}" for factor in (held.below, held.above)]
+            rows.append((item.parameter.name, words(value), ends[0], tried[0], ends[1], tried[1]))
+    head = ("parameter", "value", "holds from", "below", "holds to", "above")
+    return Table("Values with which this plan stays the best", head, tuple(rows), frozenset({1, 2, 4}))
 
 
 def _largest(effect: Effect, found: Sensitivity) -> float:
@@ -113,6 +127,7 @@ def sensitivity_document(found: Sensitivity) -> Plain:
                 "unit": item.parameter.unit,
                 "better": _change(item.better),
                 "worse": _change(item.worse),
+                **({} if item.range is None else {"range": asdict(item.range)}),
             }
             for item in found.effects
         ],

@@ -114,9 +114,8 @@ def codesign(
     pool = None if executor is not None or not workers else WorkerPool(workers)
 
     def searched(designs: Sequence[Design], everything: bool = False) -> DesignSweep:
-        numbered = [replace(design, index=index) for index, design in enumerate(designs)]
         engine = pool.executor if pool is not None else executor
-        return DesignSweep(free, kept, workers, engine, everything, progress, designs=numbered)
+        return DesignSweep(free, kept, workers, engine, everything, progress, designs=designs)
 
     answers: Mapping[str, Answered] = {}
     relaxed: list[Relaxation] = []
@@ -139,6 +138,7 @@ def codesign(
                 raise
             found, interrupted = main.result(), True
     finally:
+        kept.close()
         if pool is not None:
             pool.close()
     figures = base.figures if base is not None else {}

@@ -227,6 +227,8 @@ class Exploration:
         for other in self._pool:
             able = (self.figures[other] <= self.figures).all(axis=1)
             least[able] = np.minimum(least[able], self.total_upper(other))
+        if ((bounds == 0) & (least > 0)).any():
+            return math.inf
         able = np.isfinite(bounds) & (bounds > 0)
         worst = float((least[able] / bounds[able]).max(initial=1.0)) - 1
         return worst if worst > RELATIVE_ROUNDING else 0.0

@@ -24,10 +24,11 @@ from halley.mapping.problem import Objective
 from halley.sweeps.bases import Base, SystemWords, chip_base, names_in, system_base
 from halley.sweeps.deployments import StudyDeployment
 from halley.sweeps.expressions import Expression, expression
-from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS
+from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS, UNITS
 from halley.sweeps.plans import StudyPlan
 from halley.sweeps.study import Study, StudyWorkload, SweepAxis
-from halley.sweeps.values import VALUES_LIMIT, AxisValue, axis_values
+from halley.sweeps.values import VALUES_LIMIT, AxisValue, axis_values, common_unit, quantity
+from halley.units import Quantity
 from halley.workloads import build
 
 OF_CHIPS, OF_SYSTEMS = ("chip", "workloads"), ("system", "plans", "deployments")
@@ -104,9 +105,12 @@ class _StudyReader:
                 self._find(("weights", key), "the name of a workload", repr(key), did_you_mean(str(key), every))
         axes = self._axes(base, _map(data.get("axes")), known, _braced(data))
         names = [*known, *(axis.name for axis in axes)]
-        own = self._figures(_map(data.get("figures")), names)
+        units = {name: unit for name in known if (unit := quantity(f"1 {UNITS[name]}" if UNITS[name] else 1, 1.0)) is not None}
+        clock = base.clock if base is not None else 1.0
+        units |= {axis.name: unit for axis in axes if (unit := common_unit((step[0] for step in axis.steps), clock)) is not None}
+        own = self._figures(_map(data.get("figures")), names, units)
         names += list(own)
-        where = self._constraints(data.get("where"), names)
+        where = self._constraints(data.get("where"), names, units)
         asked = data.get("minimise", ["time"])
         objective, minimised = self._objectives(asked, names, objectives) if isinstance(asked, list) else (None, ())
         if model is None or base is None or objective is None or self.findings or self.elsewhere:
@@ -305,7 +309,8 @@ class _StudyReader:
             self._faults(path, error)
             return {}
 
-    def _figures(self, given: Mapping[str, Any], names: list[str]) -> dict[str, Expression]:
+    def _figures(self, given: Mapping[str, Any], names: list[str], units: dict[str, Quantity]) -> dict[str, Expression]:
+        """``units``: of the names as far as they are known; those of the figures are added."""
         made: dict[str, Expression] = {}
         for name, text in given.items():
             path: KeyPath = ("figures", name)
@@ -314,16 +319,19 @@ class _StudyReader:
             elif isinstance(text, str | int | float):
                 try:
                     made[name] = expression(str(text), [*names, *made])
+                    if (unit := made[name].unit(units)) is not None:
+                        units[name] = unit
                 except BadInput as error:
                     self._faults(path, error)
         return made
 
-    def _constraints(self, given: object, names: list[str]) -> tuple[Expression, ...]:
+    def _constraints(self, given: object, names: list[str], units: Mapping[str, Quantity]) -> tuple[Expression, ...]:
         made = []
         for index, text in enumerate(given if isinstance(given, list) else ()):
             if isinstance(text, str):
                 try:
                     made.append(expression(text, names))
+                    made[-1].unit(units)
                 except BadInput as error:
                     self._faults(("where", index), error)
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,17 +36,18 @@ Progress = Callable[[str, float], None]
 """Called with a line of text and the fraction of the work that is done, as far as it can be estimated."""
 
 
-def numbered(designs: Sequence[T], number: int) -> T:
+def numbered(designs: Iterable[Design], number: int) -> Design:
     """The design of a number. Raises BadInput: there is none.
 
-    >>> numbered(["a", "b"], 2)
+    >>> numbered([], 2)
     Traceback (most recent call last):
-    halley.errors.BadInput: --design: expected a number from 0 to 1; got 2; see the column # or --csv
+    halley.errors.BadInput: --design: expected the number of a design that keeps the constraints; got 2; see the column # or --csv
     """
-    if not 0 <= number < len(designs):
-        last = f"{len(designs) - 1:,}"
-        raise BadInput(Fault("--design", f"a number from 0 to {last}", f"{number:,}", "see the column # or --csv"))
-    return designs[number]
+    found = next((design for design in designs if design.number == number), None)
+    if found is None:
+        expected = "the number of a design that keeps the constraints"
+        raise BadInput(Fault("--design", expected, f"{number:,}", "see the column # or --csv"))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class DesignOutcome:
     """What a sweep says of a design.
 
     ``value``: of the best known mappings, the weighted sum of the objective, infinite if there is none; ``bound``: none is less.
-    ``answers``: by workload, of its own searches; ``mappings_of``: by workload, the design whose mapping reaches the value (-1:
-    none is known). ``cover``: why nothing further was searched. ``reason``: why no mapping fits.
+    ``answers``: by workload, of its own searches; ``mappings_of``: by workload, the place among the outcomes of the design whose
+    mapping reaches the value (-1: none is known). ``cover``: why nothing further was searched. ``reason``: why no mapping fits.
     """
 
     design: Design
@@ -86,7 +87,7 @@ class DesignOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The outcome of a sweep: every design, and the ``front``, indices of non-dominated designs by value.
+    """The outcome of a sweep: every design, and the ``front``, places among the outcomes of non-dominated designs by value.
 
     ``sampled``: combinations of the study of which the designs are a sample; 0: the designs are all that keep the constraints.
     ``gap``: no design that exists in the study is better than some design of the front, in everything that is minimised, by more
@@ -136,19 +137,20 @@ class SweepResult:
         return replace(design.subject, name=self._named(design), description=self._described(design))
 
     def _design(self, number: int | None) -> Design:
-        found = self.best if number is None else numbered(self.outcomes, number)
-        if found is None:
+        if number is not None:
+            return numbered((outcome.design for outcome in self.outcomes), number)
+        if self.best is None:
             raise BadInput(
                 Fault(f"sweep {self.study.name}", "a best design", "none yet", "search first, or choose by --design N")
             )
-        return found.design
+        return self.best.design
 
     def _named(self, design: Design) -> str:
-        return f"{self.study.name}-{design.index}"
+        return f"{self.study.name}-{design.number}"
 
     def _described(self, design: Design) -> str:
         setting = ", ".join(f"{axis} {value}" for axis, value in design.setting.items())
-        return f"design {design.index} of the study {self.study.name}, {setting}; from {design.label}"
+        return f"design {design.number} of the study {self.study.name}, {setting}; from {design.label}"
 
 
 class DesignSweep:
@@ -158,7 +160,7 @@ class DesignSweep:
     ``store``: path of the SQLite file that keeps the answers; left out, they are kept in memory. ``workers``: processes; with 0,
     the searches run in this one. ``executor``: of the protocol of `concurrent.futures`, in place of own processes, ``workers``
     tasks at a time. ``everything``: search every design instead of those that the front needs. ``read_only``: nothing is
-    searched. ``designs``: some of the study's, numbered from 0, in place of all.
+    searched. ``designs``: some of the study's, in place of all.
 
     >>> from halley.sweeps.load import parse_study
     >>> text = "workloads: {g: {kind: gemm, m: 4, n: 4, k: 4}}\\nchip: edge\\naxes: {glb.capacity: '1, 2 MiB'}"
@@ -184,6 +186,7 @@ class DesignSweep:
         if not (isinstance(workers, int) and 0 <= workers <= 1024):
             raise BadInput(Fault("sweep, workers", "a whole number from 0 to 1024", repr(workers)))
         self.study = study if isinstance(study, Study) else load_study(study)
+        self._owns_store = not isinstance(store, SweepStore)
         self.store = store if isinstance(store, SweepStore) else SweepStore(store or MEMORY, write=not read_only)
         self.workers, self.progress, self.read_only = workers, progress, read_only
         self._executor, self._everything, self._pool = executor, everything, None
@@ -209,12 +212,22 @@ class DesignSweep:
         try:
             yield from self._run()
         finally:
-            self._close()
+            self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ends the worker processes and closes the store, unless it was given open; all that is known stays, and both start again
+        when they are needed."""
+        if self._owns_store:
+            self.store.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = self._executor = None
+
+    @property
+    def bounded(self) -> tuple[int, int]:
+        """How many lower bounds are known, of how many that the search begins with."""
+        every = {key for keys in self._keys for key in keys}
+        return sum(self._bounds[key].value > 0 for key in every & self._bounds.keys()), len(every)
 
     @property
     def begun(self) -> bool:
@@ -234,7 +247,7 @@ class DesignSweep:
                 key = self._keys[task[0]][task[1]]
                 if (known := self._answers.get(key) or self._usable([key]).get(key)) is not None:
                     yield self._learn(state, task, known, True)
-                elif self._transferred(state, task):
+                elif state.lower[task] > 0 and self._transferred(state, task):
                     state.cancel(*task)
                 elif not self.read_only:
                     problem = self.study.problem(self.designs[task[0]], task[1])
@@ -285,8 +298,11 @@ class DesignSweep:
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def _find_bounds(self) -> None:
-        """The first lower bounds of all problems, from the store or computed; faults of a design come before any search."""
+        """The first lower bounds of all problems, from the store or computed; faults of a design come before any search. Where
+        nothing is to be computed, 0 stands for those that the store lacks."""
         self._bounds = self.store.bounds(key for keys in self._keys for key in keys)
+        if self.read_only:
+            self._bounds |= {key: LowerBound(0.0) for keys in self._keys for key in keys if key not in self._bounds}
         left = {
             key: (index, part)
             for index, keys in enumerate(self._keys)
@@ -295,7 +311,7 @@ class DesignSweep:
         }
         missing = list(left)
         running: dict[Future[list[LowerBound]], list[str]] = {}
-        finished = 0
+        finished, begun = 0, time.monotonic()
         while missing or running:
             while missing and len(running) < max(1, self.workers):
                 keys, missing = missing[:BATCH], missing[BATCH:]
@@ -307,11 +323,12 @@ class DesignSweep:
                 computed: list[LowerBound] = self._result_of(future)
                 found = dict(zip(keys, computed, strict=True))
                 self._bounds |= found
-                if not self.read_only:
-                    self.store.add_bounds(found)
+                self.store.add_bounds(found)
                 finished += len(keys)
             if self.progress is not None:
-                self.progress(f"lower bounds: {finished:,} of {len(left):,}", 0.0)
+                rest = len(left) - finished
+                estimate = f", {_duration(rest * (time.monotonic() - begun) / finished)} left" if finished and rest else ""
+                self.progress(f"lower bounds: {finished:,} of {len(left):,}{estimate}", finished / len(left))
 
     def _exploration(self) -> Exploration:
         minimised = self.study.minimised
@@ -380,16 +397,15 @@ class DesignSweep:
         if state is None:
             try:
                 self._find_bounds()
+                state = self._state = self._exploration()
+                self._stored(state)
             finally:
-                self._close()
-            state = self._state = self._exploration()
-            self._stored(state)
+                self.close()
         front = state.front()
         on_front = set(front)
         names = [part.name for part in self.study.workloads]
         outcomes = []
-        for design in self.designs:
-            index, keys = design.index, self._keys[design.index]
+        for index, (design, keys) in enumerate(zip(self.designs, self._keys, strict=True)):
             own = {
                 name: self._answers[key]
                 for place, (name, key) in enumerate(zip(names, keys, strict=True))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from importlib import import_module
@@ -134,13 +134,15 @@ def sample(
             raise
         interrupted = True
     finally:
+        if not isinstance(store, SweepStore):
+            kept.close()
         if pool is not None:
             pool.close()
-    designs = _numbered(design for design in chosen.values() if design is not None)
+    designs = [design for design in chosen.values() if design is not None]
     if not designs:
         where = study.document.where(("where",) if study.where else ("axes",))
         raise BadInput(Fault(where, "a design that keeps all constraints", f"none of {len(chosen):,} that were tried"))
-    found = DesignSweep(study, kept, 0, everything=True, designs=designs).result()
+    found = DesignSweep(study, store if store is not None else kept, 0, everything=True, designs=designs).result()
     return replace(found, sampled=study.points, done=found.done and not interrupted)
 
 
@@ -166,7 +168,7 @@ def _search(
             if choice in chosen:
                 chooser.tell(choice, points[choice])
                 continue
-            design = study.design([axis.steps[step] for axis, step in zip(study.axes, choice, strict=True)])
+            design = study.design(choice)
             if design is None:
                 chosen[choice] = points[choice] = None
                 chooser.tell(choice, None)
@@ -174,7 +176,7 @@ def _search(
                 batch[choice] = design
         if not batch:
             continue
-        result = DesignSweep(study, store, workers, executor, everything=True, designs=_numbered(batch.values())).run()
+        result = DesignSweep(study, store, workers, executor, everything=True, designs=list(batch.values())).run()
         for (choice, design), outcome in zip(batch.items(), result.outcomes, strict=True):
             figures = [design.figures[name] for name in study.minimised]
             chosen[choice] = design
@@ -183,7 +185,3 @@ def _search(
             best = min(best, outcome.value)
         if progress is not None:
             progress(f"{found + len(batch):,} of {count:,} designs, least {study.objective.value} {best:.4g}", found / count)
-
-
-def _numbered(designs: Iterable[Design]) -> list[Design]:
-    return [replace(design, index=index) for index, design in enumerate(designs)]

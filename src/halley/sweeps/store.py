@@ -2,7 +2,8 @@
 
 An answer's key is a fingerprint of workload, chip and objective, and of the model's source: equal problems of several studies are
 searched once, and answers of another version of the model are not used. Each answer is one transaction in a write-ahead log, so
-that a killed sweep loses only the searches under way, and several sweeps may use one file at a time.
+that a killed sweep loses only the searches under way, and several sweeps may use one file at a time. `SweepStore.close` moves the
+log into the file: a copy of the file has all answers then.
 """
 
 from __future__ import annotations
@@ -70,40 +71,58 @@ class SweepStore:
 
     def __init__(self, path: str | Path, write: bool = True) -> None:
         self.path, self.write = str(path), write
+        self._connection: sqlite3.Connection | None = None
         with self._words():
-            if self.path == MEMORY:
-                self._base = sqlite3.connect(MEMORY)
-            else:
-                where = Path(self.path)
-                if where.exists() and not where.is_file():
-                    raise BadInput(Fault(self.path, "a path to a file", "a folder or a device"))
-                if write and not where.resolve().parent.is_dir():
-                    raise BadInput(Fault(self.path, "a folder that exists", f"no folder {where.parent}", "create it"))
-                address = f"{where.resolve().as_uri()}?mode={'rwc' if write else 'ro'}"
-                self._base = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT)
-            self._prepare()
+            self._connection = self._opened()
 
-    def _prepare(self) -> None:
-        tables = {name for (name,) in self._base.execute("select name from sqlite_master where type = 'table'")}
+    @property
+    def _base(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._opened()
+        return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        """A connection to the file, which has the tables of a sweep."""
+        if self.path == MEMORY:
+            base = sqlite3.connect(MEMORY)
+        else:
+            where = Path(self.path)
+            if where.exists() and not where.is_file():
+                raise BadInput(Fault(self.path, "a path to a file", "a folder or a device"))
+            if self.write and not where.resolve().parent.is_dir():
+                raise BadInput(Fault(self.path, "a folder that exists", f"no folder {where.parent}", "create it"))
+            address = f"{where.resolve().as_uri()}?mode={'rwc' if self.write else 'rw'}"
+            base = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT)
+        try:
+            self._prepare(base)
+        except BaseException:
+            base.close()
+            raise
+        return base
+
+    def _prepare(self, base: sqlite3.Connection) -> None:
+        tables = {name for (name,) in base.execute("select name from sqlite_master where type = 'table'")}
         if tables and "meta" not in tables:
             remedy = "name another file"
             raise BadInput(Fault(self.path, "a store of a sweep", "a database of something else", remedy))
         if not tables and not self.write:
             raise BadInput(Fault(self.path, "a store of a sweep", "an empty file", "run the sweep first"))
         if self.write:
-            self._base.execute("pragma journal_mode = wal")
-            with self._base:
+            base.execute("pragma journal_mode = wal")
+            with base:
                 for table in TABLES:
-                    self._base.execute(table)
-                self._base.execute("insert or ignore into meta values ('format', ?)", (FORMAT,))
-        found = self._base.execute("select value from meta where name = 'format'").fetchone()
+                    base.execute(table)
+                base.execute("insert or ignore into meta values ('format', ?)", (FORMAT,))
+        found = base.execute("select value from meta where name = 'format'").fetchone()
         if found != (FORMAT,):
             got = f"format {found[0]}" if found else "no format"
             raise BadInput(Fault(self.path, f"a store of format {FORMAT}", got, "name another file: this one stays as it is"))
 
     def close(self) -> None:
-        """Closes the file."""
-        self._base.close()
+        """Closes the file, which has all answers then; the next use opens it again. What is in memory stays there."""
+        if self._connection is not None and self.path != MEMORY:
+            self._connection.close()
+            self._connection = None
 
     def answers(self, keys: Iterable[str]) -> dict[str, StoredAnswer]:
         """What is known of these keys under this version of the model."""

@@ -19,7 +19,7 @@ from halley.mapping.problem import Objective, Problem
 from halley.sweeps.bases import Base, Subject
 from halley.sweeps.deployments import ServingQuestion, StudyDeployment
 from halley.sweeps.expressions import Expression
-from halley.sweeps.figures import figures_of
+from halley.sweeps.figures import figure_text, figures_of
 from halley.sweeps.plans import PlanQuestion, StudyPlan
 from halley.sweeps.values import AxisValue, in_si
 
@@ -55,10 +55,11 @@ class StudyWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A chip or system of the study. ``setting``: the value of each axis as text; ``figures``: its numbers, and those of its
-    axes, by name, in SI units."""
+    """A chip or system of the study. ``number``: its place among all combinations of the axes' values, those that break a
+    constraint among them, from 0, so that a design has one number in every run; ``setting``: the value of each axis as text;
+    ``figures``: its numbers, and those of its axes, by name, in SI units."""
 
-    index: int
+    number: int
     setting: Mapping[str, str]
     subject: Subject
     figures: Mapping[str, float]
@@ -129,9 +130,27 @@ class Study:
         self._check_values()
         found = tuple(self._designs())
         if not found:
-            line = self.document.where(("where",) if self.where else ("axes",))
-            raise BadInput(Fault(line, "a design that keeps all constraints", f"none of {self.points:,}"))
+            raise BadInput(self._constrained_away())
         return found
+
+    def _constrained_away(self) -> Fault:
+        """No design keeps the constraints: which values they are about are possible."""
+        every = list(replace(self, where=())._designs())
+        named = dict.fromkeys(name for rule in self.where for name in sorted(rule.names))
+        spans = []
+        for name in named:
+            values = sorted({design.figures[name] for design in every if name in design.figures})
+            ends = dict.fromkeys(self.text_of(name, value) for value in (values[0], values[-1]))
+            spans.append(f"{name} from {' to '.join(ends)}" if len(ends) > 1 else f"{name} {next(iter(ends))}")
+        line = self.document.where(("where",) if self.where else ("axes",))
+        got = f"none of {self.points:,}, which have {', '.join(spans)}"
+        return Fault(line, "a design that keeps all constraints", got, "relax a constraint")
+
+    def text_of(self, name: str, value: float) -> str:
+        """A figure or the value of an axis, with its unit."""
+        steps = (step[0] for axis in self.axes if axis.name == name for step in axis.steps)
+        written = (f"{step}" for step in steps if in_si(step, self.base.clock) == value)
+        return next(written, figure_text(name, value))
 
     def _check_values(self) -> None:
         """Each value by itself, beside the first of the other axes. Raises BadInput: all that are wrong, each at its axis."""
@@ -161,15 +180,17 @@ class Study:
         return self.base.subject(changes, _setting(steps))
 
     def _designs(self) -> Iterator[Design]:
-        index = 0
-        for steps in itertools.product(*(axis.steps for axis in self.axes)):
-            design = self.design(steps, index)
+        for choice in itertools.product(*(range(len(axis.steps)) for axis in self.axes)):
+            design = self.design(choice)
             if design is not None:
                 yield design
-                index += 1
 
-    def design(self, steps: Sequence[tuple[AxisValue, ...]], index: int = 0) -> Design | None:
-        """The design of one step of each axis; None if it breaks a constraint. Raises BadInput: the values make none."""
+    def design(self, choice: Sequence[int]) -> Design | None:
+        """The design of one step of each axis, by their places; None if it breaks a constraint. Raises BadInput: the values make
+        none."""
+        steps, number = [axis.steps[place] for axis, place in zip(self.axes, choice, strict=True)], 0
+        for axis, place in zip(self.axes, choice, strict=True):
+            number = number * len(axis.steps) + place
         early = [rule for rule in self.where if rule.names <= {axis.name for axis in self.axes}]
         named = {axis.name: step for axis, step in zip(self.axes, steps, strict=True)}
         values = {name: in_si(step[0], self.base.clock) for name, step in named.items()}
@@ -191,7 +212,7 @@ class Study:
             numbers[name] = self._number(formula, numbers, ("figures", name))
         self._check_minimised(numbers)
         kept = all(self._keeps(rule, numbers) for rule in self.where if rule not in early)
-        return Design(index, _setting(named), subject, numbers) if kept else None
+        return Design(number, _setting(named), subject, numbers) if kept else None
 
     def _check_minimised(self, numbers: Mapping[str, float]) -> None:
         if missing := [name for name in self.minimised if name not in numbers]:

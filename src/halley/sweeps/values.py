@@ -5,12 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from halley.errors import BadInput, Fault, UnitError
 from halley.io.files.entries import shown
-from halley.units import DIMENSIONS, parse
+from halley.units import (
+    BYTES,
+    BYTES_PER_SECOND,
+    DIMENSIONS,
+    HERTZ,
+    JOULES,
+    JOULES_PER_BYTE,
+    SECONDS,
+    SQUARE_METRES,
+    WATTS,
+    Quantity,
+    parse,
+)
 
 AxisValue: TypeAlias = int | float | str | bool
 """A value as a chip file has it: a number, a quantity with its unit, a word, true or false."""
@@ -19,6 +31,18 @@ VALUES_LIMIT = 100_000
 """Most values of an axis, and most designs of a study."""
 
 FORMS = "a list, numbers with a common unit such as '1, 2, 4 MiB', 'pow2(16..256)' or 'range(16..64, 16)'"
+
+EXPONENTS: Mapping[str, Mapping[str, int]] = {
+    BYTES.name: {"B": 1},
+    BYTES_PER_SECOND.name: {"B": 1, "s": -1},
+    SECONDS.name: {"s": 1},
+    HERTZ.name: {"s": -1},
+    JOULES.name: {"J": 1},
+    JOULES_PER_BYTE.name: {"J": 1, "B": -1},
+    WATTS.name: {"J": 1, "s": -1},
+    SQUARE_METRES.name: {"m": 2},
+}
+"""The SI unit of each dimension, as powers."""
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _UNIT = r"[A-Za-zµ][A-Za-zµ/]*2?"
@@ -75,7 +99,10 @@ def _steps(first: float, last: float, step: float) -> Iterator[float]:
         raise _fault("a range that ends no lower than it begins, and a step above 0", f"{first:g}..{last:g}, {step:g}")
     count = int((last - first) / step * (1 + 1e-12)) + 1
     if count > VALUES_LIMIT:
-        raise _fault(f"at most {VALUES_LIMIT:,} values", f"{count:,}")
+        got = f"{count:,}" if count < 1e12 else f"some {count:.3g}"
+        least = f"{(last - first) / (VALUES_LIMIT - 1):.0e}"
+        remedy = f"take steps of {float(least):.3g} or more, or powers: pow2({max(first, step):g}..{last:g})"
+        raise BadInput(Fault("", f"at most {VALUES_LIMIT:,} values of an axis, also for --sample", got, remedy))
     return (first + place * step for place in range(count))
 
 
@@ -93,14 +120,32 @@ def in_si(value: AxisValue, clock: float) -> float | None:
     >>> in_si("1 MiB", 1e9), in_si("32 B/cycle", 1e9), in_si(16, 1e9), in_si("ring", 1e9)
     (1048576.0, 32000000000.0, 16.0, None)
     """
+    found = quantity(value, clock)
+    return None if found is None else found.value
+
+
+def quantity(value: AxisValue, clock: float) -> Quantity | None:
+    """As `in_si`, with its unit.
+
+    >>> quantity("2 GB/s", 1e9), quantity("8 pJ/bit", 1e9), quantity(3, 1e9)
+    (Quantity(2000000000.0, B s^-1), Quantity(6.4e-11, B^-1 J), Quantity(3.0, 1))
+    """
     if not isinstance(value, str):
-        return float(value)
+        return Quantity(float(value))
     for dimension in DIMENSIONS:
         try:
-            return parse(value, dimension, clock=clock, zero=True)
+            number = parse(value, dimension, clock=clock, zero=True)
         except UnitError:
             continue
+        return Quantity.of(number, **EXPONENTS[dimension.name])
     return None
+
+
+def common_unit(values: Iterable[AxisValue], clock: float) -> Quantity | None:
+    """One of the unit that all values have; None where they have several, or are words."""
+    found = [quantity(value, clock) for value in values]
+    units = {each.exponents for each in found if each is not None}
+    return Quantity(1.0, units.pop()) if len(units) == 1 and None not in found else None
 
 
 def _fault(expected: str, got: str) -> BadInput:

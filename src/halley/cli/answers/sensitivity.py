@@ -14,7 +14,7 @@ from halley.cli.options import AnswerArgument, JsonOption
 from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault
 from halley.products.sensitivity import sensitivity as found_sensitivity
-from halley.products.sensitivity_table import sensitivity_document, sensitivity_lines, sensitivity_table
+from halley.products.sensitivity_table import ranges_table, sensitivity_document, sensitivity_lines, sensitivity_table
 from halley.report.terminal import show
 
 
@@ -26,13 +26,15 @@ def sensitivity(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Cost the plan as it is, without searches.")] = False,
     time_limit: Annotated[
-        str | None, typer.Option("--time-limit", help="Time limit of all searches together, e.g. 60s.", metavar="TIME")
-    ] = None,
+        str, typer.Option("--time-limit", help="Time limit of all searches together.", metavar="TIME")
+    ] = "300s",
+    ranges: Annotated[bool, typer.Option("--range", help="Also how far each may move before the plan changes.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Tell what more of each parameter of the hardware buys: bandwidths, capacities, latencies, rates of engines.
 
-    Each is made better and worse by a share, and the best mapping or plan is searched anew.
+    Each is made better and worse by a share, and the best mapping or plan is searched anew. With --range, searches between
+    a fourth and four times its value find where another plan becomes the best.
 
     Example: halley sensitivity result.json --only dram
     """
@@ -42,7 +44,9 @@ def sensitivity(
     console = options.output()
     bar = SearchProgressBar(console, "searching")
     try:
-        found = found_sensitivity(answer.value, share, only=only or (), search=not quick, time_limit=limit, progress=bar)
+        found = found_sensitivity(
+            answer.value, share, only=only or (), search=not quick, time_limit=limit, ranges=ranges, progress=bar
+        )
     finally:
         bar.stop()
     if json:
@@ -50,7 +54,7 @@ def sensitivity(
         return
     for line in sensitivity_lines(found):
         console.print(Text(line))
-    show(console, [sensitivity_table(found)])
+    show(console, [sensitivity_table(found), *([ranges_table(found)] if ranges else [])])
 
 
 def _share(text: str) -> float:

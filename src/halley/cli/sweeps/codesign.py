@@ -47,7 +47,7 @@ def codesign(
 ) -> None:
     """Find the best chip or system of a study under budgets of area, power and price, and what each budget costs.
 
-    Example: halley codesign examples/codesign.yaml --area 30mm2 --power 5W
+    Example: halley codesign examples/codesign.yaml --area 100mm2 --power 5W
 
     Constraints of the study of the form 'figure <= number' are budgets too. A run that was stopped goes on where it was.
 

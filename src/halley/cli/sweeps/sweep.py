@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.cli.errors import LIMIT_EXIT_CODE, HalleyGroup
+from halley.cli.errors import LIMIT_EXIT_CODE, Cancelled, HalleyGroup
 from halley.cli.files import refuse_existing, write_answers
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
@@ -27,6 +27,7 @@ from halley.sweeps.load import load_study
 from halley.sweeps.run import DesignSweep, SweepResult, numbered
 from halley.sweeps.sampled import METHODS, RANDOM
 from halley.sweeps.sampled import sample as sampled
+from halley.sweeps.store import SweepStore
 from halley.sweeps.study import Study, StudyWorkload
 from halley.sweeps.values import VALUES_LIMIT
 
@@ -158,15 +159,17 @@ def run(
             interrupted = not result.done
         else:
             sweep = DesignSweep(given, _store(study, store), count, executor, everything=everything, progress=bar)
-            _check_design(sweep, targets)
             try:
+                _check_design(sweep, targets)
+                _tell_of_others(sweep.store)
                 sweep.run()
             except KeyboardInterrupt:
                 if not sweep.begun:
-                    raise
+                    raise _without_bounds(study, sweep) from None
                 interrupted = True
             finally:
                 bar.stop()
+                sweep.close()
             result = sweep.result()
     if interrupted:
         remarks.print(Text("halley: interrupted; what was found is kept, and the same command goes on"))
@@ -205,7 +208,27 @@ def show(
     _check_kind(given, targets)
     sweep = DesignSweep(given, kept, 0, read_only=True)
     _check_design(sweep, targets)
-    _give(sweep.result(), shown, targets, json, force)
+    _tell_of_others(sweep.store)
+    result = sweep.result()
+    known, every = sweep.bounded
+    if known < every:
+        options.remark_to_stderr(f"{every - known:,} of {every:,} lower bounds are not known yet: 'halley sweep {study}' goes on")
+    _give(result, shown, targets, json, force)
+
+
+def _tell_of_others(store: SweepStore) -> None:
+    """Answers that are there and cannot be used."""
+    own, others = store.counts()
+    if others and not own:
+        options.remark_to_stderr(f"{store.path}: {facts.counted(others, 'answer')} of another version of the model, not used")
+
+
+def _without_bounds(study: str, sweep: DesignSweep) -> Cancelled:
+    """Ctrl-C before the first search."""
+    known, every = sweep.bounded
+    return Cancelled(
+        Fault(study, f"{every:,} lower bounds before the first search", f"Ctrl-C after {known:,}, which are kept", "run it again")
+    )
 
 
 def _check_sample(count: int | None, method: str, seed: str | None, everything: bool) -> None:
@@ -301,7 +324,7 @@ def _give(result: SweepResult, best: int, targets: Targets, json: bool, force: b
         console.print(Text(facts.title(result), style="bold"))
         console.print(Text(facts.verdict(result)))
         console.print(Text(facts.effort(result)))
-        tables = [facts.front_table(result), facts.standings_table(result)]
+        tables = [*([facts.front_table(result)] if result.front else []), facts.standings_table(result)]
         for sentence in facts.omissions(result):
             console.print(Text(sentence))
         show_tables(console, [*tables, *([facts.best_table(result, best)] if best else [])])

@@ -120,8 +120,8 @@ def read_saved(path: str | Path) -> Saved:
         return Saved(name, known, convert(data), f"{name} is of the version {found}: {remark}")
     if not isinstance(data, dict) or found != SCHEMA:
         foreign = not isinstance(found, str) or not found.startswith("halley.")
-        got = "a file that is none" if foreign else f"the version {found!r}"
-        remedy = UNREAD.get(str(found), "solve the problem again with this Halley")
+        got = "a file that is none" if foreign else f"{'a file' if found in OF_MANY else 'the version'} {found!r}"
+        remedy = (UNREAD | OF_MANY).get(str(found), "solve the problem again with this Halley")
         remedy = "write one with 'halley optimise ... -o FILE'" if foreign else remedy
         raise BadInput(Fault(name, f"the file of an answer ({SCHEMA})", got, remedy))
     kind = data.get("kind")
@@ -172,6 +172,14 @@ UNREAD = {
     "halley.estimate/1": "it lacks the chip: run 'halley estimate' again",
 }
 """Versions before that lack what an answer is costed again from, and what to do."""
+
+OF_MANY = {
+    "halley.codesign-answer/1": "a design has several answers: write the best chip with 'halley codesign ... --chip CHIP', then "
+    "'halley optimise ... --chip CHIP -o FILE'",
+    "halley.sweep-answer/1": "a sweep has many answers: write the chip of a design with 'halley sweep show ... --chip CHIP', "
+    "then 'halley optimise ... --chip CHIP -o FILE'",
+}
+"""Files that hold more than one answer, and what to do."""
 
 
 def _place(name: str, path: KeyPath) -> str:

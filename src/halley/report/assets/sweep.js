@@ -1,4 +1,4 @@
-// A sweep: plots of any two numbers, marks that both plots and the table share, search and sorting of the table.
+// A sweep: plots of any two numbers, parallel coordinates, marks that they and the table share, search and sorting of the table.
 (() => {
   const page = JSON.parse(document.querySelector("#result").textContent).page;
   if (page === undefined) return;
@@ -109,12 +109,67 @@
       const now = where(event), from = start;
       start = null;
       marked.clear();
+      limits.clear();
       const inside = (value, one, other) => value >= Math.min(one, other) && value <= Math.max(one, other);
       if (Math.abs(now[0] - from[0]) + Math.abs(now[1] - from[1]) > 6) {
         for (const { point, at } of plot.at) if (inside(at[0], from[0], now[0]) && inside(at[1], from[1], now[1])) marked.add(point.index);
       }
       refresh();
     });
+  };
+
+  // parallel coordinates: a line for each design, and on each axis the part that is marked
+  const limits = new Map();
+  const holder = document.querySelector("#parallel");
+  const lines = () => {
+    const axes = page.parallel, step = Math.max(96, ...axes.map((axis) => 7 * axis.name.length + 12));
+    const width = step * axes.length + 24, height = 300, top = 34, bottom = 262;
+    const across = (place) => step * (place + 0.5), up = (share) => bottom - (bottom - top) * share;
+    const made = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "font-size": 12, "font-family": "system-ui, sans-serif",
+      "aria-label": "parallel coordinates", style: `min-width: ${width}px` });
+    made.append(svg("rect", { x: 0, y: 0, width, height, fill: "#fff", class: "paper" }));
+    const dim = (point) => marked.size > 0 && !marked.has(point.index);
+    const rank = (point) => 4 * (point.index === picked) + 2 * !dim(point) + point.front;
+    for (const point of [...page.points].sort((a, b) => rank(a) - rank(b))) {
+      const chosen = point.index === picked;
+      const line = svg("polyline", { points: point.at.map((share, place) => `${across(place)},${up(share)}`).join(" "), fill: "none",
+        stroke: chosen ? "#1a1a1a" : dim(point) ? "#e6e6e6" : point.front ? "#d55e00" : "#0072b2", "data-design": point.index,
+        "stroke-width": chosen ? 3 : point.front ? 2 : 1, "stroke-opacity": chosen || point.front || dim(point) ? 1 : 0.4,
+        "data-tip": point.words });
+      line.addEventListener("click", () => pick(point.index));
+      made.append(line);
+    }
+    axes.forEach((axis, place) => {
+      const x = across(place);
+      made.append(svg("line", { x1: x, y1: top, x2: x, y2: bottom, stroke: "#595959" }),
+        svg("text", { x, y: 16, "text-anchor": "middle", fill: "#1a1a1a" }, axis.name));
+      for (const [share, text] of axis.ticks) made.append(svg("text", { x: x + 6, y: up(share) + 4, fill: "#1a1a1a", stroke: "#fff",
+        "stroke-width": 3, "paint-order": "stroke", "pointer-events": "none" }, text));
+      const band = limits.get(place);
+      if (band !== undefined) made.append(svg("rect", { x: x - 7, y: up(band[1]), width: 14, height: up(band[0]) - up(band[1]),
+        fill: "#0072b2", "fill-opacity": 0.25, stroke: "#0072b2", "pointer-events": "none" }));
+      const grip = svg("rect", { x: x - 10, y: top - 8, width: 20, height: bottom - top + 16, fill: "#fff", "fill-opacity": 0,
+        style: "cursor: ns-resize; touch-action: none", "data-axis": place });
+      let from = null;
+      const where = (event) => {
+        const area = made.getBoundingClientRect();
+        return (bottom - (event.clientY - area.top) * height / area.height) / (bottom - top);
+      };
+      grip.addEventListener("pointerdown", (event) => { if (event.button === 0) { from = where(event); grip.setPointerCapture(event.pointerId); } });
+      grip.addEventListener("pointerup", (event) => {
+        if (from === null) return;
+        const to = where(event), clip = (share) => Math.min(1.02, Math.max(-0.02, share));
+        if (Math.abs(to - from) > 0.02) limits.set(place, [clip(Math.min(from, to)), clip(Math.max(from, to))]);
+        else limits.delete(place);
+        from = null;
+        marked.clear();
+        const held = (point) => [...limits].every(([axis_, [low, high]]) => point.at[axis_] >= low && point.at[axis_] <= high);
+        if (limits.size > 0) for (const point of page.points) if (held(point)) marked.add(point.index);
+        refresh();
+      });
+      made.append(grip);
+    });
+    holder.replaceChildren(made);
   };
 
   // the table
@@ -172,7 +227,7 @@
     }
     refresh();
   };
-  const refresh = () => { plots.forEach(draw); filter(); };
+  const refresh = () => { plots.forEach(draw); lines(); filter(); };
   for (const plot of plots) for (const control of [plot.across, plot.up, plot.log]) control.addEventListener("change", () => draw(plot));
   refresh();
 })();

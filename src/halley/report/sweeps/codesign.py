@@ -49,6 +49,8 @@ def design_table(result: CodesignResult) -> Table:
                 rows.append((f"{name}: {objective}", *_pair(result, known.value if known else math.inf, own.value)))
         if len(result.study.workloads) > 1:
             rows.append((f"all: {objective}", *_pair(result, result.base_value, best.value)))
+    if not any(row[1].strip("-") for row in rows):  # the base is no design by itself
+        return Table("Best design", ("", "best", ""), tuple((name, *rest) for name, _, *rest in rows), frozenset({1}))
     return Table("Best design", ("", "base", "best", ""), tuple(rows), frozenset({1, 2}))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from halley.io.files.save import dumps
@@ -27,7 +27,20 @@ def title(result: SweepResult) -> str:
     study = result.study
     asked = ", ".join((study.objective.value, *study.minimised))
     names = ", ".join(weighted(part.name, part.weight) for part in study.workloads)
-    return f"{study.name}: {len(result.outcomes):,} designs, {names}; minimised: {asked}"
+    designs = counted(len(result.outcomes), "design")
+    if result.sampled:
+        designs += f" of {result.sampled:,}"
+    return f"{study.name}: {designs}, {names}; minimised: {asked}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "design"), counted(2000, "search")
+    ('1 design', '2,000 searches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def weighted(name: str, weight: float) -> str:
@@ -39,20 +52,22 @@ def verdict(result: SweepResult) -> str:
     """How far the front is proven."""
     count = len(result.front)
     points = f"a front of {count:,} designs" if count != 1 else "one best design"
-    open_ = result.count(Standing.OPEN)
+    open_ = counted(result.count(Standing.OPEN), "open design")
     if result.sampled and count:
         return f"{points} of {len(result.outcomes):,} that were chosen; nothing is known of the other {_others(result):,}"
     if not count:
-        return f"no design has a {noun(result)}" if not open_ else f"nothing is known yet; {open_:,} designs are open"
+        return f"nothing is known yet; {open_}" if result.count(Standing.OPEN) else f"no design has a {noun(result)}"
     if not result.study.minimised and result.gap == 0:
         return f"exact: no design has less {result.study.objective.value} than the best"
     if result.gap <= result.study.gap + 1e-12 or (result.done and not result.limited):
         if result.gap == 0:
             return f"exact: {points}; no other design is better in everything that is minimised"
         word = result.study.objective.value
-        return f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+        proven = f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+        own = "" if result.gap <= result.study.gap + 1e-12 else f" (a search for a {noun(result)} ends with a gap of its own)"
+        return proven + own
     if not result.done:
-        return f"not finished: {points} so far; {open_:,} designs are open"
+        return f"not finished: {points} so far; {open_}"
     return f"{points}; the time limit left a gap of {gap_text(result.gap)} to the bounds"
 
 
@@ -66,8 +81,8 @@ def effort(result: SweepResult) -> str:
     touched = sum(bool(outcome.answers) for outcome in result.outcomes)
     share = 100 * touched / max(1, designs)
     return (
-        f"{result.searches:,} searches of {designs * workloads:,} in {format_time(result.seconds)} of processor time; "
-        f"{touched:,} of {designs:,} designs searched at least in part ({share:.1f} %)"
+        f"{counted(result.searches, 'search')} of {designs * workloads:,} in {format_time(result.seconds)} of processor time; "
+        f"{touched:,} of {counted(designs, 'design')} searched at least in part ({share:.1f} %)"
     )
 
 
@@ -113,7 +128,7 @@ def front_table(result: SweepResult) -> Table:
 
 def best_table(result: SweepResult, count: int) -> Table:
     """The designs with the least values that are known."""
-    known = sorted((o for o in result.outcomes if math.isfinite(o.value)), key=lambda o: (o.value, o.design.index))
+    known = sorted((o for o in result.outcomes if math.isfinite(o.value)), key=lambda o: (o.value, o.design.number))
     return designs_table(f"The {min(count, len(known)):,} best known", result, known[:count])
 
 
@@ -126,12 +141,12 @@ def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome])
     head = ("#", *short_names(axes), *figures, study.objective.value, "bound", "searches")
     rows = tuple(
         (
-            f"{outcome.design.index}",
+            f"{outcome.design.number}",
             *(outcome.design.setting[axis] for axis in axes),
             *(figure_text(figure, outcome.design.figures[figure]) for figure in figures),
             value_text(result, outcome.value),
             value_text(result, outcome.bound),
-            origin_text(outcome),
+            origin_text(result, outcome),
         )
         for outcome in outcomes
     )
@@ -153,13 +168,23 @@ def short_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def origin_text(outcome: DesignOutcome) -> str:
+def origin_text(result: SweepResult, outcome: DesignOutcome) -> str:
     """Where the mappings of a design come from."""
-    others = sorted({of for of in outcome.mappings_of.values() if of not in (-1, outcome.design.index)})
+    others = sorted({of for of in _origins(result, outcome).values() if of not in (None, outcome.design.number)})
     if not others:
         return "its own" if outcome.answers else "none"
     named = ", ".join(map(str, others[:3]))
     return f"mappings of {named}" + (" and its own" if len(others) < len(outcome.mappings_of) else "")
+
+
+def _origins(result: SweepResult, outcome: DesignOutcome) -> dict[str, int | None]:
+    """By workload, the number of the design whose mapping reaches the value; None: no mapping is known."""
+    return {part: number(result, place) if place >= 0 else None for part, place in outcome.mappings_of.items()}
+
+
+def number(result: SweepResult, place: int) -> int:
+    """The number of the design at a place among the outcomes."""
+    return result.outcomes[place].design.number
 
 
 def standings_table(result: SweepResult) -> Table:
@@ -173,11 +198,11 @@ def why(result: SweepResult, outcome: DesignOutcome) -> str:
     if outcome.standing is Standing.INFEASIBLE:
         return outcome.reason
     cover = outcome.cover
-    if cover is None or cover.by == outcome.design.index:
+    if cover is None or result.outcomes[cover.by] is outcome:
         return ""
     least = f"no {noun(result)} takes less than {value_text(result, cover.bound)}"
     figures = f", with no more {', '.join(result.study.minimised)}" if result.study.minimised else ""
-    return f"{least}; design {cover.by} takes {value_text(result, cover.value)}{figures}"
+    return f"{least}; design {number(result, cover.by)} takes {value_text(result, cover.value)}{figures}"
 
 
 def sheet(result: SweepResult) -> list[Row]:
@@ -205,7 +230,7 @@ def _sheet_row(result: SweepResult, outcome: DesignOutcome, axes: list[str], fig
     design = outcome.design
     cover = outcome.cover
     return (
-        design.index,
+        design.number,
         *(design.figures.get(axis, design.setting[axis]) for axis in axes),
         *(design.figures[figure] for figure in figures),
         outcome.value if math.isfinite(outcome.value) else "",
@@ -213,7 +238,7 @@ def _sheet_row(result: SweepResult, outcome: DesignOutcome, axes: list[str], fig
         *(_found(outcome, part.name) for part in result.study.workloads),
         outcome.standing.name.lower(),
         int(outcome.on_front),
-        cover.by if cover is not None and cover.by != design.index else "",
+        number(result, cover.by) if cover is not None and result.outcomes[cover.by] is not outcome else "",
         outcome.seconds,
     )
 
@@ -246,16 +271,16 @@ def answer_document(result: SweepResult) -> dict[str, Any]:
             "seconds": result.seconds,
             "designs": {word.name.lower(): result.count(word) for word in Standing},
         },
-        "front": list(result.front),
+        "front": [number(result, place) for place in result.front],
         "designs": [design_document(result, outcome) for outcome in result.outcomes],
-        "mappings": _mappings(result),
+        "mappings": mappings(result, [result.outcomes[place] for place in result.front]),
     }
 
 
 def design_document(result: SweepResult, outcome: DesignOutcome) -> dict[str, Any]:
     """A design as plain data."""
     return {
-        "index": outcome.design.index,
+        "index": outcome.design.number,
         "setting": dict(outcome.design.setting),
         "figures": dict(outcome.design.figures),
         "value": finite(outcome.value),
@@ -263,18 +288,18 @@ def design_document(result: SweepResult, outcome: DesignOutcome) -> dict[str, An
         "standing": outcome.standing.name.lower(),
         "on_front": outcome.on_front,
         "why": why(result, outcome),
-        "mappings_of": dict(outcome.mappings_of),
+        "mappings_of": _origins(result, outcome),
         "seconds": outcome.seconds,
     }
 
 
-def _mappings(result: SweepResult) -> dict[str, dict[str, Any]]:
-    """By design and workload, the mappings that the front uses."""
-    used = {(of, part) for index in result.front for part, of in result.outcomes[index].mappings_of.items() if of >= 0}
+def mappings(result: SweepResult, outcomes: Iterable[DesignOutcome]) -> dict[str, dict[str, Any]]:
+    """By design and workload, the mappings that these designs use, or their plans."""
+    used = {(of, part) for outcome in outcomes for part, of in outcome.mappings_of.items() if of >= 0}
     found: dict[str, dict[str, Any]] = {}
-    for design, part in sorted(used):
-        answer = result.outcomes[design].answers[part]
-        found.setdefault(str(design), {})[part] = {
+    for place, part in sorted(used):
+        answer = result.outcomes[place].answers[part]
+        found.setdefault(str(number(result, place)), {})[part] = {
             "mapping": answer.mapping,
             "variant": answer.variant,
             "time": answer.time,

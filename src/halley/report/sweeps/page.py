@@ -1,4 +1,4 @@
-"""A sweep as one self-contained HTML file: scatter plots, front, table.
+"""A sweep as one HTML file that needs nothing beside itself: scatter plots, parallel coordinates, front, table.
 
 The plots are drawn here, and again by the page's script where the reader chooses other axes, marks points, or searches the table.
 """
@@ -6,8 +6,9 @@ The plots are drawn here, and again by the page's script where the reader choose
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
 
 from halley.report.document import document
@@ -22,6 +23,9 @@ from halley.sweeps.run import DesignOutcome, SweepResult
 
 ROWS_LIMIT = 2_000
 """Most designs of the page's table; a browser becomes slow beyond."""
+
+ParallelAxis: TypeAlias = tuple[str, list[list[float | str]], Callable[[DesignOutcome], float]]
+"""Of parallel coordinates: the name of an axis, its ticks, and where a design is on it, from 0 to 1."""
 
 WIDTH, HEIGHT = 560.0, 360.0
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 14.0, 12.0, 46.0
@@ -44,6 +48,14 @@ def sweep_page(result: SweepResult) -> str:
                 class_="faint",
             ),
             el("div", *_plots(result, shown), class_="plots"),
+            el("h3", "Parallel coordinates"),
+            el(
+                "p",
+                "Each line is a design. Drag along an axis to mark the lines that pass there, along others to narrow them; click "
+                "an axis to drop its mark, a line to see its design.",
+                class_="faint",
+            ),
+            el("div", el("svg"), id="parallel", class_="scroll"),
             el("div", id="picked", hidden="hidden"),
             id="designs",
         ),
@@ -70,6 +82,7 @@ def sweep_page(result: SweepResult) -> str:
         el("dl", *_tiles(result), class_="tiles"),
     ]
     data = facts.answer_document(result) | {"page": _data(result, shown)}
+    data["mappings"] = facts.mappings(result, shown)
     data["designs"] = [facts.design_document(result, outcome) for outcome in shown]
     return document(
         facts.title(result), header, sections, data, "sweep.json", f"Halley {data['provenance']['halley']}.", ("sweep.js",)
@@ -78,7 +91,7 @@ def sweep_page(result: SweepResult) -> str:
 
 def _shown(result: SweepResult) -> list[DesignOutcome]:
     """The designs of the table: those of the front first, then the others by value, then by bound."""
-    ordered = sorted(result.outcomes, key=lambda o: (not o.on_front, o.value, o.bound, o.design.index))
+    ordered = sorted(result.outcomes, key=lambda o: (not o.on_front, o.value, o.bound, o.design.number))
     return ordered[:ROWS_LIMIT]
 
 
@@ -92,30 +105,67 @@ def _dimensions(result: SweepResult) -> list[tuple[str, str]]:
 
 def _data(result: SweepResult, shown: Sequence[DesignOutcome]) -> dict[str, Any]:
     names = [key for key, _ in _dimensions(result)]
-    study = result.study
+    study, parallel = result.study, _parallel(result, shown)
     return {
         "dimensions": [{"key": key, "name": words_} for key, words_ in _dimensions(result)],
         "unit": facts.UNITS[study.objective],
         "minimised": ["value", *study.minimised],
         "points": [
             {
-                "index": o.design.index,
+                "index": o.design.number,
                 "front": o.on_front,
                 "own": o.standing is Standing.SEARCHED,
                 "x": [facts.finite(o.value) if name == "value" else o.design.figures[name] for name in names],
                 "words": _tip(result, o),
+                "at": [place(o) for _, _, place in parallel],
             }
             for o in shown
             if math.isfinite(o.value)
         ],
+        "parallel": [{"name": name, "ticks": ticks} for name, ticks, _ in parallel],
     }
+
+
+def _parallel(result: SweepResult, shown: Sequence[DesignOutcome]) -> list[ParallelAxis]:
+    """The axes of the parallel coordinates: of the study, a step each; of figures and the value, from the least to the most."""
+    study, found = result.study, list[ParallelAxis]()
+    known = [outcome for outcome in shown if math.isfinite(outcome.value)]
+    for axis, name in zip(study.axes, facts.short_names([axis.name for axis in study.axes]), strict=True):
+        steps = {outcome.design.setting[axis.name]: outcome.design.figures.get(axis.name) for outcome in known}
+        words = sorted(steps, key=lambda word, of=steps: (of[word] is None, of[word] or 0.0))  # type: ignore[misc]
+        shares = {word: place / max(1, len(words) - 1) for place, word in enumerate(words)}
+        found.append((name, [[share, word] for word, share in shares.items()], partial(_of_step, axis.name, shares)))
+    for key in (*study.minimised, "value"):
+        if key in [axis.name for axis in study.axes]:
+            continue
+        values = [_number(outcome, key) for outcome in known] or [0.0]
+        least, most = min(values), max(values)
+        ticks: list[list[float | str]] = [
+            [share, facts.value_text(result, value) if key == "value" else figure_text(key, value)]
+            for share, value in ((0.0, least), (1.0, most))
+        ]
+        name = study.objective.value if key == "value" else key
+        found.append((name, ticks if most > least else ticks[:1], partial(_of_number, key, least, most)))
+    return found
+
+
+def _of_step(axis: str, shares: Mapping[str, float], outcome: DesignOutcome) -> float:
+    return shares[outcome.design.setting[axis]]
+
+
+def _of_number(key: str, least: float, most: float, outcome: DesignOutcome) -> float:
+    return (_number(outcome, key) - least) / (most - least) if most > least else 0.0
+
+
+def _number(outcome: DesignOutcome, key: str) -> float:
+    return outcome.value if key == "value" else outcome.design.figures[key]
 
 
 def _tip(result: SweepResult, outcome: DesignOutcome) -> str:
     setting = ", ".join(f"{name} {value}" for name, value in outcome.design.setting.items())
     figures = ", ".join(f"{name} {figure_text(name, outcome.design.figures[name])}" for name in result.study.minimised)
     reached = facts.value_text(result, outcome.value)
-    return f"design {outcome.design.index}: {reached}{', ' + figures if figures else ''}\n{setting}\n{outcome.standing}"
+    return f"design {outcome.design.number}: {reached}{', ' + figures if figures else ''}\n{setting}\n{outcome.standing}"
 
 
 def _plots(result: SweepResult, shown: Sequence[DesignOutcome]) -> list[Element]:
@@ -183,7 +233,7 @@ def scatter(result: SweepResult, shown: Sequence[DesignOutcome], across: str) ->
                 cy=cy,
                 r=5 if outcome.on_front else 3.5,
                 fill=fill,
-                data_design=str(outcome.design.index),
+                data_design=str(outcome.design.number),
             )
         )
     return canvas(HEIGHT, f"{result.study.objective.value} by {name}", content, WIDTH)
@@ -209,11 +259,11 @@ def _rows(result: SweepResult, shown: Sequence[DesignOutcome]) -> Element:
     body = el("tbody")
     for outcome in shown:
         design = outcome.design
-        cells: list[tuple[str, float | None]] = [(f"{design.index}", float(design.index))]
+        cells: list[tuple[str, float | None]] = [(f"{design.number}", float(design.number))]
         cells += [(design.setting[axis], design.figures.get(axis)) for axis in axes]
         cells += [(figure_text(name, design.figures[name]), design.figures[name]) for name in figures]
         cells += [(facts.value_text(result, each), each) for each in (outcome.value, outcome.bound)]
-        row = el("tr", data_design=str(design.index), **({"class": "strong"} if outcome.on_front else {}))
+        row = el("tr", data_design=str(design.number), **({"class": "strong"} if outcome.on_front else {}))
         for text, number in cells:
             row.append(el("td", text, class_="right", **({"data_n": repr(number)} if number is not None else {})))
         standing = "on the front" if outcome.on_front else str(outcome.standing)
@@ -243,7 +293,7 @@ def _certificate(result: SweepResult) -> list[Table]:
         ),
     )
     excluded = [o for o in result.outcomes if o.standing in (Standing.EXCLUDED, Standing.PARTLY)]
-    some = tuple((f"{o.design.index}", facts.why(result, o)) for o in excluded[:20])
+    some = tuple((f"{o.design.number}", facts.why(result, o)) for o in excluded[:20])
     head = f"Excluded by bounds: {len(excluded):,} designs" + (", of which 20" if len(excluded) > 20 else "")
     tables = [Table("", ("", ""), pairs), facts.standings_table(result)]
     return [*tables, Table(head, ("design", "why"), some)] if some else tables
