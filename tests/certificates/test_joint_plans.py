@@ -4,6 +4,7 @@ plans; files keep the mappings."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,12 +30,12 @@ from halley.report.plans.op import op_text
 from halley.rewrite.legality import faults
 from halley.rewrite.recompute import Recompute
 from halley.training.groups import fused_groups
-from halley.training.op_mapping import op_mapping
+from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.joint import best_joint_plan, searched_in_plan
 from halley.training.search.search import best_training_plan
 from halley.verify.training import training_findings
-from halley.workloads.transformer import Transformer
+from halley.workloads.transformer import Experts, Transformer
 
 MODEL = Transformer("small", layers=2, model=64, heads=2, kv_heads=2, head_dim=32, hidden=128, vocabulary=64, sequence=32)
 FIXED = Fixed(fused=True, recompute=Recompute.NONE, microbatch=2)
@@ -144,6 +145,27 @@ def test_kernels_of_plans_hear_of_the_links_inside_the_chip() -> None:
         kernels.search(shape_of(kernel))
     assert float(slow.times(kernel)) > 1.2 * float(fast.times(kernel))
     assert any(isinstance(node, Collective) for _, node in walk(parse(fast.known[shape_of(kernel)].mapping)))
+
+
+@pytest.mark.slow
+def test_experts_are_planned_with_searched_kernels() -> None:
+    """Products of experts, batched over them, are searched; the gradient through the router, of fp32, runs on the lanes."""
+    shape = replace(MODEL, experts=Experts(2, 1, 64), gated=True)
+    result = best_joint_plan(replace(problem(one_cluster()), shape=shape))
+    known, kernels = searched_in_plan(result), dict(_of_experts(result))
+    assert any(isinstance(each, Product) and each.batch > 1 for each in known)
+    assert kernels["router_d_B"].dtype == "fp32"
+    assert shape_of(kernels["router_d_B"]) not in known
+    assert {shape_of(kernels[name]) for name in ("router_d_Wr", "down_d_Wd")} <= known.keys()
+    assert result.certificate.gap < 0.05
+    assert result.cost.time >= result.certificate.bound
+    assert all(finding.passed is not False for finding in training_findings(result, search=False))
+
+
+def _of_experts(result: TrainingResult) -> Iterator[tuple[str, AnyKernel]]:
+    for own in ops_of_kernels(result).values():
+        if "router" in own:
+            yield from own.items()
 
 
 def test_a_chip_with_concurrent_kernels_is_refused() -> None:

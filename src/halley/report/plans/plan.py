@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from halley.answer import Certificate, Status
 from halley.kernels.groups import GroupShape
@@ -264,10 +264,11 @@ def sources_table(result: TrainingResult) -> Table:
     """Where the times of kernels come from, for one microbatch through all layers on the chips that share them."""
     counts = part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)
     found: dict[str, list[float]] = {name: [] for name in SEARCHED_KINDS.values()}
+    known = searched_in_plan(result)
     for part, ops, count in zip(result.cost.parts.parts, ops_of_kernels(result).values(), counts, strict=True):
         for item in part.sharding.ops:
             if item.op in ops:
-                found.setdefault(_source(ops[item.op]), []).append(count * item.time)
+                found.setdefault(_source(ops[item.op], known), []).append(count * item.time)
     whole = math.fsum(time for times in found.values() for time in times)
     rows = [
         (name, f"{len(times)}", format_time(math.fsum(times)), percent(math.fsum(times), whole))
@@ -286,13 +287,13 @@ SEARCHED_KINDS: Mapping[type[KernelShape], str] = {
 """What searched kernels are called where their times are added up."""
 
 
-def _source(kernel: AnyKernel) -> str:
+def _source(kernel: AnyKernel, known: Container[KernelShape]) -> str:
     shape = shape_of(kernel)
-    if shape is not None:
+    if shape is not None and shape in known:
         return SEARCHED_KINDS[type(shape)]
     match kernel:
         case Gemm():
-            return "formula: products with uneven rows"
+            return "formula: products on the vector lanes"
         case Attention():
             return f"formula: attention, {'backward' if kernel.backward else 'forward'}"
         case _:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from halley.answer import Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
+from halley.kernels.machine import machine
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
@@ -24,6 +25,7 @@ from halley.training.sharded_model import CostModel
 from halley.training.spatial.model import LEFT_OUT as on_chip
 from halley.training.spatial.model import cost_model
 from halley.units import format_time
+from halley.workloads.graph import STATISTIC
 
 DEFAULT_ALTERNATIVES = 10
 """Plans of other kinds that are reported with the best one."""
@@ -217,3 +219,6 @@ def _left_out(problem: TrainingProblem) -> Iterator[str]:
         yield LEFT_OUT_MEMORIES
     if problem.system.chip.streams:
         yield from on_chip
+    if problem.shape.experts is not None and machine(problem.chip).on_lanes(STATISTIC):
+        engine = f"the matrix engine of {problem.chip.name}, which lacks the type: its vector lanes run them"
+        yield f"gradients of tokens through routers, products of {STATISTIC}, on {engine}"
