@@ -13,6 +13,7 @@ from typing import NamedTuple
 from halley.answer import Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
 from halley.kernels.machine import machine
+from halley.optim.deadline import Deadline
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
@@ -36,6 +37,9 @@ among the groups with least memory, else among those of lowest bound. Then each 
 
 STEPS_BEFORE_DIVE = 1500
 """Steps after which the search looks for a first plan, if no groups were sharded until then."""
+
+SHARE_BEFORE_DIVE = 0.25
+"""Share of a time limit after which the search looks for a first plan, if there is none."""
 
 SMALL_GAP = 0.01
 """Relative gap below which the search strictly follows the order of bounds."""
@@ -71,9 +75,13 @@ def best_training_plan(
 
     runs, homes = list[SearchRun](), [problem] if model else _by_memory(problem)
     for number, each in enumerate(homes):
-        found, time_left = bounded_search(each, model), left()
+        deadline = Deadline(math.inf if limit is None else began + limit)
+        found, time_left = bounded_search(each, model, deadline), left()
         found.cutoff = min((run.found.incumbent for run in runs), default=math.inf)
-        runs.append(_run(found, progress, None if time_left is None else time_left / (len(homes) - number)))
+        own = None if time_left is None else time_left / (len(homes) - number)
+        if own is not None:
+            deadline.end = time.perf_counter() + own
+        runs.append(_run(found, progress, own))
     best = min(runs, key=lambda run: run.found.incumbent)
     if not best.found.best:
         # the last memory is the largest one
@@ -127,7 +135,8 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, l
             passed, steps = time.perf_counter() - began, steps + 1
             if due := found.refined >= ahead:
                 ahead = 2 * found.refined
-            if not found.best and not dived and (due or steps >= STEPS_BEFORE_DIVE):
+            late = steps >= STEPS_BEFORE_DIVE or (limit is not None and passed > limit * SHARE_BEFORE_DIVE)
+            if not found.best and not dived and (due or late):
                 found.find_first_plan()
                 dived = True
             elif due and found.bound < (1 - SMALL_GAP) * found.incumbent:
@@ -144,15 +153,18 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, l
     return SearchRun(found, Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved), stopped)
 
 
-def bounded_search(problem: TrainingProblem, model: CostModel | None = None) -> TrainingSearch:
-    """A search with all plans bounded, before its first step. Raises as `best_training_plan`."""
+def bounded_search(
+    problem: TrainingProblem, model: CostModel | None = None, stopped: Callable[[], bool] = lambda: False
+) -> TrainingSearch:
+    """A search with all plans bounded, before its first step; ``stopped``: whether a time limit has passed. Raises as
+    `best_training_plan`."""
     space = training_space(problem)
     # choices that name axes make equal axes distinct
     named = bool(problem.fixed.splits) or problem.fixed.boundary is not None
     interconnect = Interconnect(problem.system, problem.libraries, named)
     communications = [Communication(interconnect, each) for each in space.assignments]
-    costs = model or cost_model(problem)
-    found = TrainingSearch(problem, floors_of(space, communications, costs), costs)
+    costs = model or cost_model(problem, stopped)
+    found = TrainingSearch(problem, floors_of(space, communications, costs), costs, stopped=stopped)
     found.start()
     return found
 
