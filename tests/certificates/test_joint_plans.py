@@ -4,6 +4,7 @@ plans; files keep the mappings."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -179,23 +180,29 @@ def test_a_limit_before_the_first_plan() -> None:
 
 
 @pytest.mark.medium
-def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the second round of searches: the plan of the first stays, with a bound that holds."""
-    rounds, search = [0], SearchedKernels.search
+def test_an_interrupt_keeps_the_best_plan() -> None:
+    """Ctrl-C after the kernels of the first plan are searched: that plan, with a bound that holds."""
+    searches, interrupts = [0], [0]
 
-    def interrupted(kernels: SearchedKernels, product: KernelShape, limit: float | None = None) -> None:
-        rounds[0] += 1
-        if rounds[0] > 5:
+    def interrupted(words: str, share: float) -> None:
+        searches[0] += words.startswith("searches")
+        if searches[0] == found().certificate.effort["kernels"] and not words.startswith("searches"):
+            interrupts[0] += 1
             raise KeyboardInterrupt
-        search(kernels, product, limit)
 
-    monkeypatch.setattr(SearchedKernels, "search", interrupted)
-    try:
-        result = best_joint_plan(problem(one_cluster()))
-    except SearchStopped:
-        return
+    result = best_joint_plan(problem(one_cluster()), interrupted)
+    assert interrupts[0] > 0
     assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
     assert result.cost.time >= found().certificate.bound * (1 - 1e-9)
+
+
+def test_an_interrupt_before_the_first_plan_gives_none() -> None:
+    def interrupted(words: str, share: float) -> None:
+        if words.startswith("searches"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(SearchStopped, match="expected a plan whose kernels are searched, in time; got none yet"):
+        best_joint_plan(problem(one_cluster()), interrupted)
 
 
 @pytest.mark.medium
@@ -256,6 +263,12 @@ def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
     rows = next(table.rows for table in tables if table.title.startswith("Where the times of kernels"))
     assert [row[0].split(":")[0] for row in rows] == ["searched", "searched", "searched", "formula", "formula"]
     assert {row[0] for row in rows} >= {"searched: products with the ops behind them", "formula: attention, backward"}
+    by_formula = sum(float(row[3].split()[0]) for row in rows if row[0].startswith("formula"))
+    words = re.search(r"; kernels searched on edge, ([\d.]+) % of their time by formula$", as_answer(found()).lines()[0])
+    assert words is not None
+    assert float(words[1]) == pytest.approx(by_formula, abs=1.0)
+    by_library = best_training_plan(replace(found().problem, searched=None), others=0)
+    assert as_answer(by_library).lines()[0].endswith("; kernel times by formula")
     part = found().cost.parts.parts[1].sharding
     time = next(item.time for item in part.ops if item.op == "values")
     assert time == next(cost.time for shape, cost in searched_in_plan(found()).items() if isinstance(shape, AttentionShape))
