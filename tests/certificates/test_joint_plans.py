@@ -4,6 +4,8 @@ plans; files keep the mappings."""
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,12 +31,12 @@ from halley.report.plans.op import op_text
 from halley.rewrite.legality import faults
 from halley.rewrite.recompute import Recompute
 from halley.training.groups import fused_groups
-from halley.training.op_mapping import op_mapping
+from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.joint import best_joint_plan, searched_in_plan
 from halley.training.search.search import best_training_plan
 from halley.verify.training import training_findings
-from halley.workloads.transformer import Transformer
+from halley.workloads.transformer import Experts, Transformer
 
 MODEL = Transformer("small", layers=2, model=64, heads=2, kv_heads=2, head_dim=32, hidden=128, vocabulary=64, sequence=32)
 FIXED = Fixed(fused=True, recompute=Recompute.NONE, microbatch=2)
@@ -146,6 +148,27 @@ def test_kernels_of_plans_hear_of_the_links_inside_the_chip() -> None:
     assert any(isinstance(node, Collective) for _, node in walk(parse(fast.known[shape_of(kernel)].mapping)))
 
 
+@pytest.mark.slow
+def test_experts_are_planned_with_searched_kernels() -> None:
+    """Products of experts, batched over them, are searched; the gradient through the router, of fp32, runs on the lanes."""
+    shape = replace(MODEL, experts=Experts(2, 1, 64), gated=True)
+    result = best_joint_plan(replace(problem(one_cluster()), shape=shape))
+    known, kernels = searched_in_plan(result), dict(_of_experts(result))
+    assert any(isinstance(each, Product) and each.batch > 1 for each in known)
+    assert kernels["router_d_B"].dtype == "fp32"
+    assert shape_of(kernels["router_d_B"]) not in known
+    assert {shape_of(kernels[name]) for name in ("router_d_Wr", "down_d_Wd")} <= known.keys()
+    assert result.certificate.gap < 0.05
+    assert result.cost.time >= result.certificate.bound
+    assert all(finding.passed is not False for finding in training_findings(result, search=False))
+
+
+def _of_experts(result: TrainingResult) -> Iterator[tuple[str, AnyKernel]]:
+    for own in ops_of_kernels(result).values():
+        if "router" in own:
+            yield from own.items()
+
+
 def test_a_chip_with_concurrent_kernels_is_refused() -> None:
     with pytest.raises(BadInput, match="one kernel at a time"):
         best_joint_plan(problem(load_chip("sn40l")))
@@ -157,23 +180,29 @@ def test_a_limit_before_the_first_plan() -> None:
 
 
 @pytest.mark.medium
-def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the second round of searches: the plan of the first stays, with a bound that holds."""
-    rounds, search = [0], SearchedKernels.search
+def test_an_interrupt_keeps_the_best_plan() -> None:
+    """Ctrl-C after the kernels of the first plan are searched: that plan, with a bound that holds."""
+    searches, interrupts = [0], [0]
 
-    def interrupted(kernels: SearchedKernels, product: KernelShape, limit: float | None = None) -> None:
-        rounds[0] += 1
-        if rounds[0] > 5:
+    def interrupted(words: str, share: float) -> None:
+        searches[0] += words.startswith("searches")
+        if searches[0] == found().certificate.effort["kernels"] and not words.startswith("searches"):
+            interrupts[0] += 1
             raise KeyboardInterrupt
-        search(kernels, product, limit)
 
-    monkeypatch.setattr(SearchedKernels, "search", interrupted)
-    try:
-        result = best_joint_plan(problem(one_cluster()))
-    except SearchStopped:
-        return
+    result = best_joint_plan(problem(one_cluster()), interrupted)
+    assert interrupts[0] > 0
     assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
     assert result.cost.time >= found().certificate.bound * (1 - 1e-9)
+
+
+def test_an_interrupt_before_the_first_plan_gives_none() -> None:
+    def interrupted(words: str, share: float) -> None:
+        if words.startswith("searches"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(SearchStopped, match="expected a plan whose kernels are searched, in time; got none yet"):
+        best_joint_plan(problem(one_cluster()), interrupted)
 
 
 @pytest.mark.medium
@@ -234,6 +263,12 @@ def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
     rows = next(table.rows for table in tables if table.title.startswith("Where the times of kernels"))
     assert [row[0].split(":")[0] for row in rows] == ["searched", "searched", "searched", "formula", "formula"]
     assert {row[0] for row in rows} >= {"searched: products with the ops behind them", "formula: attention, backward"}
+    by_formula = sum(float(row[3].split()[0]) for row in rows if row[0].startswith("formula"))
+    words = re.search(r"; kernels searched on edge, ([\d.]+) % of their time by formula$", as_answer(found()).lines()[0])
+    assert words is not None
+    assert float(words[1]) == pytest.approx(by_formula, abs=1.0)
+    by_library = best_training_plan(replace(found().problem, searched=None), others=0)
+    assert as_answer(by_library).lines()[0].endswith("; kernel times by formula")
     part = found().cost.parts.parts[1].sharding
     time = next(item.time for item in part.ops if item.op == "values")
     assert time == next(cost.time for shape, cost in searched_in_plan(found()).items() if isinstance(shape, AttentionShape))

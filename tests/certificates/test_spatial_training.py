@@ -31,7 +31,7 @@ from halley.training.op_costs import OpCosts
 from halley.training.part_costs import ModelCosts, model_costs, training_graphs
 from halley.training.part_solvers import CostTerms
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
-from halley.training.search.search import best_training_plan
+from halley.training.search.search import best_training_plan, bounded_search
 from halley.training.sharded_model import ShardedModel
 from halley.training.sharding import training_problem
 from halley.training.spatial.bounds import part_tables, pass_floors
@@ -252,3 +252,22 @@ def test_streams_are_what_the_chip_says() -> None:
     assert found.sram == 1040 * 512 * 1024
     assert found.bandwidth == 200e9
     assert found.peak == pytest.approx(638e12, rel=0.01)
+
+
+def test_after_a_time_limit_the_shardings_of_unfused_kernels_are_fused_and_no_others() -> None:
+    """What a search is in the middle of ends soon after its limit: with a plan, and a bound that holds."""
+    given = problem_on("sn10", 4)
+    times, spent = [], []
+    for stopped in (False, True):
+        model = cost_model(given, lambda stopped=stopped: stopped)
+        search = bounded_search(given, model)
+        found = model.costs(search.floors.communications[-1], 1, search.floors.variants[0])
+        assert 0 < found.bound <= found.time
+        times.append(found.time)
+        spent.append(model.spent)
+        search.stopped = lambda stopped=stopped: stopped
+        before = search.refined
+        search.improve_incumbent()
+        assert (search.refined == before) == stopped
+    assert times[0] <= times[1] * (1 + 1e-9)
+    assert spent[1] < 0.7 * spent[0]

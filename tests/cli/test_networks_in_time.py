@@ -17,8 +17,8 @@ from halley.errors import Fault, SearchStopped
 from halley.importers.training import training_problem
 from halley.io.chips.load import load_chip
 from halley.mapping.problem import Objective, Problem
+from halley.optim.deadline import Deadline, TimeIsUp
 from halley.report.networks_on_chip import on_chip_lines
-from halley.training.search.deadline import Deadline, TimeIsUp
 from halley.training.search.search import best_training_plan, bounded_search
 from halley.training.search.space import training_space
 from halley.workloads import build

@@ -9,6 +9,7 @@ import pytest
 
 from halley.cost.evaluate import evaluate
 from halley.formulas.energy import static_energy
+from halley.io.chips.load import load_chip
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.hardware import Chip
@@ -22,6 +23,7 @@ from halley.report.plans.plan import bill_rows
 from halley.training.energy import FORMULA, LINKS, MAPPED, OPTIMIZER, STATIC, plan_energy
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
+from halley.workloads.transformer import Experts, Transformer
 
 TREE = """
 hold dram: A B C
@@ -68,6 +70,22 @@ def test_nothing_takes_nothing() -> None:
     energy = plan_energy(on(silent(found().problem.chip)))
     assert energy.parts == {}
     assert energy.unstated == ("engines", "dram", "static power", "links nvlink")
+
+
+def test_products_on_the_lanes_take_the_energy_of_the_lanes() -> None:
+    """Of gradients of tokens through routers, whose operand is fp32, on a chip whose matrix engine lacks it."""
+    shape = Transformer("few", 1, 64, 2, 2, 32, 128, 64, 32, experts=Experts(4, 2, 64), gated=True)
+    chip = silent(load_chip("cloud"))
+    chip = replace(chip, vector=replace(chip.vector, energy={"mul": 3e-12, "add": 1e-12}))
+    problem = TrainingProblem(
+        shape, replace(load_system("2 x cloud, nvlink-4 2"), chip=chip), 4, 32, PEAK, fixed=Fixed(fused=True, model=1)
+    )
+    lanes = best_training_plan(problem, others=0)
+    both = replace(chip, matrix=replace(chip.matrix, rate={**chip.matrix.rate, "fp32": 1.0}))
+    on_matrix = replace(lanes, problem=replace(problem, system=replace(problem.system, chip=both)))
+    saved = plan_energy(lanes).total - plan_energy(on_matrix).total
+    assert saved == pytest.approx(4 * 32 * 64 * 4 * 4e-12)  # the router's other products read bf16 first
+    assert any("gradients of tokens through routers, products of fp32" in words for words in lanes.certificate.left_out)
 
 
 def test_products_take_what_the_roofline_counts() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,11 +22,12 @@ from halley.io import cache as module
 from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, SharedKernels, user_cache, user_store
 from halley.io.chips.load import load_chip
 from halley.kernels.groups import GroupKernel, pattern_of
-from halley.kernels.searched import AttentionShape, KernelCost, Product
+from halley.kernels.searched import AttentionShape, KernelCost, Product, SearchedKernels
 from halley.workloads.mlp import gemm_gelu_gemm
 
 WRITER = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from halley.io.cache import KernelCache
 from halley.io.chips.load import load_chip
@@ -153,6 +156,7 @@ def test_shares_are_read_and_never_written(tmp_path: Path) -> None:
 
 READER = """
 import os, sys
+from collections.abc import Callable
 from pathlib import Path
 from halley.io.cache import KernelCache, SharedKernels
 from halley.io.chips.load import load_chip
@@ -218,3 +222,93 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = json.loads(halley("cache", "show", "--json").out)
     assert (shown["chips"], [each["chips"][0]["kernels"] for each in shown["shared"]]) == ([], [1])
     assert "read only" in halley("cache", "show").out
+
+
+@pytest.mark.parametrize("kind", ["none", "a file"])
+def test_an_export_to_no_folder_names_the_folder(kind: str, tmp_path: Path) -> None:
+    """The user's own file is in order, and no advice is to delete it."""
+    cache, target = KernelCache(tmp_path / "own" / FILE), tmp_path / "target"
+    cache.add(load_chip("edge"), product(1), KernelCost(1.0, "m"))
+    if kind == "a file":
+        target.write_text("mine", encoding="utf-8")
+    with pytest.raises(BadInput, match=rf"^{target}: expected an existing folder; got {kind}; create it, or name another$"):
+        cache.export(target / FILE)
+
+
+def test_an_export_that_fails_leaves_the_copy_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, share = KernelCache(tmp_path / "own" / FILE), KernelCache(tmp_path / FILE)
+    cache.add(load_chip("edge"), product(1), KernelCost(1.0, "m"))
+    cache.export(share.path)
+    cache.add(load_chip("edge"), product(2), KernelCost(1.0, "m"))
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "replace", raised(OSError("no space left")))
+        with pytest.raises(BadInput, match=rf"^{share.path}: expected a file that can be written; got no space left; make room"):
+            cache.export(share.path)
+    assert set(share.costs(load_chip("edge"))) == {product(1)}
+    cache.export(share.path)
+    assert set(share.costs(load_chip("edge"))) == {product(1), product(2)}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", FILE]
+
+
+def raised(error: Exception) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
+
+
+def test_a_file_in_place_of_the_folder_is_named_before_any_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "kernels"
+    file.write_text("mine", encoding="utf-8")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(file))
+    words = f"{file}: expected a folder for searched kernels; got a file; set {FOLDER_VARIABLE} to a folder"
+    with pytest.raises(BadInput, match=words):
+        SearchedKernels(load_chip("edge"), store=user_store())
+    shown = halley("cache", "show")
+    assert (shown.code, "expected a folder for searched kernels" in shown.err) == (1, True)
+
+
+def test_the_command_names_a_share_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(SHARED_VARIABLE, str(tmp_path / "none"))
+    shown = halley("cache", "show")
+    assert (shown.code, "expected a file of searched kernels; got none" in shown.err.replace("\n", " ")) == (1, True)
+
+
+def test_a_search_goes_on_where_its_kernels_cannot_be_kept(tmp_path: Path) -> None:
+    """The folder is lost between two kernels: those found stay known, and the store says why they are not kept."""
+    store = SharedKernels(KernelCache(tmp_path / "own" / FILE), ())
+    kernels, shapes = SearchedKernels(load_chip("edge"), store=store), [product(rows) for rows in (1, 2, 3)]
+    kernels.search(shapes[0])
+    assert store.fault is None
+    shutil.rmtree(tmp_path / "own")
+    (tmp_path / "own").write_text("a file", encoding="utf-8")
+    for shape in shapes[1:]:
+        kernels.search(shape)
+    assert kernels.known.keys() == set(shapes)
+    assert "expected a file of searched kernels that can be written" in str(store.fault)
+
+
+FULL = """
+import resource, sys
+from collections.abc import Callable
+from pathlib import Path
+from halley.io.cache import KernelCache, SharedKernels
+from halley.io.chips.load import load_chip
+from halley.kernels.searched import Product, KernelCost
+store, chip = SharedKernels(KernelCache(Path(sys.argv[1])), ()), load_chip("edge")
+store.add(chip, Product(1, 8, 8, 1, "bf16", "bf16"), KernelCost(1.0, "m"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+store.add(chip, Product(2, 8, 8, 1, "bf16", "bf16"), KernelCost(1.0, "m" * (1 << 17)))
+print(store.fault)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of files are those of POSIX")
+def test_a_full_disk_loses_no_kernel_that_was_kept(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", FULL, str(tmp_path / FILE)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert "expected a file of searched kernels that can be written" in done.stdout, done.stderr
+    assert "delete" not in done.stdout
+    assert set(KernelCache(tmp_path / FILE).costs(load_chip("edge"))) == {product(1)}

@@ -67,8 +67,9 @@ class KernelCache:
         self.path, self.remedy = path, remedy
 
     def costs(self, chip: Chip) -> Mapping[KernelShape, KernelCost]:
-        """All kernels kept of a chip under this version of the model. Raises BadInput: the file cannot be read."""
-        if not self.path.exists():
+        """All kernels kept of a chip under this version of the model. Raises BadInput: the file cannot be read, or there is a
+        file in place of its folder."""
+        if not self._exists():
             return {}
         found: dict[KernelShape, KernelCost] = {}
         with self._open(write=False) as base:
@@ -90,8 +91,8 @@ class KernelCache:
             base.execute(f"insert or replace into {table} values ({', '.join('?' * len(row))})", row)
 
     def kept(self) -> list[Kept]:
-        """What is kept, by chip. Raises BadInput: the file cannot be read."""
-        if not self.path.exists():
+        """What is kept, by chip. Raises BadInput: as `costs`."""
+        if not self._exists():
             return []
         found: dict[tuple[str, str, bool], int] = {}
         with self._open(write=False) as base:
@@ -104,17 +105,37 @@ class KernelCache:
 
     def clear(self) -> int:
         """Removes all kernels; their number. Raises BadInput: the file cannot be written."""
-        if not self.path.exists():
+        if not self._exists():
             return 0
         with self._open(write=True) as base, base:
             return sum(base.execute(f"delete from {table}").rowcount for table in _tables(base))
 
     def export(self, target: Path) -> None:
-        """Writes a copy, for other users to read. Raises BadInput: there is nothing, or the copy cannot be written."""
-        if not self.path.exists():
+        """Writes a copy, for other users to read; one that is there is replaced when the new one is whole.
+
+        Raises BadInput: there is nothing, its file cannot be read, or the copy cannot be written.
+        """
+        if not target.parent.is_dir():
+            raise BadInput(Fault(str(target.parent), "an existing folder", _there(target.parent), "create it, or name another"))
+        if not self._exists():
             raise BadInput(Fault(str(self.path), "searched kernels", "no file yet", "plan something with --kernels searched"))
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
         with self._open(write=False) as base:
-            base.execute("vacuum into ?", (str(target),))
+            try:
+                base.execute("vacuum into ?", (str(beside),))
+                os.replace(beside, target)
+            except (OSError, sqlite3.OperationalError) as error:  # of the copy: faults of the file itself are of another class
+                fault = Fault(str(target), "a file that can be written", str(error), "make room, or name another folder")
+                raise BadInput(fault) from None
+            finally:
+                beside.unlink(missing_ok=True)
+
+    def _exists(self) -> bool:
+        """Whether there is a file. Raises BadInput: no folder can have it."""
+        above = next((each for each in self.path.parents if each.exists()), None)
+        if above is not None and not above.is_dir():
+            raise BadInput(Fault(str(above), "a folder for searched kernels", "a file", f"set {FOLDER_VARIABLE} to a folder"))
+        return self.path.exists()
 
     @contextmanager
     def _open(self, write: bool) -> Iterator[sqlite3.Connection]:
@@ -128,31 +149,46 @@ class KernelCache:
                     for table, kind in TABLES.items():
                         base.execute(_definition(table, kind))
                 yield base
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.OperationalError) as error:
+            able = "can be written" if write else "can be read"
+            remedy = f"see to its disk and permissions, or {self.remedy.split(', or ')[-1]}"
+            raise BadInput(Fault(str(self.path), f"a file of searched kernels that {able}", str(error), remedy)) from None
+        except sqlite3.Error as error:
             raise BadInput(Fault(str(self.path), "a file of searched kernels", str(error), self.remedy)) from None
 
 
 class SharedKernels:
     """A `halley.kernels.searched.KernelStore` of the user's own file, None if nothing is kept, and of others' files, which are
-    only read. Of a kernel that several have, the user's own counts, then the first of the others."""
+    only read. Of a kernel that several have, the user's own counts, then the first of the others.
+
+    ``fault``: why kernels are no longer kept, None if they are: a search goes on without a file that cannot be written."""
 
     def __init__(self, own: KernelCache | None, shares: Sequence[KernelCache]) -> None:
         self.own, self.shares = own, tuple(shares)
+        self.fault: BadInput | None = None
 
     def costs(self, chip: Chip) -> Mapping[KernelShape, KernelCost]:
         """All kernels known of a chip under this version of the model. Raises BadInput: a file is missing or cannot be read."""
         found: dict[KernelShape, KernelCost] = {}
         for share in reversed(self.shares):
-            if not share.path.exists():
-                remedy = f"'halley cache export' writes one; or leave its folder out of {SHARED_VARIABLE}"
-                raise BadInput(Fault(str(share.path), "a file of searched kernels", "none", remedy))
-            found.update(share.costs(chip))
+            found.update(present(share).costs(chip))
         return {**found, **(self.own.costs(chip) if self.own else {})}
 
     def add(self, chip: Chip, shape: KernelShape, cost: KernelCost) -> None:
-        """Keeps the cost of a kernel in the user's own file."""
-        if self.own is not None:
-            self.own.add(chip, shape, cost)
+        """Keeps the cost of a kernel in the user's own file, until it cannot be written (``fault``)."""
+        if self.own is not None and self.fault is None:
+            try:
+                self.own.add(chip, shape, cost)
+            except BadInput as fault:
+                self.fault = fault
+
+
+def present(share: KernelCache) -> KernelCache:
+    """The file of others. Raises BadInput: there is none."""
+    if not share.path.exists():
+        remedy = f"'halley cache export' writes one; or leave its folder out of {SHARED_VARIABLE}"
+        raise BadInput(Fault(str(share.path), "a file of searched kernels", "none", remedy))
+    return share
 
 
 def user_store() -> SharedKernels | None:
@@ -174,6 +210,10 @@ def user_cache() -> KernelCache | None:
     if folder == "":
         return None
     return KernelCache((Path(folder) if folder else _folder()) / FILE)
+
+
+def _there(path: Path) -> str:
+    return "a file" if path.exists() else "none"
 
 
 def _folder() -> Path:

@@ -125,7 +125,8 @@ def _score_work(causal: bool, behind: bool) -> tuple[dict[str, float], ...]:
 
 
 def array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine) -> Array:
-    """Lower bound of the time [s] of products on the arrays of a chip.
+    """Lower bound of the time [s] of products on the arrays of a chip, or on its lanes (`Machine.on_lanes`), where only the first
+    term holds.
 
     .. math:: t \\ge \\frac{P}{n f} \\left(\\frac{1}{R C} + \\max_i \\frac{r w_i}{s_i D_i}\\right)
 
@@ -135,7 +136,7 @@ def array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine)
     Source: the cycles of `halley.formulas.engines.systolic_cycles`.
     """
     least, engine = np.asarray(busy_time(macs, rates.mac_rate(dtype)), np.float64), chip.matrix
-    if engine is None or engine.dataflow is Dataflow.NONE or engine.back_to_back:
+    if engine is None or engine.dataflow is Dataflow.NONE or engine.back_to_back or rates.on_lanes(dtype):
         return least
     members = math.prod(axis.size for _, axis in chip.axes)
     rate = members * engine.rate.get(dtype, 1.0) * engine.clock
@@ -186,7 +187,7 @@ def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficien
     macs, traffic = (part / ranks for part in demand(kernel))
     match kernel:
         case Gemm() | Attention():
-            products = busy_time(macs, efficiency.matrix * chip.mac_rate(kernel.dtype))
+            products = busy_time(macs, chip.product_rate(kernel.dtype, efficiency))
             return longest((products, busy_time(traffic, memory)))
         case Stream():
             near = busy_time(traffic + kernel.cached / ranks, cache)

@@ -269,7 +269,7 @@ def group_bound(kernel: GroupKernel, chip: Chip, rates: Machine) -> Array:
 def group_rate_time(kernel: GroupKernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:
     """1/ranks of a group at the rates of the chip, without launch and latency [s]."""
     macs, read, written = group_demand(kernel)
-    products = busy_time(macs / ranks, efficiency.matrix * chip.mac_rate(kernel.pattern.dtype))
+    products = busy_time(macs / ranks, chip.product_rate(kernel.pattern.dtype, efficiency))
     lanes = busy_time(_lane_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)
     return longest_time(products, lanes, busy_time((read + written) / ranks, efficiency.memory * chip.memory))
 

@@ -12,6 +12,13 @@ from itertools import accumulate
 from halley.errors import BadInput, Fault
 from halley.ir.hardware import Chip
 
+LANE_TYPE = "fp32"
+"""Type in which vector lanes compute. Products in it, as gradients through routers of experts, run there if the matrix engine
+lacks it. Other types that a matrix engine lacks are refused: libraries convert their operands, which no formula here contains."""
+
+MAC_ON_LANES: Mapping[str, float] = {"mul": 1.0, "add": 1.0}
+"""Elementary functions of a multiply-accumulate on vector lanes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -32,8 +39,25 @@ class Machine:
     capacity: float
     port: float
 
+    def on_lanes(self, dtype: str) -> bool:
+        """Whether products of a dtype run on the vector lanes: those in `LANE_TYPE`, if the matrix engine has no rate for it."""
+        return dtype == LANE_TYPE and dtype not in self.macs and self.rates.keys() >= MAC_ON_LANES.keys()
+
+    def product_rate(self, dtype: str, efficiency: Efficiency) -> float:
+        """Multiply-accumulates per second that kernels reach in their main loop. Raises as `mac_rate`."""
+        return (efficiency.vector if self.on_lanes(dtype) else efficiency.matrix) * self.mac_rate(dtype)
+
     def mac_rate(self, dtype: str) -> float:
-        """Multiply-accumulates per second. Raises BadInput: the chip has no rate for the dtype."""
+        """Multiply-accumulates per second, on the matrix engine or `on_lanes`. Raises BadInput: the chip has no rate for the
+        dtype.
+
+        >>> from halley.io.chips.load import load_chip
+        >>> edge = machine(load_chip("edge"))
+        >>> edge.on_lanes("fp32"), edge.mac_rate("fp32") == edge.lanes / 2, edge.on_lanes("bf16")
+        (True, True, False)
+        """
+        if self.on_lanes(dtype):
+            return self.lanes / self.lane_cycles(MAC_ON_LANES)
         if dtype not in self.macs:
             remedy = f"use one of: {', '.join(sorted(self.macs))}; or give it a rate for {dtype} in a chip file of your own"
             raise BadInput(Fault(f"chip {self.name}", "a type that its matrix engine has", dtype, remedy))

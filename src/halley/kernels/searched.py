@@ -188,11 +188,11 @@ class SearchedKernels:
         match kernel:
             case GroupKernel():
                 return self._group_times(kernel)
-            case Gemm() if not kernel.spread:
+            case Gemm() if not kernel.spread and self._searchable(kernel):
                 bound = product_bound(kernel, self.chip, self.rates)
                 extents: tuple[Number, ...] = (kernel.rows, kernel.columns, kernel.depth, kernel.batch)
                 rest: tuple[object, ...] = (kernel.dtype, kernel.result)
-            case Attention() if _forward(kernel):
+            case Attention() if _forward(kernel) and self._searchable(kernel):
                 bound = attention_bound(kernel, self.chip, self.rates)
                 value = np.where(np.asarray(kernel.value_dim) > 0, kernel.value_dim, kernel.head_dim)
                 heads = (kernel.batch * kernel.heads, kernel.batch * kernel.kv_heads)
@@ -213,7 +213,17 @@ class SearchedKernels:
             times[np.logical_and.reduce(found)] = cost.time
         return times
 
+    def _searchable(self, kernel: AnyKernel) -> bool:
+        """Whether the search of mappings has kernels of this kind: it has no products on the lanes."""
+        if isinstance(kernel, GroupKernel):
+            types = {tensor.name: tensor.dtype for tensor in kernel.pattern.tensors}
+            products = kernel.pattern.ops[: kernel.pattern.products]
+            return not any(self.rates.on_lanes(types[op.inputs[0]]) for op in products)
+        return isinstance(kernel, Gemm | Attention) and not self.rates.on_lanes(kernel.dtype)
+
     def _group_times(self, kernel: GroupKernel) -> Array:
+        if not self._searchable(kernel):  # its kernels run apart
+            return np.full(np.broadcast_shapes(*map(np.shape, kernel.extents)), np.inf)
         times, text = np.array(group_bound(kernel, self.chip, self.rates), np.float64), pattern_text(kernel.pattern)
         given = np.broadcast_arrays(*kernel.extents, times)[:-1]
         self._asked.setdefault((GroupShape, text), []).append(np.stack([extent.ravel() for extent in given], axis=1))
@@ -232,7 +242,8 @@ class SearchedKernels:
 
     def missing(self, kernels: Iterable[AnyKernel]) -> list[KernelShape]:
         """Those of these kernels that are to be searched and were not, each once."""
-        found = dict.fromkeys(shape for kernel in kernels if (shape := shape_of(kernel)) is not None)
+        able = filter(self._searchable, kernels)
+        found = dict.fromkeys(shape for kernel in able if (shape := shape_of(kernel)) is not None)
         return [shape for shape in found if shape not in self.known]
 
     def search(self, shape: KernelShape, limit: float | None = None) -> None:

@@ -265,11 +265,7 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * word
     active = np.minimum(tiles, chip.cores)
     cache = gathered_bandwidth(active, chip.port, share.cache * chip.cache)
-    rate = (
-        np.where(tile_rows * tile_columns < LARGEST_TILE_ELEMENTS, share.smaller, 1.0)
-        * share.matrix
-        * chip.mac_rate(kernel.dtype)
-    )
+    rate = np.where(tile_rows * tile_columns < LARGEST_TILE_ELEMENTS, share.smaller, 1.0) * chip.product_rate(kernel.dtype, share)
     products = busy_time(tile_rows * tile_columns * depth * chip.cores, rate)
     feed = busy_time(active * (row_bytes + column_bytes), cache)
     results = batch * m * n * written
@@ -354,7 +350,7 @@ def _heads_time(extents: Array, kernel: Attention, chip: Machine, share: Efficie
     seen = (masked if kernel.causal else keys) / parts
     # the gradients recompute the scores, and need one product each for dP, dV, dQ and dK
     widths, reached = (3 * dim + 2 * value, share.gradient) if kernel.backward else (dim + value, 1.0)
-    products = busy_time(tile_rows * seen * widths * chip.cores, reached * share.matrix * chip.mac_rate(kernel.dtype))
+    products = busy_time(tile_rows * seen * widths * chip.cores, reached * chip.product_rate(kernel.dtype, share))
     work = chip.lane_cycles(_GRADIENT_WORK if kernel.backward else _SCORE_WORK)
     vector = busy_time(tile_rows * seen * work * chip.cores, reached * share.vector * chip.lanes)
     stored = (dim if kernel.latent else dim + value) * DTYPE_BYTES[kernel.cached]

@@ -15,6 +15,7 @@ from importlib import import_module
 from halley.formulas.energy import action_energy, static_energy
 from halley.ir.hardware import Chip
 from halley.kernels.groups import GroupKernel
+from halley.kernels.machine import MAC_ON_LANES, machine
 from halley.kernels.searched import KernelShape, shape_of
 from halley.kernels.times import Attention, Gemm, Kernel, demand, lane_work
 from halley.training.groups import sharded_kernels
@@ -79,12 +80,19 @@ def _formula_energy(chip: Chip, kernel: Kernel) -> float:
     """Work on the engines and bytes in the outermost memory [J]; what the chip's file does not state counts as zero."""
     macs, moved = demand(kernel)
     spent = [float(action_energy(float(moved), _outer_energy(chip)))]
-    if chip.matrix is not None and isinstance(kernel, (Gemm, Attention)):
-        spent.append(float(action_energy(float(macs), chip.matrix.energy.get(kernel.dtype, 0.0))))
+    if isinstance(kernel, (Gemm, Attention)):
+        spent.append(float(action_energy(float(macs), _mac_energy(chip, kernel.dtype))))
     if chip.vector is not None:
         energy = chip.vector.energy
         spent += [float(action_energy(float(count), energy.get(name, 0.0))) for name, count in lane_work(kernel).items()]
     return math.fsum(spent)
+
+
+def _mac_energy(chip: Chip, dtype: str) -> float:
+    """Of a multiply-accumulate on the engine that runs products of a type [J]; 0 where it is not stated."""
+    if chip.vector is not None and machine(chip).on_lanes(dtype):
+        return math.fsum(count * chip.vector.energy.get(name, 0.0) for name, count in MAC_ON_LANES.items())
+    return chip.matrix.energy.get(dtype, 0.0) if chip.matrix is not None else 0.0
 
 
 def _unstated(problem: TrainingProblem) -> Iterator[str]:

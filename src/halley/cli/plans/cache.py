@@ -13,7 +13,7 @@ from halley.cli.errors import HalleyGroup
 from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption
 from halley.errors import BadInput, Fault
-from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, user_cache, user_shares
+from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, present, user_cache, user_shares
 from halley.report import terminal
 from halley.report.table import Table
 
@@ -27,7 +27,7 @@ def show(json: JsonOption = False) -> None:
 
     Example: halley cache show
     """
-    own, shares = _cache(), user_shares()
+    own, shares = _cache(), [present(share) for share in user_shares()]
     if json:
         shared = [{"file": str(each.path), "chips": _chips(each)} for each in shares]
         options.print_json({"file": str(own.path), "chips": _chips(own), "shared": shared})
@@ -69,8 +69,6 @@ def export(
     """
     copy = Path(target) / FILE
     refuse_existing(str(copy), force)
-    if force:
-        copy.unlink(missing_ok=True)
     _cache().export(copy)
     options.remarks().print(Text(f"written to {copy}; plans read it where {SHARED_VARIABLE}={target}"))
 

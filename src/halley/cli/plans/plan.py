@@ -217,8 +217,11 @@ def plan(
         remarks.print(Text(f"{words}; --time-limit sets another time"))
     if math.gcd(problem.batch, found.chips) == 1 < found.chips:
         remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
+    store = user_store() if searched else None
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
-        result = best_joint_plan(problem, bar, limit, user_store()) if searched else best_training_plan(problem, bar, limit)
+        result = best_joint_plan(problem, bar, limit, store) if searched else best_training_plan(problem, bar, limit)
+    if store is not None and store.fault is not None:
+        remarks.print(Text(f"searched kernels were not kept: {store.fault}"))
     document, proof = plan_document(result), verdict(result.certificate, result.status)
     lines = headline(result), plan_words(result.plan, result.cost), proof
     tables = plan_tables(result, ops) if details or ops else short_tables(result)

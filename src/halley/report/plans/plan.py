@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from halley.answer import Certificate, Status
 from halley.kernels.groups import GroupShape
@@ -69,12 +69,21 @@ BAR_CHARACTERS = 24
 
 
 def headline(result: TrainingResult) -> str:
-    """The model and what it is trained on."""
+    """The model, what it is trained on, and where the times of its kernels come from."""
     problem, system = result.problem, result.problem.system
     return (
         f"{problem.shape.name} on {system.chips:,} x {system.chip.name} ({system.name}), "
-        f"{problem.batch:,} sequences of {problem.sequence:,} tokens an iteration"
+        f"{problem.batch:,} sequences of {problem.sequence:,} tokens an iteration; {kernel_words(result)}"
     )
+
+
+def kernel_words(result: TrainingResult) -> str:
+    """Whether kernels are searched, and the share of their time that formulas give."""
+    if result.problem.searched is None:
+        return "kernel times by formula"
+    found = _times_by_source(result)
+    whole, formula = (math.fsum(math.fsum(found[name]) for name in names) for names in (found, set(found) - SEARCHED_NAMES))
+    return f"kernels searched on {result.problem.chip.name}, {percent(formula, whole)} of their time by formula"
 
 
 def verdict(certificate: Certificate, status: Status) -> str:
@@ -291,12 +300,7 @@ def kernels_table(result: TrainingResult, known: Mapping[KernelShape, KernelCost
 
 def sources_table(result: TrainingResult) -> Table:
     """Where the times of kernels come from, for one microbatch through all layers on the chips that share them."""
-    counts = part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)
-    found: dict[str, list[float]] = {name: [] for name in SEARCHED_KINDS.values()}
-    for part, ops, count in zip(result.cost.parts.parts, ops_of_kernels(result).values(), counts, strict=True):
-        for item in part.sharding.ops:
-            if item.op in ops:
-                found.setdefault(_source(ops[item.op]), []).append(count * item.time)
+    found = _times_by_source(result)
     whole = math.fsum(time for times in found.values() for time in times)
     rows = [
         (name, f"{len(times)}", format_time(math.fsum(times)), percent(math.fsum(times), whole))
@@ -307,6 +311,18 @@ def sources_table(result: TrainingResult) -> Table:
     return Table(title, ("", "ops", "time", "share"), tuple(rows), frozenset({1, 2, 3}))
 
 
+def _times_by_source(result: TrainingResult) -> dict[str, list[float]]:
+    """Times [s] of the ops of a microbatch in all layers, by their source."""
+    counts = part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)
+    found: dict[str, list[float]] = {name: [] for name in SEARCHED_KINDS.values()}
+    known = searched_in_plan(result)
+    for part, ops, count in zip(result.cost.parts.parts, ops_of_kernels(result).values(), counts, strict=True):
+        for item in part.sharding.ops:
+            if item.op in ops:
+                found.setdefault(_source(ops[item.op], known), []).append(count * item.time)
+    return found
+
+
 SEARCHED_KINDS: Mapping[type[KernelShape], str] = {
     Product: "searched: products",
     GroupShape: "searched: products with the ops behind them",
@@ -314,14 +330,16 @@ SEARCHED_KINDS: Mapping[type[KernelShape], str] = {
 }
 """What searched kernels are called where their times are added up."""
 
+SEARCHED_NAMES = frozenset(SEARCHED_KINDS.values())
 
-def _source(kernel: AnyKernel) -> str:
+
+def _source(kernel: AnyKernel, known: Container[KernelShape]) -> str:
     shape = shape_of(kernel)
-    if shape is not None:
+    if shape is not None and shape in known:
         return SEARCHED_KINDS[type(shape)]
     match kernel:
         case Gemm():
-            return "formula: products with uneven rows"
+            return "formula: products on the vector lanes"
         case Attention():
             return f"formula: attention, {'backward' if kernel.backward else 'forward'}"
         case _:

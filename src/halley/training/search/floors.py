@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from halley.ir.mapping import CollectiveKind
 from halley.memory.bounds import PeakMoments, Sizes, least_memory, peak_moments
+from halley.optim.deadline import Deadline
 from halley.optim.distinct import distinct_columns
 from halley.pipeline.data_parallel import Sharded
 from halley.sharding.axes import Role, degree
@@ -24,7 +25,6 @@ from halley.training.cost import ACTIVATION_WORD_BYTES, optimizer_of
 from halley.training.part_bounds import ModelBound
 from halley.training.part_costs import ModelCosts
 from halley.training.search.bounds import PipelineShapes, PlanRows, least_time, least_work_time, pipeline_shapes
-from halley.training.search.deadline import Deadline
 from halley.training.search.space import PlanSpace
 from halley.training.sharded_model import CostModel
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from halley.answer import Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
+from halley.kernels.machine import machine
+from halley.optim.deadline import Deadline, TimeIsUp
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
 from halley.training.plan import TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative, shortage
-from halley.training.search.deadline import Deadline, TimeIsUp
 from halley.training.search.floors import floors_of
 from halley.training.search.space import LEFT_OUT, LEFT_OUT_MEASURED, LEFT_OUT_MEMORIES, training_space
 from halley.training.search.steps import TrainingSearch
@@ -25,6 +26,7 @@ from halley.training.sharded_model import CostModel
 from halley.training.spatial.model import LEFT_OUT as on_chip
 from halley.training.spatial.model import cost_model
 from halley.units import format_time
+from halley.workloads.construction.graph import STATISTIC
 
 DEFAULT_ALTERNATIVES = 10
 """Plans of other kinds that are reported with the best one."""
@@ -36,7 +38,7 @@ among the groups with least memory, else among those of lowest bound. Then each 
 STEPS_BEFORE_DIVE = 1500
 """Steps after which the search looks for a first plan, if no groups were sharded until then."""
 
-SHARE_BEFORE_DIVE = 0.5
+SHARE_BEFORE_DIVE = 0.25
 """Share of the time limit after which the search looks for a first plan, if there is none."""
 
 SMALL_GAP = 0.01
@@ -74,13 +76,13 @@ def best_training_plan(
     runs, homes = list[SearchRun](), [problem] if model else _by_memory(problem)
     for number, each in enumerate(homes):
         time_left = left()
-        deadline = Deadline() if time_left is None else Deadline(time.perf_counter() + time_left / (len(homes) - number))
+        end = math.inf if time_left is None else time.perf_counter() + time_left / (len(homes) - number)
         try:
-            found = bounded_search(each, model, deadline)
+            found = bounded_search(each, model, Deadline(end))
         except TimeIsUp:
             raise _none_in_time(each) from None
         found.cutoff = min((run.found.incumbent for run in runs), default=math.inf)
-        runs.append(_run(found, progress, deadline.at))
+        runs.append(_run(found, progress, end))
     best = min(runs, key=lambda run: run.found.incumbent)
     if not best.found.best:
         # the last memory is the largest one
@@ -128,26 +130,25 @@ class SearchRun(NamedTuple):
 
 
 def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, end: float) -> SearchRun:
-    """Searches until no open plan can be better, or up to a time of `time.perf_counter` [s]. Without a plan at half of the time
-    that is left, it looks for one outside the order of bounds."""
+    """Searches until no open plan can be better, or up to a time of `time.perf_counter` [s]. Without a plan at some share of the
+    time that is left, it looks for one outside the order of bounds."""
     began = time.perf_counter()
-    half = began + SHARE_BEFORE_DIVE * (end - began) if math.isfinite(end) else math.inf
     deadline, stopped = found.floors.deadline, False
     try:
-        deadline.at = half
+        deadline.end = began + SHARE_BEFORE_DIVE * (end - began) if math.isfinite(end) else math.inf
         try:
             _search(found, progress, end)
         except TimeIsUp:
-            deadline.at = end
+            deadline.end = end
             if not found.best:
                 found.find_first_plan()
             _search(found, progress, end)
         stopped = time.perf_counter() > end
-        deadline.at = math.inf
+        deadline.end = math.inf
         found.bound_timed_plans()
     except (KeyboardInterrupt, TimeIsUp):
         stopped = True
-    deadline.at = math.inf
+    deadline.end = math.inf
     return SearchRun(found, Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved), stopped)
 
 
@@ -171,14 +172,18 @@ def _search(found: TrainingSearch, progress: Callable[[str, float], None] | None
 
 
 def bounded_search(problem: TrainingProblem, model: CostModel | None = None, deadline: Deadline | None = None) -> TrainingSearch:
-    """A search with all plans bounded, before its first step. Raises as `best_training_plan`; TimeIsUp: the deadline passed."""
+    """A search with all plans bounded, before its first step. Raises as `best_training_plan`; TimeIsUp: the deadline passed.
+
+    The search may move the deadline of its floors to an earlier time; the model of costs, which keeps what it gives when the time
+    is up, has the last one."""
+    last = Deadline() if deadline is None else Deadline(deadline.end)
     space = training_space(problem)
     # choices that name axes make equal axes distinct
     named = bool(problem.fixed.splits) or problem.fixed.boundary is not None
     interconnect = Interconnect(problem.system, problem.libraries, named)
     communications = [Communication(interconnect, each) for each in space.assignments]
-    costs = model or cost_model(problem)
-    found = TrainingSearch(problem, floors_of(space, communications, costs, deadline), costs)
+    costs = model or cost_model(problem, last)
+    found = TrainingSearch(problem, floors_of(space, communications, costs, deadline), costs, stopped=last)
     found.start()
     return found
 
@@ -245,3 +250,6 @@ def _left_out(problem: TrainingProblem) -> Iterator[str]:
         yield LEFT_OUT_MEMORIES
     if problem.system.chip.streams:
         yield from on_chip
+    if problem.shape.experts is not None and machine(problem.chip).on_lanes(STATISTIC):
+        engine = f"the matrix engine of {problem.chip.name}, which lacks the type: its vector lanes run them"
+        yield f"gradients of tokens through routers, products of {STATISTIC}, on {engine}"

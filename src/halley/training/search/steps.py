@@ -62,7 +62,8 @@ class TrainingSearch:
     """A search that can be stopped and inspected. ``cutoff`` [s]: time of a plan found elsewhere; slower ones are pruned.
     ``best``: by kind of plan, the fastest found. Numbers so far: groups ``refined`` by bounds of their layers, shardings of
     the whole model ``solved``, plans ``timed``. ``timed_plans``: timed or abandoned plans with their bounds. ``postponed``:
-    with their bounds, plans over capacity that cannot be the best; the search for plans of other kinds continues with them."""
+    with their bounds, plans over capacity that cannot be the best; the search for plans of other kinds continues with them.
+    ``stopped``: whether a time limit has passed, for steps of many parts."""
 
     problem: TrainingProblem
     floors: PlanFloors
@@ -78,6 +79,7 @@ class TrainingSearch:
     over_capacity: list[OverCapacityPlan] = field(default_factory=list)
     timed_plans: list[tuple[float, Timed]] = field(default_factory=list)
     postponed: list[tuple[float, OverCapacityPlan]] = field(default_factory=list)
+    stopped: Callable[[], bool] = lambda: False
     _open: LowestFirst[SearchItem] = field(init=False)
     _groups: dict[int, PlanGroup] = field(default_factory=dict)
     _budgets: Budgets = field(default_factory=Budgets)
@@ -185,7 +187,7 @@ class TrainingSearch:
             waiting = [item for item in self._waiting() if ranks[item.key] == number]
             for item in sorted(waiting, key=lambda item: self._saved_rank(item.key))[:1]:
                 self._time_group(item)
-            if self.best:
+            if self.best or self.stopped():
                 return
 
     def _expected_bound(self, item: SearchItem) -> float:
@@ -200,19 +202,19 @@ class TrainingSearch:
         """Looks for a better plan outside the order of bounds: bounds the layers of the most promising groups; then processes
         the lowest bounds among the groups with known layers."""
         for _ in range(MAX_EARLY_SHARDINGS):
-            if not (left := [item for item in self._open if item.stage < ItemStage.ROUGH]):
+            if self.stopped() or not (left := [item for item in self._open if item.stage < ItemStage.ROUGH]):
                 break
             self._bound_layers(min(left, key=self._expected_bound))
         before, until = self.incumbent, self.solved + MAX_EARLY_SHARDINGS
         for _ in range(MAX_TIMED_PIPELINES):
             known = min((item for item in self._open if item.stage >= ItemStage.ROUGH), default=None)
-            if known is None or known.bound >= before or self.incumbent < before or self.solved >= until:
+            if known is None or known.bound >= before or self.incumbent < before or self.solved >= until or self.stopped():
                 return
             self._process_early(known)
 
     def _bound_layers(self, item: SearchItem | None) -> None:
         """Bounds the layers of a group, unless it is pruned before."""
-        while item is not None and item.stage < ItemStage.ROUGH and item.bound < self.threshold:
+        while item is not None and item.stage < ItemStage.ROUGH and item.bound < self.threshold and not self.stopped():
             self._process_early(item)
             item = self._item_of(item.key)
 
@@ -462,7 +464,7 @@ class TrainingSearch:
         best, lowest = self.incumbent, min(self.incumbent, self.bound)
         for place in sorted(range(len(self.timed_plans)), key=lambda place: self.timed_plans[place][0]):
             bound, timed = self.timed_plans[place]
-            if bound >= lowest:
+            if bound >= lowest or self.stopped():
                 return
             target = min(best, timed.time)
             found = max(bound, min(timed.time, self._bound_of(timed, target)))

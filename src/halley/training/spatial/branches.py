@@ -9,7 +9,7 @@ divided next. The bound of a layout is the lowest of all halves; the shardings f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,9 +54,10 @@ class Branch(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Branches:
     """The shardings of a part. ``relaxed``: bounds of all of them, at first with multipliers by pass; ``choices``: those found;
-    ``entries`` of joined tables."""
+    ``entries`` of joined tables. ``stopped``: whether a time limit has passed, after which little more is done."""
 
     tables: PartTables
+    stopped: Callable[[], bool] = lambda: False
     relaxed: RelaxedBounds = field(init=False)
     choices: list[ShardingChoice] = field(init=False)
     entries: int = field(init=False)
@@ -71,7 +72,7 @@ class Branches:
         return self.relaxed.entries <= CHEAP_BOUND_ENTRIES * len(self.relaxed.choices)
 
     def __post_init__(self) -> None:
-        self._start(least_by_layout(self.tables, by_pass=True))
+        self._start(least_by_layout(self.tables, by_pass=True, stop=self.stopped))
 
     def _start(self, relaxed: RelaxedBounds) -> None:
         self.relaxed, self.choices, self.entries = relaxed, list(relaxed.choices), relaxed.entries
@@ -79,9 +80,9 @@ class Branches:
 
     def refine(self) -> None:
         """Bounds with multipliers by section, which take longer."""
-        if not self._refined:
+        if not self._refined and not self.stopped():
             self._refined = True
-            self._start(by_section(self.tables, self.relaxed))
+            self._start(by_section(self.tables, self.relaxed, self.stopped))
 
     @property
     def bounds(self) -> Floats:
@@ -103,7 +104,7 @@ class Branches:
 
         def stop() -> bool:
             spent = self._number >= MAX_BRANCHES or self.entries >= MAX_BRANCHING_ENTRIES
-            return not self.cheap or spent or stalled()
+            return not self.cheap or spent or stalled() or self.stopped()
 
         self._open.pruned = lambda bound: bound >= enough()
         branch_and_bound(self._open, lambda branch: self._halves(branch, enough()), stop)
@@ -120,6 +121,8 @@ class Branches:
         branches = sorted((*self._open, *self._unsplit), key=lambda each: float(each.relaxed.bounds[layout]))
         found = {_key(each): each for each in self.choices if each.values[self.tables.end] == layout}
         for branch in branches[:CANDIDATE_BRANCHES] if self.cheap else ():
+            if self.stopped():
+                break
             multipliers = branch.relaxed.multipliers
             solved = MinMarginals([*self.tables.relaxed(multipliers), *added, *branch.barred, place], self.tables.end)
             self.entries += solved.entries
@@ -149,7 +152,7 @@ class Branches:
     def _bounded(self, branch: Branch, barred: CostTable, enough: float) -> Branch:
         """The part of a branch without what is barred, with its bounds."""
         met = [each for each in branch.relaxed.choices if np.isfinite(barred.values[each.values[barred.variables[0]]])]
-        relaxed = least_by_layout(self.tables, (*branch.barred, barred), met, enough, ROUNDS_PER_BRANCH)
+        relaxed = least_by_layout(self.tables, (*branch.barred, barred), met, enough, ROUNDS_PER_BRANCH, stop=self.stopped)
         self.choices += relaxed.choices[len(met) :]
         self.entries += relaxed.entries
         # a bound of all shardings also holds for half of them

@@ -9,7 +9,7 @@ plan's certificate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -80,9 +80,10 @@ RELATIVE_ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
 
 
-def cost_model(problem: TrainingProblem) -> CostModel:
-    """For the problem's chips: fused on chips with concurrent kernels, else kernel by kernel."""
-    return SpatialModel(problem) if problem.system.chip.streams else ShardedModel(problem)
+def cost_model(problem: TrainingProblem, stopped: Callable[[], bool] = lambda: False) -> CostModel:
+    """For the problem's chips: fused on chips with concurrent kernels, else kernel by kernel. ``stopped``: whether a time limit
+    has passed; what takes long asks it, and gives what it has."""
+    return SpatialModel(problem, stopped) if problem.system.chip.streams else ShardedModel(problem)
 
 
 def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
@@ -112,9 +113,11 @@ def best_partitions(graph: SpatialGraph, chip: SpatialChip) -> SpatialPlan:
 @dataclass(frozen=True, slots=True)
 class SpatialModel:
     """The model of a problem on spatial chips: a `halley.training.sharded_model.CostModel`. ``relaxed``: solvers of shardings
-    with the multipliers of their bound; ``known``: by part and mesh, that bound."""
+    with the multipliers of their bound; ``known``: by part and mesh, that bound. ``stopped``: whether a time limit has passed:
+    the shardings for unfused kernels are fused then, and no others."""
 
     problem: TrainingProblem
+    stopped: Callable[[], bool] = lambda: False
     base: ShardedModel = field(init=False)
     rates: ChipRates = field(init=False)
     axes: SpatialAxisBounds = field(init=False)
@@ -198,7 +201,7 @@ class SpatialModel:
         given = problem.shape, microbatch, problem.sequence, terms, variant.recompute, budget, BUDGET_SEARCH_ENTRIES
         # Infeasible here means that no sharding fits
         best = self._all_fused(model_costs(*given, self.base.solvers), graphs, communication)
-        if terms.mesh:
+        if terms.mesh and not self.stopped():
             best = self._at_multipliers(best, graphs, communication, given)
             for part, graph, count in zip(best.parts, graphs, best.counts, strict=True):
                 # a small part of the model may have a large relative gap
@@ -236,7 +239,7 @@ class SpatialModel:
         bounds = np.where(allowed_layouts(solvers[0], terms), bounds, math.inf)
         fastest = best
         for layout in _promising(bounds, known[1:-1]):
-            if bounds[layout] >= fastest.time:
+            if bounds[layout] >= fastest.time or self.stopped():
                 break
             found = [
                 self._best_met(each.candidates(layout, _beside(solver, self.rates.chip)), solver, in_flight, communication)
@@ -266,7 +269,7 @@ class SpatialModel:
         like.sort(key=lambda at: held[at])
         for at in (*range(min(SHARDINGS_PER_LAYOUT, len(choices))), *like[:SHARDINGS_PER_LAYOUT]):
             choice, memory = choices[at], held[at]
-            if best is not None and choice.time >= best.time:
+            if best is not None and (choice.time >= best.time or self.stopped()):
                 continue
             time = cost(tables.time, choice.values)
             sharding = decoded(tables, ConstrainedMinimum(choice.values, time, memory, choice.time, 1, 0))
@@ -315,7 +318,7 @@ class SpatialModel:
         key = graph, terms.mesh, terms.collective
         if key not in self.known:
             tables = self._tables(graph, self.base.solvers.of(graph, terms).tables)
-            self.known[key] = Branches(tables)
+            self.known[key] = Branches(tables, self.stopped)
         return self.known[key]
 
     def _tables(self, graph: TrainingGraph, tables: ShardingGraph) -> PartTables:

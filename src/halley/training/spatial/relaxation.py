@@ -10,7 +10,7 @@ kernels of it, which is minimised exactly over all shardings. A kernel that may 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -210,10 +210,11 @@ def least_by_layout(
     tables: PartTables, barred: Sequence[CostTable] = (), met: Sequence[ShardingChoice] = (), enough: float = math.inf,
     rounds: int = MAX_ROUNDS,
     by_pass: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> RelaxedBounds:  # fmt: skip
     """The best bounds found, and their multipliers. ``barred``: tables of forbidden values; ``met``: allowed shardings to start
     from; ``enough`` [s]: a bound that suffices. ``by_pass``: the sections of a pass share their multipliers, which takes
-    fewer rounds; multipliers by section may give higher bounds."""
+    fewer rounds; multipliers by section may give higher bounds. ``stop``: asked after each round, whether that was the last."""
     ties = np.array(tables.passes) if by_pass else np.arange(tables.sections)
     choices, best = list(met), np.full((tables.sections, RESOURCES), 1.0 / RESOURCES)
     multipliers = _best_against(choices, ties) if choices else best
@@ -227,7 +228,7 @@ def least_by_layout(
         if float(found.min()) > lowest:
             lowest, best = float(found.min()), multipliers
         solved = least.solved(int(np.argmin(found))) if lowest < enough else None
-        if solved is None:
+        if solved is None or stop():
             break
         choices.append(ShardingChoice(solved.values, *tables.times(solved.values, multipliers)))
         multipliers = _best_against(choices, ties)
@@ -237,11 +238,11 @@ def least_by_layout(
     return RelaxedBounds(bounds, best, tuple(choices), entries)
 
 
-def by_section(tables: PartTables, by_pass: RelaxedBounds) -> RelaxedBounds:
+def by_section(tables: PartTables, by_pass: RelaxedBounds, stop: Callable[[], bool] = lambda: False) -> RelaxedBounds:
     """Bounds with multipliers by section, at least those by pass."""
     if len(set(tables.passes)) == tables.sections:
         return by_pass
-    found = least_by_layout(tables, met=by_pass.choices, rounds=MAX_ROUNDS // 2)
+    found = least_by_layout(tables, met=by_pass.choices, rounds=MAX_ROUNDS // 2, stop=stop)
     multipliers = found.multipliers if float(found.bounds.min()) > float(by_pass.bounds.min()) else by_pass.multipliers
     return RelaxedBounds(np.maximum(by_pass.bounds, found.bounds), multipliers, found.choices, by_pass.entries + found.entries)
 

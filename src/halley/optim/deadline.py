@@ -1,0 +1,30 @@
+"""A time at which a search has to end, for its longest steps to ask."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+
+class TimeIsUp(Exception):
+    """Work was ended by a deadline; what was open stays open."""
+
+
+@dataclass(slots=True)
+class Deadline:
+    """``end`` [s]: on the clock of `time.perf_counter`. Called, it says whether that has passed.
+
+    >>> Deadline()(), Deadline(0.0)()
+    (False, True)
+    """
+
+    end: float = math.inf
+
+    def __call__(self) -> bool:
+        return time.perf_counter() > self.end
+
+    def check(self) -> None:
+        """Raises TimeIsUp: it has passed."""
+        if self():
+            raise TimeIsUp
