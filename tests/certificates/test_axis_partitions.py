@@ -32,7 +32,7 @@ def test_costs_outside_the_stages_are_equal_for_all_partitions() -> None:
             found = around._found(search.costs, frame)
             before = known.setdefault((frame.cut, frame.partition.axis), found)
             assert found.busy.keys() == before.busy.keys()
-            for name in ("entries", "ramps", "energy", "room", "counted"):
+            for name in ("entries", "ramps", "energy", "footprint", "counted"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(before, name))
             for resource, time in found.busy.items():
                 np.testing.assert_array_equal(time, before.busy[resource])

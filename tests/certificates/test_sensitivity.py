@@ -173,7 +173,7 @@ def test_faults(result: Result) -> None:
         sensitivity(result, 0.0)
     with pytest.raises(BadInput, match=r"words of: dram capacity, .*; got 'drum'"):
         sensitivity(result, only=["drum"])
-    with pytest.raises(BadInput, match="a mapping or a plan of training; got str"):
+    with pytest.raises(BadInput, match=r"expected a Result or a TrainingResult; got 'result\.json'"):
         sensitivity("result.json")  # type: ignore[arg-type]
 
 

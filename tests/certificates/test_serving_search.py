@@ -22,7 +22,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.search import (
     BUDGETS,
-    MOST_BUSY,
+    BUSY_SHARE_MOST,
     PER_OCTAVE,
     Limits,
     ServingObjective,
@@ -125,7 +125,7 @@ def pools_enumerated(asked: ServingProblem) -> tuple[float, float]:
         moved = transfer_time(first, lengths.input, asked.system.axes[0].link, first.layout.tp)
         best = 0.0
         for share in range(1, 1001):
-            busy = MOST_BUSY * share / 1000
+            busy = BUSY_SHARE_MOST * share / 1000
             rate = busy * first.layout.dp * first.layout.pp / single
             streams = first.software.request_user * rate
             ttft = first.software.request + single * (1 + busy / 2 / (1 - busy)) + moved
@@ -275,7 +275,7 @@ def test_pools_queue_below_full_load_and_have_a_front_end() -> None:
     first = Deployment(quick.model, asked.system, quick.prompts, replace(SOFTWARE, budget=2048), PEAK)
     single = prompt_time(first.step, 1, asked.lengths)
     busy = quick.rate * single / quick.prompt_replicas / quick.prompts.pp
-    assert busy <= MOST_BUSY * (1 + 1e-9)
+    assert busy <= BUSY_SHARE_MOST * (1 + 1e-9)
     assert quick.ttft == pytest.approx(single * (1 + busy / 2 / (1 - busy)) + quick.transfer)
     users = front.rate * (front.ttft + 99 * front.tpot) / front.prompt_replicas
     alike = front.prompts == quick.prompts and front.prompt_replicas == quick.prompt_replicas and front.rate == quick.rate

@@ -111,7 +111,6 @@ def test_all_faults_of_all_rows() -> None:
         "runs.csv:4: system",
         "runs.csv:5",
         "runs.csv:6: microbatch",
-        "runs.csv:6: pipeline, microbatches",
         "runs.csv:7: system 4 x a100, nvlink 4, degrees",
         "runs.csv:8: splits",
         "runs.csv:9: system",

@@ -109,7 +109,9 @@ def test_names_are_those_of_the_framework(framework: str, plan: LaunchDecisions)
     if not TABLE.exists():
         pytest.skip("no data")
     made = FRAMEWORKS[framework](plan)
-    rows = [row for row in csv.DictReader(TABLE.open(encoding="utf-8")) if row["framework"] == IN_TABLE[framework]]
+    rows = [
+        row for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()) if row["framework"] == IN_TABLE[framework]
+    ]
     assert {row["commit"] for row in rows} == {made.version.split()[-1]}
     words = {word for row in rows for word in re.findall(r"[\w.-]+", f"{row['flag']} {row['notes']}")}
     leaves = {word.rpartition(".")[2] for word in words}

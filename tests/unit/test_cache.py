@@ -242,7 +242,9 @@ def test_an_export_that_fails_leaves_the_copy_that_was_there(tmp_path: Path, mon
     cache.add(load_chip("edge"), product(2), KernelCost(1.0, "m"))
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "replace", raised(OSError("no space left")))
-        with pytest.raises(BadInput, match=rf"^{share.path}: expected a file that can be written; got no space left; make room"):
+        with pytest.raises(
+            BadInput, match=rf"^{share.path}: expected a file that can be written; got no space left; free some space"
+        ):
             cache.export(share.path)
     assert set(share.costs(load_chip("edge"))) == {product(1)}
     cache.export(share.path)

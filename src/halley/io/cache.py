@@ -125,7 +125,7 @@ class KernelCache:
                 base.execute("vacuum into ?", (str(beside),))
                 os.replace(beside, target)
             except (OSError, sqlite3.OperationalError) as error:  # of the copy: faults of the file itself are of another class
-                fault = Fault(str(target), "a file that can be written", str(error), "make room, or name another folder")
+                fault = Fault(str(target), "a file that can be written", str(error), "free some space, or name another folder")
                 raise BadInput(fault) from None
             finally:
                 beside.unlink(missing_ok=True)

@@ -162,18 +162,18 @@ def sensitivity(
     steps = [(item, better) for item in chosen for better in (True, False)]
     begun, count = time.monotonic(), len(steps) + (len(chosen) if ranges else 0)
 
-    def tell(words: str, done: int) -> None:
+    def report(words: str, done: int) -> None:
         if progress:
             left = (time.monotonic() - begun) / done * (count - done) if done else 0.0
             progress(words + (f", some {left:.0f} s left" if left else ""), done / count)
 
     for number, (item, better) in enumerate(steps):
-        tell(f"{item.name}, {'better' if better else 'worse'}", number)
+        report(f"{item.name}, {'better' if better else 'worse'}", number)
         factor = 1 + change if better is item.more else 1 / (1 + change)
         found[item.name, better] = run.changed(item, factor)
     held: dict[str, PlanRange | None] = {}
     for number, item in enumerate(chosen if ranges else ()):
-        tell(f"range of {item.name}", len(steps) + number)
+        report(f"range of {item.name}", len(steps) + number)
         held[item.name] = run.range(item)
     effects = [Effect(item, found[item.name, True], found[item.name, False], held.get(item.name)) for item in chosen]
     effects.sort(key=lambda effect: (_ratio(effect.better, view.value), -_ratio(effect.worse, view.value)))

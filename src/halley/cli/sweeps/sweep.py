@@ -161,7 +161,7 @@ def run(
             sweep = DesignSweep(given, _store(study, store), count, executor, everything=everything, progress=bar)
             try:
                 _check_design(sweep, targets)
-                _tell_of_others(sweep.store)
+                _report_unused(sweep.store)
                 sweep.run()
             except KeyboardInterrupt:
                 if not sweep.begun:
@@ -208,7 +208,7 @@ def show(
     _check_kind(given, targets)
     sweep = DesignSweep(given, kept, 0, read_only=True)
     _check_design(sweep, targets)
-    _tell_of_others(sweep.store)
+    _report_unused(sweep.store)
     result = sweep.result()
     known, every = sweep.bounded
     if known < every:
@@ -216,7 +216,7 @@ def show(
     _give(result, shown, targets, json, force)
 
 
-def _tell_of_others(store: SweepStore) -> None:
+def _report_unused(store: SweepStore) -> None:
     """Answers that are there and cannot be used."""
     own, others = store.counts()
     if others and not own:

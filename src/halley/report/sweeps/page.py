@@ -1,4 +1,4 @@
-"""A sweep as one HTML file that needs nothing beside itself: scatter plots, parallel coordinates, front, table.
+"""A sweep as one self-contained HTML file: scatter plots, parallel coordinates, front, table.
 
 The plots are drawn here, and again by the page's script where the reader chooses other axes, marks points, or searches the table.
 """
