@@ -48,14 +48,14 @@ def optima(study: Study) -> dict[int, float]:
                 total += part.weight * float(best.certificate.value)
             except Infeasible:
                 total = math.inf
-        found[design.index] = total
+        found[design.number] = total
     return found
 
 
 def least(study: Study, of: dict[int, float], budgets: dict[str, float]) -> float:
     """The least value of a design under the budgets; infinite if there is none."""
     able = (each for each in study.designs() if all(each.figures[name] <= most for name, most in budgets.items()))
-    return min((of[each.index] for each in able), default=math.inf)
+    return min((of[each.number] for each in able), default=math.inf)
 
 
 @pytest.mark.medium

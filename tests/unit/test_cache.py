@@ -58,6 +58,8 @@ def test_several_processes_write_at_once_and_one_reads(tmp_path: Path) -> None:
     while any(process.poll() is None for process in processes):
         found = cache.costs(chip)
         assert all(cost == KernelCost(each.rows - 1.0, f"mapping {each.rows - 1}") for each, cost in found.items())
+    for process in processes:
+        process.communicate()
     assert [process.returncode for process in processes] == [0] * 4
     assert {each.rows for each in cache.costs(chip)} == set(range(1, 81))
 
@@ -70,8 +72,7 @@ def test_a_killed_process_loses_at_most_its_last_product(tmp_path: Path) -> None
         told = [process.stdout.readline() for _ in range(10)]
         time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
-        told += process.stdout.readlines()
-        process.wait()
+        told += process.communicate()[0].splitlines(keepends=True)
         found = KernelCache(path).costs(load_chip("edge"))
         assert {each.rows for each in found} >= {int(line) + 1 for line in told if line.endswith("\n")}
         assert all(cost.mapping == f"mapping {each.rows - 1}" for each, cost in found.items())

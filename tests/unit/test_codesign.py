@@ -50,7 +50,7 @@ def test_best_under_budgets() -> None:
     study = parse_study(STUDY + "where: [macs <= 12]\n")
     found = codesign(study, workers=0)
     every = DesignSweep(parse_study(STUDY), workers=0, everything=True).run()
-    values = {outcome.design.index: outcome.value for outcome in every.outcomes}
+    values = {outcome.design.number: outcome.value for outcome in every.outcomes}
     able = [o for o in every.outcomes if o.design.figures["macs"] <= 12]
     assert found.best is not None
     assert found.budgets == {"macs": 12.0}

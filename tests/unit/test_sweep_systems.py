@@ -155,7 +155,7 @@ def test_the_front_is_that_of_single_plans() -> None:
     for design in study.designs():
         best = plan("gpt2-xl", design.label, batch=16).certificate
         points.append((best.value, design.figures["price"]))
-        outcome = result.outcomes[design.index]
+        outcome = result.outcomes[design.number]
         assert outcome.bound <= best.value * (1 + 1e-9)
         if outcome.standing is Standing.SEARCHED:
             assert outcome.value == best.value
@@ -173,7 +173,7 @@ def test_deployments_are_those_of_single_searches() -> None:
     result = DesignSweep(study, workers=0, everything=True).run()
     for design in study.designs():
         found = plan_serving("llama3-8b", design.label, input=512, output=64, slo=f"tpot {design.setting['tpot']}")
-        answer = result.outcomes[design.index].answers["chat"]
+        answer = result.outcomes[design.number].answers["chat"]
         assert answer.value == pytest.approx(found.certificate.value / design.subject.chips, rel=1e-12)
         rate = found.pools.rate if found.pools else found.best.rate
         assert answer.value == pytest.approx(1 / (rate * 64), rel=1e-9)
