@@ -220,7 +220,7 @@ def killed_and_resumed(folder: Path, kills: int, seed: int) -> None:
             time.sleep(0.01)
         time.sleep(random.uniform(0.0, 0.1))
         process.kill()
-        process.wait()
+        process.communicate()
         assert process.returncode == -signal.SIGKILL
         now = rows(store)
         assert len(kept) < len(now) < parts

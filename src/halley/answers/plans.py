@@ -25,7 +25,17 @@ from halley.report.plans.graph import PARTS, graph_headline, graph_tables, graph
 from halley.report.plans.op import op_text
 from halley.report.plans.others import others_table
 from halley.report.plans.page import plan_page
-from halley.report.plans.plan import ACCOUNT, HELD, SHARDED, account_table, headline, memory_table, plan_tables, verdict
+from halley.report.plans.plan import (
+    ACCOUNT,
+    HELD,
+    SHARDED,
+    account_table,
+    headline,
+    memory_table,
+    plan_tables,
+    short_tables,
+    verdict,
+)
 from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import traffic_tables
 from halley.report.plans.words import DIMS, plan_words, schedule_words, short_words
@@ -179,7 +189,7 @@ class TrainingAnswer(Answer[TrainingResult]):
         return headline(result), plan_words(result.plan, result.cost), verdict(result.certificate, result.status)
 
     def tables(self, details: bool = False) -> list[Table]:
-        return plan_tables(self.value, details)
+        return plan_tables(self.value, ops=True) if details else short_tables(self.value)
 
     def op(self, name: str) -> OpMapping:
         """One op of the plan, as in `op_text`, as values. Raises BadInput: there is no op of that name."""
