@@ -11,13 +11,15 @@
   const W = 560, H = 360, L = 74, R = 14, T = 12, B = 46, wide = W - L - R, tall = H - T - B;
   const column = (key) => page.dimensions.findIndex((dimension) => dimension.key === key);
   const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"], [1e-12, "p"]];
+  const binary = [[2 ** 40, "Ti"], [2 ** 30, "Gi"], [2 ** 20, "Mi"], [2 ** 10, "Ki"], [1, ""]];
+  const short = (value) => String(Number(value.toPrecision(4)));
   const worded = (key, value) => {
+    const unit = key === "value" ? page.unit : page.dimensions[column(key)].unit;
     if (value === 0) return "0";
-    if (key === "value" || Math.abs(value) >= 1e6) {
-      const [size, prefix] = prefixes.find(([least]) => Math.abs(value) >= least * 0.9999) ?? [1, ""];
-      return String(Number((value / size).toPrecision(4))) + (key === "value" ? " " + prefix + page.unit : " " + prefix);
-    }
-    return String(Number(value.toPrecision(4)));
+    if (unit === "m2") return `${short(value * 1e6)} mm2`;
+    if (unit === "" && Math.abs(value) < 1e6) return short(value);
+    const [size, prefix] = (unit === "B" ? binary : prefixes).find(([least]) => Math.abs(value) >= least * 0.9999) ?? [1, ""];
+    return `${short(value / size)} ${prefix}${unit}`;
   };
   const linear = (low, high) => {
     const step = 10 ** Math.floor(Math.log10((high - low) / 4));
@@ -122,7 +124,8 @@
   const limits = new Map();
   const holder = document.querySelector("#parallel");
   const lines = () => {
-    const axes = page.parallel, step = Math.max(96, ...axes.map((axis) => 7 * axis.name.length + 12));
+    const axes = page.parallel, fitting = (holder.clientWidth - 24) / axes.length;
+    const step = Math.max(96, fitting, ...axes.map((axis) => 7 * axis.name.length + 12));
     const width = step * axes.length + 24, height = 300, top = 34, bottom = 262;
     const across = (place) => step * (place + 0.5), up = (share) => bottom - (bottom - top) * share;
     const made = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "font-size": 12, "font-family": "system-ui, sans-serif",

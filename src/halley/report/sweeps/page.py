@@ -107,7 +107,9 @@ def _data(result: SweepResult, shown: Sequence[DesignOutcome]) -> dict[str, Any]
     names = [key for key, _ in _dimensions(result)]
     study, parallel = result.study, _parallel(result, shown)
     return {
-        "dimensions": [{"key": key, "name": words_} for key, words_ in _dimensions(result)],
+        "dimensions": [
+            {"key": key, "name": words_, "unit": facts.FIGURE_UNITS.get(key, "")} for key, words_ in _dimensions(result)
+        ],
         "unit": facts.UNITS[study.objective],
         "minimised": ["value", *study.minimised],
         "points": [
