@@ -18,7 +18,7 @@ from halley.report.markup import el
 from halley.report.sweeps import facts
 from halley.report.table import Table, gap_text
 from halley.sweeps.explore import Standing
-from halley.sweeps.figures import figure_text
+from halley.sweeps.figures import UNITS, figure_text
 from halley.sweeps.run import DesignOutcome, SweepResult
 
 ROWS_LIMIT = 2_000
@@ -107,9 +107,7 @@ def _data(result: SweepResult, shown: Sequence[DesignOutcome]) -> dict[str, Any]
     names = [key for key, _ in _dimensions(result)]
     study, parallel = result.study, _parallel(result, shown)
     return {
-        "dimensions": [
-            {"key": key, "name": words_, "unit": facts.FIGURE_UNITS.get(key, "")} for key, words_ in _dimensions(result)
-        ],
+        "dimensions": [{"key": key, "name": words_, "unit": UNITS.get(key, "")} for key, words_ in _dimensions(result)],
         "unit": facts.UNITS[study.objective],
         "minimised": ["value", *study.minimised],
         "points": [
