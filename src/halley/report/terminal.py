@@ -26,7 +26,9 @@ def show(console: Console, tables: Iterable[Table]) -> None:
         unbounded = console.options.update(width=10_000)
         if table.spare and console.measure(made, options=unbounded).maximum > console.width:
             made = rich_table(table, [column for column in every if column not in table.spare])
-        console.print(made)
+        # wider than the window rather than with numbers cut off
+        least = console.measure(made, options=unbounded).minimum
+        console.print(made, width=max(least, console.width), crop=False, soft_wrap=least > console.width)
 
 
 def show_drawn(console: Console, name: str, description: str, picture: str, tables: Iterable[Table]) -> None:
@@ -47,8 +49,10 @@ def rich_table(table: Table, columns: Iterable[int]) -> RichTable:
     for column in shown:
         right = column in table.right
         named = headed and column == shown[0] and all(len(row[column]) <= NAME and " " not in row[column] for row in table.rows)
-        head = Text(visible(table.head[column]), style="dim")
-        made.add_column(head, justify="right" if right else "left", no_wrap=right or named, overflow="fold")
+        head = Text(visible(table.head[column]), style="dim", no_wrap=False)  # of several lines, if need be
+        whole = right or named
+        longest = max((Text(visible(row[column])).cell_len for row in table.rows), default=0) if whole else None
+        made.add_column(head, justify="right" if right else "left", no_wrap=whole, min_width=longest, overflow="fold")
     for index, row in enumerate(table.rows):
         made.add_row(*(Text(visible(row[column])) for column in shown), style="bold" if index in table.strong else None)
     return made
