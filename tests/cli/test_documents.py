@@ -68,6 +68,7 @@ ELSEWHERE = {
     "reference/chips.md": "tests/cli/test_chips_page.py",
     "how-to/describe-a-chip.md": "tests/certificates/test_hierarchies.py",
     "validation-dfmodel.md": "tests/validation/test_dfmodel.py",
+    "worked-plan.md": "tests/cli/test_worked_plan.py",
     "how-to/import-pytorch.md": "tests/importers/test_torch.py",
     "how-to/import-onnx.md": "tests/importers/test_onnx.py",  # where the package onnx is installed
 }
