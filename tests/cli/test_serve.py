@@ -38,6 +38,16 @@ def test_one_deployment(tmp_path: Path) -> None:
     assert halley("report", str(file), "-o", str(tmp_path / "page.html")).code == 0
 
 
+def test_a_saved_answer_keeps_its_bounds(tmp_path: Path) -> None:
+    """Long prompts and few output tokens, where the closed form exceeds the bound of steps."""
+    file = tmp_path / "served.json"
+    words = ("serve", "llama3-8b", "--system", "1 x h100", "--input", "8000", "--output", "2", "--concurrency", "4")
+    assert halley(*words, "-o", str(file)).code == 0
+    outcome = halley("check", str(file))
+    assert outcome.code == 0, outcome.out
+    assert "ok deployment: bound: steps" in flat(outcome.out)
+
+
 @pytest.mark.medium
 def test_arrivals_and_events() -> None:
     outcome = halley(*SERVE, "--rate", "2", "--software", "ideal", "--events", "50", "--json")

@@ -23,10 +23,11 @@ from halley.kernels.library.times import KernelFits
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.serving.bounds import prompt_bound, throughput_bounds
-from halley.serving.deployment import Deployment, Load, Served, served, transfer_time
+from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout, divisors
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
+from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, closed_loop, held_to, prompt_time
 from halley.serving.step import StepBatch, StepModel
@@ -334,9 +335,11 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
             excess = max(point.ttft / limits.ttft, point.tpot / limits.tpot)
             if excess <= 1:
                 every.append(point)
-                value = objective_cost(problem, made[place], point.rate)
-                if value < cost or (best is not None and value == cost and point.rate > best.rate):
-                    best, cost = point, value
+                if not _better(problem, made[place], point, best, cost):
+                    continue
+                point = _held(problem, made, point)
+                if point.ttft <= limits.ttft and _better(problem, made[place], point, best, cost):
+                    best, cost = point, objective_cost(problem, made[place], point.rate)
             elif nearest is None or excess < nearest[0]:
                 nearest = excess, point
     if best is None and problem.objective is ServingObjective.THROUGHPUT:
@@ -369,8 +372,36 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         time.perf_counter() - began,
         f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are no better than what was found",
     )
-    front = tuple((point, made[point.candidate]) for point in pareto(every))
+    front = tuple((point, made[point.candidate]) for point in _held_front(problem, made, every))
     return ServingPlan(problem, best, found, pools, front, bound, why, certificate, chips, len(made))
+
+
+def _better(
+    problem: ServingProblem, deployment: Deployment, point: OperatingPoint, best: OperatingPoint | None, cost: float
+) -> bool:
+    """Whether a point costs less than the best one, or the same with more requests per second."""
+    value = objective_cost(problem, deployment, point.rate)
+    return value < cost or (best is not None and value == cost and point.rate > best.rate)
+
+
+def _held(problem: ServingProblem, made: Sequence[Deployment], point: OperatingPoint) -> OperatingPoint:
+    """The point as `served` has it: held to the bounds with no more users than it has."""
+    deployment = made[point.candidate]
+    found = served(deployment, Load(problem.lengths, concurrency=point.users * deployment.engines), point.rate)
+    return replace(point, ttft=found.state.ttft, rate=found.requests, chip=found.chip)
+
+
+def _held_front(problem: ServingProblem, made: Sequence[Deployment], every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """The front of all points as `served` has them. Only points that come to stand on the front are held to their bounds."""
+    left, held = list(every), list[OperatingPoint]()
+    while True:
+        front = pareto(left + held)
+        fresh = set(front).difference(held)
+        if not fresh:
+            return front
+        left = [point for point in left if point not in fresh]
+        now = [_held(problem, made, point) for point in front if point in fresh]
+        held += [point for point in now if point.ttft <= problem.limits.ttft]
 
 
 def _served(problem: ServingProblem, deployment: Deployment, best: OperatingPoint, most: float) -> Served:

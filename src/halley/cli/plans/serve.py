@@ -38,9 +38,10 @@ from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_fl
 from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_document, speculation_table
-from halley.serving.deployment import Deployment, Load, Served, served
+from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import check_draft_fits
+from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
 from halley.serving.speculation import Acceptance, Round, speculation_round
 from halley.serving.steady import Lengths

@@ -15,9 +15,10 @@ from halley.io.results.envelope import Plain, Saved, enveloped
 from halley.io.results.models import AnswerFile
 from halley.io.results.systems import system_in, whole_system
 from halley.kernels.machine import Efficiency
-from halley.serving.deployment import Deployment, Load, Served, served
+from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
+from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.workloads.transformer import Transformer
