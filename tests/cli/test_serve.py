@@ -146,6 +146,19 @@ def test_formats_that_a_chip_lacks() -> None:
         assert "expected a type that its matrix engine has; got nvfp4" in flat(outcome.err)
 
 
+def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
+    """It is converted: the answer says so, unlike weights whose products would have that format."""
+    remark, file = "a100 has no fp8 products: attention computes in bf16", tmp_path / "served.json"
+    words = ("serve", "llama3-8b", "--input", "64", "--output", "8", "--concurrency", "1", "--cache", "fp8")
+    outcome = halley(*words, "--system", "1 x a100", "-o", str(file), width=140)
+    assert outcome.code == 0, outcome.err
+    assert remark in flat(outcome.out)
+    assert remark in json.loads(file.read_text())["answer"]["remarks"][0]
+    assert halley("check", str(file)).code == 0
+    assert "products" not in halley(*words, "--system", "1 x h100").out
+    assert halley(*words, "--system", "1 x a100", "--weights", "fp8").code == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -21,6 +21,9 @@ from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel
 
+ATTENTION_DTYPE = "bf16"
+"""Attention computes in the dtype of activations, whatever that of the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReachedRates:
@@ -117,6 +120,16 @@ class Deployment:
             dtype, more = "fp8", 1 / NVFP4_SHARE
         memory = 1.0 if measured_caches(self.fits, software) else shares.memory * software.memory
         return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * memory)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know of the times: a cache in a dtype that the matrix engine of the chip lacks is converted. Weights in one are
+        refused, as their products have that dtype."""
+        chip, cache = serving_machine(self.system), self.model.cache
+        if cache in chip.macs:
+            return ()
+        own = f"attention computes in {ATTENTION_DTYPE}; the conversion of the cache is not timed"
+        return (f"{chip.name} has no {cache} products: {own}",)
 
     @property
     def port(self) -> float:

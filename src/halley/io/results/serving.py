@@ -88,8 +88,8 @@ def load_document(load: Load) -> Plain:
 
 def figures(value: Served, bounds: list[Plain]) -> Plain:
     """What follows from the question, in SI units."""
-    state = value.state
-    return {
+    state, remarks = value.state, list(value.deployment.remarks)
+    return ({"remarks": remarks} if remarks else {}) | {
         "ttft_s": state.ttft,
         "tpot_s": state.tpot,
         "end_to_end_s": value.end_to_end,

@@ -69,6 +69,7 @@ def _figures(value: Served) -> Table:
             f"{state.decoding:,.1f} sequences and {state.chunk:,.0f} prompt tokens a step; {value.users:,.1f} users in flight",
         ),
     ]
+    rows += [("cache", remark) for remark in value.deployment.remarks]
     rows += list(_costs(value))
     return Table("The deployment", ("", ""), tuple(rows), strong=frozenset({0}))
 
