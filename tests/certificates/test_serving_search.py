@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.serving_cases import SOFTWARE
 
+from halley.answers.load import load
 from halley.errors import BadInput, Infeasible
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
@@ -193,6 +195,7 @@ def test_the_best_batch_and_the_front_are_held_to_the_bounds_of_their_users() ->
     """Prompts of many chunks and few output tokens: the closed form of every batch exceeds the bound of its steps."""
     asked = replace(problem("1 x h100", Lengths(2600, 3), Limits(), ("bf16",)), budgets=(512,))
     found = search(asked)
+    assert found.certificate.closed == "1 deployment costed: all that fit"
     made = found.served.deployment
     assert closed_loop(made.step, made.engine_memory, found.best.users, asked.lengths).rate > found.best.rate
     assert found.best.rate == found.served.requests <= found.served.bounds[0].rate
@@ -303,6 +306,38 @@ def test_pools_queue_below_full_load_and_have_a_front_end() -> None:
     alike = front.prompts == quick.prompts and front.prompt_replicas == quick.prompt_replicas and front.rate == quick.rate
     assert alike
     assert front.ttft == pytest.approx(quick.ttft + 0.05 + 1e-3 * users)
+
+
+def test_limits_that_only_pools_keep(tmp_path: Path) -> None:
+    """Collectives take so long that tokens are faster on one chip, and long prompts on two: no layout keeps both limits."""
+    asked = replace(
+        problem("4 x h800, nvlink 4", Lengths(4000, 100), Limits(0.07, 0.006), ("bf16",)),
+        software=replace(SOFTWARE, collective=1e-4),
+        budgets=(8192,),
+    )
+    with pytest.raises(Infeasible, match="at the nearest"):
+        search(asked)
+    asked = replace(asked, pools=True)
+    found = search(asked)
+    assert found.pools is not None
+    assert not found.together
+    assert not found.front
+    assert (found.pools.prompts.tp, found.pools.decoding.tp) == (2, 1)
+    assert found.pools.ttft <= 0.07 * (1 + 1e-9)
+    assert found.pools.tpot <= 0.006
+    assert found.pools.rate <= found.bound
+    assert found.certificate.bound <= found.certificate.value
+    few = search(replace(asked, objective=ServingObjective.CHIPS, rate=found.pools.rate / 2))
+    assert few.pools is not None
+    assert few.chips == few.pools.chips == 3
+    with pytest.raises(Infeasible, match="which 4 chips serve with pools of TP 2 and TP 1"):
+        search(replace(asked, objective=ServingObjective.CHIPS, rate=found.pools.rate * 1.01))
+    for number, plan in enumerate((found, few)):
+        assert any("together (below) they exceed the limits" in table.title for table in plan.answer().tables())
+        plan.report(tmp_path / f"{number}.html")
+        plan.save(tmp_path / f"{number}.json")
+        assert [finding for finding in load(tmp_path / f"{number}.json").check() if not finding.passed] == []
+        assert "<svg" in plan.plot()._repr_svg_()
 
 
 def test_limits_that_nothing_keeps() -> None:

@@ -164,6 +164,8 @@ def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
     [
         ((*SERVE, "--concurrency", "4", "--rate", "3"), 1, "expected --concurrency or --rate; got both"),
         ((*SERVE,), 1, "got neither"),
+        ((*SERVE, "--concurrency", "0"), 1, "write for example '--concurrency 32'"),
+        ((*SERVE, "--concurrency", "4", "--tp", "0"), 1, "write for example '--tp 2'"),
         ((*SERVE, "--rate", "0"), 1, "--rate: expected a number above 0"),
         ((*SERVE, "--rate", "1", "--power-price", "1"), 1, "expected --years beside it"),
         ((*SERVE, "--rate", "1", "--years", "0"), 1, "--years: expected a number above 0"),

@@ -197,7 +197,8 @@ class ServingPlanAnswer(Answer[ServingPlan]):
             yield (point.user, point.chip, point.ttft, point.tpot, layout, weights, point.users)
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
-        return {"front": lambda: front_figure(self.value.front), "parts": lambda: _part_bars(self.value.served)}
+        front = {"front": lambda: front_figure(self.value.front)} if self.value.front else {}
+        return front | {"parts": lambda: _part_bars(self.value.served)}
 
     def page(self) -> str:
         drawn = [item() for item in self.pictures().values()]

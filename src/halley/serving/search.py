@@ -129,7 +129,8 @@ class Pools:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ServingPlan(Answerable):
-    """The best deployment: ``served`` with prompts and decoding together, ``pools`` where they are better apart. ``front``: no
+    """The best deployment: ``served`` with prompts and decoding together, ``pools`` where they are better apart. Where only pools
+    keep the limits, ``served`` is the deployment that exceeds them least (`together` is false). ``front``: no
     point of it is better in both tokens per second and user and per chip. ``bound`` [1/s]: most requests that any schedule on
     any candidate serves, ``bound_why``. ``chips``: needed for the rate, with that objective."""
 
@@ -143,6 +144,11 @@ class ServingPlan(Answerable):
     certificate: Certificate
     chips: int
     candidates: int
+
+    @property
+    def together(self) -> bool:
+        """Whether a deployment with prompts and decoding together keeps the limits."""
+        return self.best.ttft <= self.problem.limits.ttft and self.best.tpot <= self.problem.limits.tpot
 
 
 def layouts(problem: ServingProblem, model: ServedModel) -> Iterator[ReplicaLayout]:
@@ -342,13 +348,15 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
                     best, cost = point, objective_cost(problem, made[place], point.rate)
             elif nearest is None or excess < nearest[0]:
                 nearest = excess, point
-    if best is None and problem.objective is ServingObjective.THROUGHPUT:
-        raise _unreached(problem, made, nearest)
     pools = best_pools(problem, made, cost) if split else None
-    if best is not None:
-        found = _served(problem, made[best.candidate], best, bounds[best.candidate][0])
-    else:
+    if best is None and problem.objective is ServingObjective.CHIPS:
         best, found = _most(problem, pools)
+    else:
+        if best is None:
+            best = _nearest(problem, made, nearest)
+            if pools is None:
+                raise _unreached(problem, made, best)
+        found = _served(problem, made[best.candidate], best, bounds[best.candidate][0])
     place = min(range(len(made)), key=lambda item: (floor(item), -bounds[item][0]))
     lower, (bound, why) = floor(place), bounds[place]
     if split:
@@ -360,6 +368,9 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     if problem.objective is ServingObjective.THROUGHPUT:
         tokens = problem.system.chips / lengths.output
         value, lower, unit = tokens / (pools.rate if pools else best.rate), tokens / bound, "s"
+    others = len(made) - costed
+    closed = f"{costed:,} deployment{'s'[: costed != 1]} costed"
+    closed += f"; the bounds of the other {others:,} are no better than what was found" if others else ": all that fit"
     certificate = Certificate(
         value,
         lower,
@@ -370,7 +381,7 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         LEFT_OUT,
         {"bounded": len(made), "costed": costed, "points": len(every)},
         time.perf_counter() - began,
-        f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are no better than what was found",
+        closed,
     )
     front = tuple((point, made[point.candidate]) for point in _held_front(problem, made, every))
     return ServingPlan(problem, best, found, pools, front, bound, why, certificate, chips, len(made))
@@ -436,21 +447,25 @@ def _most(problem: ServingProblem, pools: Pools | None) -> tuple[OperatingPoint,
     raise Infeasible(Fault(f"{where}, rate", expected, f"{problem.rate:g}", need))
 
 
-def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> HalleyError:
+def _nearest(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> OperatingPoint:
+    """The costed point that exceeds the limits least; where no candidate was costed, one with the least prompt time."""
+    if nearest is not None:
+        return nearest[1]
+    place = min(range(len(made)), key=lambda item: prompt_bound(made[item], problem.lengths))
+    return next(points(made[place], place, problem, math.inf))
+
+
+def _unreached(problem: ServingProblem, made: Sequence[Deployment], point: OperatingPoint) -> HalleyError:
     where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
     limits = problem.limits
-    if nearest is None:
-        # every candidate was proven too slow: cost the one with the least prompt time to name it
-        place = min(range(len(made)), key=lambda item: prompt_bound(made[item], problem.lengths))
-        nearest = 0.0, next(points(made[place], place, problem, math.inf))
-    point = nearest[1]
     broken = [
         f"{name} at most {limit:.4g} s"
         for name, limit, found in (("TTFT", limits.ttft, point.ttft), ("TPOT", limits.tpot, point.tpot))
         if found > limit
     ]
     layout = made[point.candidate].layout.text
-    got = f"TTFT {point.ttft:.4g} s and TPOT {point.tpot:.4g} s at the nearest, {layout} with {point.users:g} users an engine"
+    users = f"{point.users:g} user{'s'[: point.users != 1]} an engine"
+    got = f"TTFT {point.ttft:.4g} s and TPOT {point.tpot:.4g} s at the nearest, {layout} with {users}"
     return Infeasible(Fault(where, " and ".join(broken) or "the limits", got, "relax that limit, or use faster or more chips"))
 
 

@@ -250,7 +250,9 @@ def step_bound(deployment: Deployment, lengths: Lengths, users: float = math.inf
     """The bound of a deployment with at most so many ``users`` in flight, in equal parts on its engines."""
     most = max(min(most_sequences(deployment, lengths), math.ceil(min(users, 1e9) / deployment.engines)), 1.0)
     rate = deployment.engines * engine_bound(deployment.step, most, lengths, request_rows(lengths))
-    return ThroughputBound("steps", rate, f"steps of at most {most:,.0f} sequences of an engine, in any order and batching")
+    return ThroughputBound(
+        "steps", rate, f"steps of at most {most:,.0f} sequence{'s'[: most != 1]} of an engine, in any order and batching"
+    )
 
 
 def schedule_bounds(deployment: Deployment, lengths: Lengths, users: float = math.inf) -> tuple[ThroughputBound, ...]:
