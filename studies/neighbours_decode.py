@@ -25,6 +25,7 @@ from halley.products.estimate import estimate
 from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
+from halley.serving.served import served
 from halley.serving.steady import Lengths
 from halley.serving.step import StepBatch
 from halley.workloads.attention import attention
@@ -277,7 +278,7 @@ def overlapped() -> Rows:
     for software in (IDEAL, "vllm", "vllm-2024"):
         for users in USERS:
             model, system, tp = SERVED
-            state = deployment(model, system, software, tp).steady(Load(Lengths(PROMPT, ANSWER), concurrency=users))
+            state = served(deployment(model, system, software, tp), Load(Lengths(PROMPT, ANSWER), concurrency=users)).state
             parts = {name: float(value) for name, value in state.parts.items()}
             found.append({"software": software, "users": users, "parts": parts, "decoding": state.decoding, "step": state.step})
     return found

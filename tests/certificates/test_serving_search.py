@@ -7,17 +7,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.serving_cases import SOFTWARE
 
+from halley.answers.load import load
 from halley.errors import BadInput, Infeasible
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
-from halley.serving.deployment import Deployment, transfer_time
+from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.search import (
@@ -31,8 +33,10 @@ from halley.serving.search import (
     deployments,
     search,
 )
+from halley.serving.served import served
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch
+from halley.serving.step_bounds import schedule_bounds
 from halley.workloads.transformer import Transformer
 
 DENSE = load_model("llama3-8b")
@@ -86,13 +90,21 @@ def batches(made: Deployment, lengths: Lengths) -> Iterator[int]:
 
 
 def enumerated(asked: ServingProblem) -> dict[Deployment, float]:
-    """The most requests per second of every candidate over all batches that keep the limits, where there are some."""
+    """The most requests per second of every candidate over all batches that keep the limits, where there are some. Batches are
+    held to the bounds of their users, those that serve most first."""
     found: dict[Deployment, float] = {}
     for made in candidates(asked):
+        kept = []
         for users in batches(made, asked.lengths):
             state = closed_loop(made.step, made.engine_memory, users, asked.lengths)
             if state.ttft <= asked.limits.ttft and state.tpot <= asked.limits.tpot:
-                found[made] = max(found.get(made, 0.0), state.rate * made.engines)
+                kept.append((state.rate * made.engines, users))
+        for rate, users in sorted(kept, reverse=True):
+            if rate <= found.get(made, 0.0):
+                break
+            value = served(made, Load(asked.lengths, concurrency=users * made.engines))
+            if value.state.ttft <= asked.limits.ttft:
+                found[made] = max(found.get(made, 0.0), value.requests)
     return found
 
 
@@ -173,9 +185,22 @@ def test_search_finds_what_enumeration_finds(
         return
     found = search(asked)
     assert found.best.rate == pytest.approx(best, rel=0.03)
-    assert found.best.rate <= best * (1 + 1e-9)  # less where the closed form is beyond any schedule
+    assert found.best.rate <= best * (1 + 1e-9)  # less where the closed form is beyond any schedule that keeps the limits
     assert found.certificate.bound <= found.certificate.value
     assert found.best.rate <= found.bound
+    assert found.best.rate == found.served.requests <= found.served.bounds[0].rate
+
+
+def test_the_best_batch_and_the_front_are_held_to_the_bounds_of_their_users() -> None:
+    """Prompts of many chunks and few output tokens: the closed form of every batch exceeds the bound of its steps."""
+    asked = replace(problem("1 x h100", Lengths(2600, 3), Limits(), ("bf16",)), budgets=(512,))
+    found = search(asked)
+    assert found.certificate.closed == "1 deployment costed: all that fit"
+    made = found.served.deployment
+    assert closed_loop(made.step, made.engine_memory, found.best.users, asked.lengths).rate > found.best.rate
+    assert found.best.rate == found.served.requests <= found.served.bounds[0].rate
+    for point, deployment in found.front:
+        assert point.rate <= schedule_bounds(deployment, asked.lengths, point.users * deployment.engines)[0].rate
 
 
 @pytest.mark.medium
@@ -281,6 +306,38 @@ def test_pools_queue_below_full_load_and_have_a_front_end() -> None:
     alike = front.prompts == quick.prompts and front.prompt_replicas == quick.prompt_replicas and front.rate == quick.rate
     assert alike
     assert front.ttft == pytest.approx(quick.ttft + 0.05 + 1e-3 * users)
+
+
+def test_limits_that_only_pools_keep(tmp_path: Path) -> None:
+    """Collectives take so long that tokens are faster on one chip, and long prompts on two: no layout keeps both limits."""
+    asked = replace(
+        problem("4 x h800, nvlink 4", Lengths(4000, 100), Limits(0.07, 0.006), ("bf16",)),
+        software=replace(SOFTWARE, collective=1e-4),
+        budgets=(8192,),
+    )
+    with pytest.raises(Infeasible, match="at the nearest"):
+        search(asked)
+    asked = replace(asked, pools=True)
+    found = search(asked)
+    assert found.pools is not None
+    assert not found.together
+    assert not found.front
+    assert (found.pools.prompts.tp, found.pools.decoding.tp) == (2, 1)
+    assert found.pools.ttft <= 0.07 * (1 + 1e-9)
+    assert found.pools.tpot <= 0.006
+    assert found.pools.rate <= found.bound
+    assert found.certificate.bound <= found.certificate.value
+    few = search(replace(asked, objective=ServingObjective.CHIPS, rate=found.pools.rate / 2))
+    assert few.pools is not None
+    assert few.chips == few.pools.chips == 3
+    with pytest.raises(Infeasible, match="which 4 chips serve with pools of TP 2 and TP 1"):
+        search(replace(asked, objective=ServingObjective.CHIPS, rate=found.pools.rate * 1.01))
+    for number, plan in enumerate((found, few)):
+        assert any("together (below) they exceed the limits" in table.title for table in plan.answer().tables())
+        plan.report(tmp_path / f"{number}.html")
+        plan.save(tmp_path / f"{number}.json")
+        assert [finding for finding in load(tmp_path / f"{number}.json").check() if not finding.passed] == []
+        assert "<svg" in plan.plot()._repr_svg_()
 
 
 def test_limits_that_nothing_keeps() -> None:

@@ -84,7 +84,7 @@ def test_a_returned_value_prints_as_its_headline(name: str) -> None:
 def test_all_values_of_answers_are_answerable() -> None:
     from halley.dfmodel.plan import DFModelResult
     from halley.graphs.plan import GraphPlan
-    from halley.serving.deployment import Served
+    from halley.serving.served import Served
 
     kinds = [*(type(made(name)) for name in MADE), DFModelResult, GraphPlan, Served]
     assert {kind.__name__ for kind in kinds if issubclass(kind, Answerable)} == set(VALUES)

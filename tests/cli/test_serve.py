@@ -38,6 +38,16 @@ def test_one_deployment(tmp_path: Path) -> None:
     assert halley("report", str(file), "-o", str(tmp_path / "page.html")).code == 0
 
 
+def test_a_saved_answer_keeps_its_bounds(tmp_path: Path) -> None:
+    """Long prompts and few output tokens, where the closed form exceeds the bound of steps."""
+    file = tmp_path / "served.json"
+    words = ("serve", "llama3-8b", "--system", "1 x h100", "--input", "8000", "--output", "2", "--concurrency", "4")
+    assert halley(*words, "-o", str(file)).code == 0
+    outcome = halley("check", str(file))
+    assert outcome.code == 0, outcome.out
+    assert "ok deployment: bound: steps" in flat(outcome.out)
+
+
 @pytest.mark.medium
 def test_arrivals_and_events() -> None:
     outcome = halley(*SERVE, "--rate", "2", "--software", "ideal", "--events", "50", "--json")
@@ -136,11 +146,26 @@ def test_formats_that_a_chip_lacks() -> None:
         assert "expected a type that its matrix engine has; got nvfp4" in flat(outcome.err)
 
 
+def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
+    """It is converted: the answer says so, unlike weights whose products would have that format."""
+    remark, file = "a100 has no fp8 products: attention computes in bf16", tmp_path / "served.json"
+    words = ("serve", "llama3-8b", "--input", "64", "--output", "8", "--concurrency", "1", "--cache", "fp8")
+    outcome = halley(*words, "--system", "1 x a100", "-o", str(file), width=140)
+    assert outcome.code == 0, outcome.err
+    assert remark in flat(outcome.out)
+    assert remark in json.loads(file.read_text())["answer"]["remarks"][0]
+    assert halley("check", str(file)).code == 0
+    assert "products" not in halley(*words, "--system", "1 x h100").out
+    assert halley(*words, "--system", "1 x a100", "--weights", "fp8").code == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         ((*SERVE, "--concurrency", "4", "--rate", "3"), 1, "expected --concurrency or --rate; got both"),
         ((*SERVE,), 1, "got neither"),
+        ((*SERVE, "--concurrency", "0"), 1, "write for example '--concurrency 32'"),
+        ((*SERVE, "--concurrency", "4", "--tp", "0"), 1, "write for example '--tp 2'"),
         ((*SERVE, "--rate", "0"), 1, "--rate: expected a number above 0"),
         ((*SERVE, "--rate", "1", "--power-price", "1"), 1, "expected --years beside it"),
         ((*SERVE, "--rate", "1", "--years", "0"), 1, "--years: expected a number above 0"),

@@ -14,14 +14,16 @@ from validation.serving.predict import static_batch
 
 from halley.errors import BadInput, Infeasible
 from halley.serving.bounds import prompt_bound, throughput_bounds
-from halley.serving.deployment import Deployment, Load, served
+from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import serving_memory
+from halley.serving.served import served
 from halley.serving.simulate import generated, simulate
 from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Acceptance, sequence_tokens, speculation_round, tree_tokens, verification_time
 from halley.serving.steady import Lengths, arrivals, closed_loop, poisson
 from halley.serving.step import PARTS, StepBatch, busiest_share, distinct_experts
+from halley.serving.step_bounds import schedule_bounds
 from halley.serving.tables import PiecewiseLinear, Surface, grid
 
 BUDGETS_USERS = ((512, 64), (512, 512), (2048, 512))
@@ -119,6 +121,40 @@ def test_closed_form_keeps_the_bounds(users: float, long: float, answer: float, 
     assert state.rate <= throughput_bounds(made, lengths, users)[0].rate * (1 + 1e-9)
     if state.tpot <= tpot:
         assert state.rate <= throughput_bounds(made, lengths, tpot=tpot)[0].rate * (1 + 1e-9)
+
+
+def test_a_deployment_is_held_to_its_bounds() -> None:
+    """Prompts of many chunks and few output tokens, whose closed form exceeds the bound of steps: requests wait longer, and
+    arrivals beyond the bound are refused."""
+    made, lengths, users = deployment(), Lengths(2600, 3), 2.0
+    state, least = closed_loop(made.step, made.engine_memory, users, lengths), schedule_bounds(made, lengths, users)[0].rate
+    assert state.rate > 1.01 * least
+    found = served(made, Load(lengths, concurrency=users))
+    assert found.requests == least
+    assert found.end_to_end == pytest.approx(users / least)  # Little's law
+    made, lengths = deployment(software=replace(SOFTWARE, users=8)), Lengths(1622, 7)
+    least = schedule_bounds(made, lengths)[0].rate
+    assert arrivals(made.step, made.engine_memory, 1.001 * least, lengths) is not None
+    assert served(made, Load(lengths, rate=0.8 * least)).requests == 0.8 * least
+    with pytest.raises(Infeasible, match=f"at most {least:.3g} requests/s"):
+        served(made, Load(lengths, rate=1.001 * least))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(BUDGETS_USERS), st.integers(1, 64), st.floats(5, 12.5), st.floats(0, 6))
+def test_no_deployment_exceeds_its_bounds(most: tuple[int, int], users: int, long: float, answer: float) -> None:
+    made = deployment(software=replace(SOFTWARE, budget=most[0], users=most[1]))
+    found = served(made, Load(Lengths(int(2**long), int(2**answer)), concurrency=users))
+    assert found.requests <= found.bounds[0].rate
+
+
+@pytest.mark.parametrize("users", [1, 2, 3, 7])
+def test_prompts_alone_take_their_chunks(users: int) -> None:
+    """Two chunks a prompt and one output token: as the simulation, which is static then, has it."""
+    made, lengths = deployment(software=replace(SOFTWARE, budget=2048, users=512)), Lengths(3937, 1)
+    state = closed_loop(made.step, made.engine_memory, users, lengths)
+    found = simulate(made.step, made.engine_memory, generated(200, 0.0, (3937, 3937), (1, 1)), concurrency=users)
+    assert state.rate == pytest.approx(found.requests / found.time, rel=0.05)
 
 
 def test_bound_of_experts_is_below_every_batch() -> None:

@@ -84,6 +84,7 @@ PUBLISHED = [
     ("dgx-2", 150, 16, 2),
     ("dgx-a100", 300, 8, 2),  # 600 GB/s
     ("dgx-h100", 450, 8, 2),  # 900 GB/s
+    ("dgx-h200", 450, 8, 2),
     ("gb200-nvl72", 900, 72, 2),  # 1.8 TB/s
     ("hgx-pod", 500, 256, 4),  # NVLink and 400 Gb/s of InfiniBand
     ("tpu-v4-cube", 300, 64, 6),  # six links of 50 GB/s

@@ -17,15 +17,15 @@ from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
 from halley.kernels.times import Attention
-from halley.serving.bounds import throughput_bounds
-from halley.serving.deployment import Deployment, Load, served
+from halley.serving.deployment import Deployment, Load
 from halley.serving.kernels import LibraryKernels, MeasuredDecode, library_kernels
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
+from halley.serving.served import served
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.serving.step import StepBatch
-from halley.serving.step_bounds import step_bound
+from halley.serving.step_bounds import schedule_bounds
 
 USERS, KEYS = np.array([1.0, 16.0, 256.0])[:, None], np.array([128.0, 4096.0, 32768.0])[None, :]
 
@@ -91,7 +91,7 @@ def test_windows_of_a_configuration_are_served(tmp_path: Path) -> None:
     assert made["near"].memory.users(16384) > 10 * made["all"].memory.users(16384)
     for each in made.values():
         reached = served(each, Load(lengths, concurrency=16)).requests
-        assert reached <= min(throughput_bounds(each, lengths)[0].rate, 1.03 * step_bound(each, lengths).rate)
+        assert reached <= schedule_bounds(each, lengths)[0].rate
     short = Lengths(300, 100)
     near, full = (served(each, Load(short, concurrency=16)).requests for each in made.values())
     assert near == pytest.approx(full, rel=1e-3)  # contexts within the window
@@ -112,5 +112,4 @@ def test_bounds_hold_with_measured_kernels(tp: int) -> None:
     made = Deployment(model, system, ReplicaLayout(tp), load_software("vllm"), PEAK, fits=serving_fits("h100"), longest=4096)
     for users in (1.0, 32.0, 256.0):
         reached = served(made, Load(lengths, concurrency=users)).requests
-        assert reached <= throughput_bounds(made, lengths)[0].rate
-        assert reached <= 1.03 * step_bound(made, lengths).rate  # closed forms are no schedules
+        assert reached <= schedule_bounds(made, lengths)[0].rate

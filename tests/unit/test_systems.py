@@ -94,6 +94,7 @@ PUBLISHED = [
     # of a network between nodes, the share that libraries reach
     ("dgx-a100-pod", 160, 300 + 0.85 * 25, 80, 2039),
     ("dgx-h100-pod", 256, 450 + 0.85 * 50, 80, 3350),
+    ("dgx-h200-pod", 256, 450 + 0.85 * 50, 141, 4800),
     ("gb200-nvl72-pod", 576, 900 + 0.85 * 50, 186, 8000),
     ("tpu-v4-cube", 64, 300, 32 * 1.024**3, 1200),
     ("tpu-v4-pod", 4096, 300, 32 * 1.024**3, 1200),
@@ -241,9 +242,15 @@ def test_more_of_the_same_costs_in_proportion(size: int, topology: Topology) -> 
 
 
 def test_the_short_form_says_what_a_file_says() -> None:
-    short, long = load_system("256 x h100, nvlink 8, ib"), load_system("dgx-h100-pod")
-    assert [replace(axis, name="") for axis in short.axes] == [replace(axis, name="") for axis in long.axes]
-    assert (short.chip, short.host, short.chip_cost, short.node_cost) == (long.chip, long.host, long.chip_cost, long.node_cost)
+    for chip in ("h100", "h200"):
+        short, long = load_system(f"256 x {chip}, nvlink 8, ib"), load_system(f"dgx-{chip}-pod")
+        assert [replace(axis, name="") for axis in short.axes] == [replace(axis, name="") for axis in long.axes]
+        assert (short.chip, short.host, short.chip_cost, short.node_cost) == (
+            long.chip,
+            long.host,
+            long.chip_cost,
+            long.node_cost,
+        )
     cube = load_system("64 x tpu-v4, ici 4x4x4")
     assert product(cube.axes).edges == product(load_system("tpu-v4-cube").axes).edges
     assert bill(load_system("8 x sn10, pcie")).items[3:] != ()

@@ -18,7 +18,7 @@ from halley.report.answers.comparison import decisions_document, decisions_table
 from halley.report.answers.page import account_bars, simple_page
 from halley.report.plans.plan import account_table
 from halley.report.rows import Row
-from halley.report.serving.deployment import bound_words, bounds_of, serving_headline, serving_tables, serving_words
+from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
 from halley.report.serving.plan import (
     front_figure,
     front_table,
@@ -29,8 +29,8 @@ from halley.report.serving.plan import (
     serving_plan_words,
 )
 from halley.report.table import Table
-from halley.serving.deployment import Served
 from halley.serving.search import ServingObjective, ServingPlan
+from halley.serving.served import Served
 from halley.serving.step import PARTS
 from halley.units import format_time
 from halley.verify.findings import Finding, Progress, certificate_finding
@@ -38,7 +38,7 @@ from halley.verify.findings import Finding, Progress, certificate_finding
 
 def serving_answer_document(value: Served) -> Plain:
     """The content of a file."""
-    bounds = [{"name": item.name, "requests_per_s": item.rate, "why": item.why} for item in bounds_of(value)]
+    bounds = [{"name": item.name, "requests_per_s": item.rate, "why": item.why} for item in value.bounds]
     return serving_document(value, bounds)
 
 
@@ -86,7 +86,7 @@ class ServingAnswer(Answer[Served]):
 
     def own_findings(self, limit: float, search: bool, progress: Progress | None) -> Iterator[Finding]:
         value = self.value
-        for item in bounds_of(value):
+        for item in value.bounds:
             holds = value.requests <= item.rate * (1 + 1e-9)
             yield Finding(
                 "deployment", f"bound: {item.name}", holds, f"{value.requests:.4g} of at most {item.rate:.4g} requests/s"
@@ -197,7 +197,8 @@ class ServingPlanAnswer(Answer[ServingPlan]):
             yield (point.user, point.chip, point.ttft, point.tpot, layout, weights, point.users)
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
-        return {"front": lambda: front_figure(self.value.front), "parts": lambda: _part_bars(self.value.served)}
+        front = {"front": lambda: front_figure(self.value.front)} if self.value.front else {}
+        return front | {"parts": lambda: _part_bars(self.value.served)}
 
     def page(self) -> str:
         drawn = [item() for item in self.pictures().values()]

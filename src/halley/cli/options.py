@@ -71,13 +71,18 @@ def baselines(words: Sequence[str] | None, default: bool = True) -> bool | tuple
     return tuple(words)
 
 
-def whole_number(option: str, text: str | None, default: int | None = None, least: int = 1, most: int = 999_999_999) -> int:
-    """The number of an option. Raises BadInput: it is none, or it is missing and has no default."""
+def whole_number(
+    option: str, text: str | None, default: int | None = None, least: int = 1, most: int = 999_999_999, example: int = 2048
+) -> int:
+    """The number of an option. ``example``: one that makes sense.
+
+    Raises BadInput: it is none, or it is missing and has no default.
+    """
     if text is None and default is not None:
         return default
     if text is None or not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
         got = "nothing" if text is None else repr(text)
-        raise BadInput(Fault(option, f"a whole number from {least} to {most:,}", got, f"write for example '{option} 2048'"))
+        raise BadInput(Fault(option, f"a whole number from {least} to {most:,}", got, f"write for example '{option} {example}'"))
     return int(text)
 
 

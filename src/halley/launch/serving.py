@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.launch.settings import TEXT_LIMIT, Emitted, Setting, flag_text, read_flags
-from halley.serving.deployment import Deployment, Served
+from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.search import ServingPlan
+from halley.serving.served import Served
 from halley.serving.steady import Lengths
 
 VLLM = "vLLM 00193b82b0e2"

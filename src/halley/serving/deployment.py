@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from halley.answer import Answerable
 from halley.errors import BadInput, Fault, Infeasible
 from halley.ir.hardware import Link
 from halley.ir.system import System
@@ -19,15 +18,11 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, Steady, arrivals, closed_loop, held_to
+from halley.serving.steady import Lengths
 from halley.serving.step import StepModel
 
-MILLION = 1e6
-"""Energy and cost are for a million output tokens."""
-JOULES_PER_KWH = 3.6e6
-"""Joules of a kilowatt-hour."""
-SECONDS_PER_YEAR = 365.25 * 24 * 3600.0
-"""Seconds of a year, over which parts are paid."""
+ATTENTION_DTYPE = "bf16"
+"""Attention computes in the dtype of activations, whatever that of the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +122,16 @@ class Deployment:
         return ReachedRates(more * chip.mac_rate(dtype) * shares.matrix * software.matrix, chip.memory * memory)
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know of the times: a cache in a dtype that the matrix engine of the chip lacks is converted. Weights in one are
+        refused, as their products have that dtype."""
+        chip, cache = serving_machine(self.system), self.model.cache
+        if cache in chip.macs:
+            return ()
+        own = f"attention computes in {ATTENTION_DTYPE}; the conversion of the cache is not timed"
+        return (f"{chip.name} has no {cache} products: {own}",)
+
+    @property
     def port(self) -> float:
         """What a chip sends at most [B/s]."""
         return sum(axis.link.bandwidth * 2 for axis in self.system.axes) or math.inf
@@ -143,107 +148,9 @@ class Deployment:
         if self.software.users < 1:
             raise Infeasible(Fault(where, "at least one sequence", str(self.software.users)))
 
-    def steady(self, load: Load) -> Steady:
-        """The steady state of one engine. Raises Infeasible: the model does not fit, or arrivals outrun it."""
-        self.check(load.lengths)
-        if load.concurrency is not None:
-            return closed_loop(self.step, self.engine_memory, max(load.concurrency / self.engines, 1.0), load.lengths)
-        assert load.rate is not None  # a load has one of them
-        found = arrivals(self.step, self.engine_memory, load.rate / self.engines, load.lengths)
-        if found is None:
-            full = closed_loop(self.step, self.engine_memory, self.capacity_users(load.lengths), load.lengths)
-            where = f"serving of {self.model.shape.name} on {self.system.name} with {self.layout.text}"
-            most = full.rate * self.engines
-            expected = f"at most {most:.3g} requests/s, limited by {full.limit}"
-            raise Infeasible(Fault(where, expected, f"{load.rate:g}", "use more chips, or serve fewer requests"))
-        return found
-
     def busy_engines(self, load: Load) -> float:
         """Engines that have a user: fewer than all where there are fewer users."""
         return self.engines if load.concurrency is None else min(self.engines, load.concurrency)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Served(Answerable):
-    """What a deployment does under a load. Times [s]; ``requests``, ``output``, ``total`` [1/s]: requests, output tokens, all
-    tokens of all chips; ``user``, ``chip`` [1/s]: output tokens per user and per chip; ``users``: in flight; ``used`` [B]: cache
-    of a chip; ``power`` [W], ``price`` [USD] of all chips, None where no source states them."""
-
-    deployment: Deployment
-    load: Load
-    state: Steady
-    requests: float
-    output: float
-    total: float
-    user: float
-    chip: float
-    users: float
-    used: float
-    power: float | None
-    price: float | None
-
-    @property
-    def energy(self) -> float | None:
-        """Joule per million output tokens at full power."""
-        return None if self.power is None else self.power * MILLION / self.output
-
-    def cost(self, years: float, power_price: float) -> float | None:
-        """USD per million output tokens, of parts that are written off in so many ``years`` and of energy at a ``power_price``
-        [USD/kWh] at full power; None where no source states the price of the parts, or their power although energy has a price.
-
-        .. math:: c = \\frac{10^6}{X} (\\frac{P}{t} + W e)
-
-        Symbols: X [1/s] output tokens, P [USD] price, t [s] years, W [W] power, e [USD/J] price of energy.
-        """
-        if self.price is None or (power_price and self.power is None):
-            return None
-        energy = (self.power or 0.0) * power_price / JOULES_PER_KWH
-        return (self.price / (years * SECONDS_PER_YEAR) + energy) * MILLION / self.output
-
-    @property
-    def end_to_end(self) -> float:
-        """Mean time of a request [s]."""
-        return self.state.ttft + max(self.load.lengths.output - 1, 0) * self.state.tpot
-
-
-def served(deployment: Deployment, load: Load, most: float = math.inf) -> Served:
-    """The deployment under the load. ``most`` [1/s]: requests that no schedule exceeds, to which a closed loop is held. Raises as
-    `Deployment.steady`."""
-    state = deployment.steady(load)
-    if load.concurrency is not None:
-        state = held_to(state, most / deployment.engines)
-    engines = deployment.busy_engines(load)
-    requests = state.rate * engines
-    lengths = load.lengths
-    output = requests * lengths.output
-    system = deployment.system
-    parts = (system.chip_cost, system.memory_cost, system.node_cost)
-    power = _known(part.power for part in parts)
-    price = _known(part.price for part in parts)
-    running = min(state.running, deployment.capacity_users(lengths))
-    memory = deployment.engine_memory
-    pages = running * memory.pages(lengths.mean_context)
-    per_user = 1 / state.tpot if lengths.output > 1 else 1 / state.ttft
-    return Served(
-        deployment,
-        load,
-        state,
-        requests,
-        output,
-        requests * (lengths.input + lengths.output),
-        per_user,
-        output / deployment.chips,
-        state.users * engines,
-        pages * memory.page,
-        None if power is None else power * deployment.chips,
-        None if price is None else price * deployment.chips,
-    )
-
-
-def _known(values: object) -> float | None:
-    """Sum of what is stated; None where nothing is."""
-    stated = [value for value in values if value is not None]  # type: ignore[attr-defined]
-    return float(sum(stated)) if stated else None
 
 
 def transfer_time(deployment: Deployment, tokens: float, link: Link, lanes: int) -> float:

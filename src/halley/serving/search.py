@@ -23,10 +23,11 @@ from halley.kernels.library.times import KernelFits
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.serving.bounds import prompt_bound, throughput_bounds
-from halley.serving.deployment import Deployment, Load, Served, served, transfer_time
+from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout, divisors
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
+from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, closed_loop, held_to, prompt_time
 from halley.serving.step import StepBatch, StepModel
@@ -128,7 +129,8 @@ class Pools:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ServingPlan(Answerable):
-    """The best deployment: ``served`` with prompts and decoding together, ``pools`` where they are better apart. ``front``: no
+    """The best deployment: ``served`` with prompts and decoding together, ``pools`` where they are better apart. Where only pools
+    keep the limits, ``served`` is the deployment that exceeds them least (`together` is false). ``front``: no
     point of it is better in both tokens per second and user and per chip. ``bound`` [1/s]: most requests that any schedule on
     any candidate serves, ``bound_why``. ``chips``: needed for the rate, with that objective."""
 
@@ -142,6 +144,11 @@ class ServingPlan(Answerable):
     certificate: Certificate
     chips: int
     candidates: int
+
+    @property
+    def together(self) -> bool:
+        """Whether a deployment with prompts and decoding together keeps the limits."""
+        return self.best.ttft <= self.problem.limits.ttft and self.best.tpot <= self.problem.limits.tpot
 
 
 def layouts(problem: ServingProblem, model: ServedModel) -> Iterator[ReplicaLayout]:
@@ -334,18 +341,22 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
             excess = max(point.ttft / limits.ttft, point.tpot / limits.tpot)
             if excess <= 1:
                 every.append(point)
-                value = objective_cost(problem, made[place], point.rate)
-                if value < cost or (best is not None and value == cost and point.rate > best.rate):
-                    best, cost = point, value
+                if not _better(problem, made[place], point, best, cost):
+                    continue
+                point = _held(problem, made, point)
+                if point.ttft <= limits.ttft and _better(problem, made[place], point, best, cost):
+                    best, cost = point, objective_cost(problem, made[place], point.rate)
             elif nearest is None or excess < nearest[0]:
                 nearest = excess, point
-    if best is None and problem.objective is ServingObjective.THROUGHPUT:
-        raise _unreached(problem, made, nearest)
     pools = best_pools(problem, made, cost) if split else None
-    if best is not None:
-        found = _served(problem, made[best.candidate], best, bounds[best.candidate][0])
-    else:
+    if best is None and problem.objective is ServingObjective.CHIPS:
         best, found = _most(problem, pools)
+    else:
+        if best is None:
+            best = _nearest(problem, made, nearest)
+            if pools is None:
+                raise _unreached(problem, made, best)
+        found = _served(problem, made[best.candidate], best, bounds[best.candidate][0])
     place = min(range(len(made)), key=lambda item: (floor(item), -bounds[item][0]))
     lower, (bound, why) = floor(place), bounds[place]
     if split:
@@ -357,6 +368,9 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     if problem.objective is ServingObjective.THROUGHPUT:
         tokens = problem.system.chips / lengths.output
         value, lower, unit = tokens / (pools.rate if pools else best.rate), tokens / bound, "s"
+    others = len(made) - costed
+    closed = f"{costed:,} deployment{'s'[: costed != 1]} costed"
+    closed += f"; the bounds of the other {others:,} are no better than what was found" if others else ": all that fit"
     certificate = Certificate(
         value,
         lower,
@@ -367,10 +381,38 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         LEFT_OUT,
         {"bounded": len(made), "costed": costed, "points": len(every)},
         time.perf_counter() - began,
-        f"{costed:,} deployments costed; the bounds of the other {len(made) - costed:,} are no better than what was found",
+        closed,
     )
-    front = tuple((point, made[point.candidate]) for point in pareto(every))
+    front = tuple((point, made[point.candidate]) for point in _held_front(problem, made, every))
     return ServingPlan(problem, best, found, pools, front, bound, why, certificate, chips, len(made))
+
+
+def _better(
+    problem: ServingProblem, deployment: Deployment, point: OperatingPoint, best: OperatingPoint | None, cost: float
+) -> bool:
+    """Whether a point costs less than the best one, or the same with more requests per second."""
+    value = objective_cost(problem, deployment, point.rate)
+    return value < cost or (best is not None and value == cost and point.rate > best.rate)
+
+
+def _held(problem: ServingProblem, made: Sequence[Deployment], point: OperatingPoint) -> OperatingPoint:
+    """The point as `served` has it: held to the bounds with no more users than it has."""
+    deployment = made[point.candidate]
+    found = served(deployment, Load(problem.lengths, concurrency=point.users * deployment.engines), point.rate)
+    return replace(point, ttft=found.state.ttft, rate=found.requests, chip=found.chip)
+
+
+def _held_front(problem: ServingProblem, made: Sequence[Deployment], every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """The front of all points as `served` has them. Only points that come to stand on the front are held to their bounds."""
+    left, held = list(every), list[OperatingPoint]()
+    while True:
+        front = pareto(left + held)
+        fresh = set(front).difference(held)
+        if not fresh:
+            return front
+        left = [point for point in left if point not in fresh]
+        now = [_held(problem, made, point) for point in front if point in fresh]
+        held += [point for point in now if point.ttft <= problem.limits.ttft]
 
 
 def _served(problem: ServingProblem, deployment: Deployment, best: OperatingPoint, most: float) -> Served:
@@ -405,21 +447,25 @@ def _most(problem: ServingProblem, pools: Pools | None) -> tuple[OperatingPoint,
     raise Infeasible(Fault(f"{where}, rate", expected, f"{problem.rate:g}", need))
 
 
-def _unreached(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> HalleyError:
+def _nearest(problem: ServingProblem, made: Sequence[Deployment], nearest: tuple[float, OperatingPoint] | None) -> OperatingPoint:
+    """The costed point that exceeds the limits least; where no candidate was costed, one with the least prompt time."""
+    if nearest is not None:
+        return nearest[1]
+    place = min(range(len(made)), key=lambda item: prompt_bound(made[item], problem.lengths))
+    return next(points(made[place], place, problem, math.inf))
+
+
+def _unreached(problem: ServingProblem, made: Sequence[Deployment], point: OperatingPoint) -> HalleyError:
     where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
     limits = problem.limits
-    if nearest is None:
-        # every candidate was proven too slow: cost the one with the least prompt time to name it
-        place = min(range(len(made)), key=lambda item: prompt_bound(made[item], problem.lengths))
-        nearest = 0.0, next(points(made[place], place, problem, math.inf))
-    point = nearest[1]
     broken = [
         f"{name} at most {limit:.4g} s"
         for name, limit, found in (("TTFT", limits.ttft, point.ttft), ("TPOT", limits.tpot, point.tpot))
         if found > limit
     ]
     layout = made[point.candidate].layout.text
-    got = f"TTFT {point.ttft:.4g} s and TPOT {point.tpot:.4g} s at the nearest, {layout} with {point.users:g} users an engine"
+    users = f"{point.users:g} user{'s'[: point.users != 1]} an engine"
+    got = f"TTFT {point.ttft:.4g} s and TPOT {point.tpot:.4g} s at the nearest, {layout} with {users}"
     return Infeasible(Fault(where, " and ".join(broken) or "the limits", got, "relax that limit, or use faster or more chips"))
 
 

@@ -119,7 +119,7 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     chunk, fits = new / chunks, max((budget - decoding) / (new / chunks), 1.0)
     prompts = decoding / more * chunks if more else min(running, fits)
     if not more:
-        wait = max(running / fits - 1, 0.0)
+        wait = max(running / fits - 1, 0.0) * chunks
     if wait > SATURATED_STEPS:
         limit = "tokens of a step"
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input

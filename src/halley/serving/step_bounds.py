@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from halley.serving.bounds import ThroughputBound
+from halley.serving.bounds import ThroughputBound, throughput_bounds
 from halley.serving.deployment import Deployment
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel
@@ -250,7 +250,18 @@ def step_bound(deployment: Deployment, lengths: Lengths, users: float = math.inf
     """The bound of a deployment with at most so many ``users`` in flight, in equal parts on its engines."""
     most = max(min(most_sequences(deployment, lengths), math.ceil(min(users, 1e9) / deployment.engines)), 1.0)
     rate = deployment.engines * engine_bound(deployment.step, most, lengths, request_rows(lengths))
-    return ThroughputBound("steps", rate, f"steps of at most {most:,.0f} sequences of an engine, in any order and batching")
+    return ThroughputBound(
+        "steps", rate, f"steps of at most {most:,.0f} sequence{'s'[: most != 1]} of an engine, in any order and batching"
+    )
+
+
+def schedule_bounds(deployment: Deployment, lengths: Lengths, users: float = math.inf) -> tuple[ThroughputBound, ...]:
+    """Upper bounds of the requests per second for any schedule, of single resources and of steps, the least first.
+
+    ``users``: most requests in flight.
+    """
+    found = *throughput_bounds(deployment, lengths, users), step_bound(deployment, lengths, users)
+    return tuple(sorted(found, key=lambda item: item.rate))
 
 
 def most_sequences(deployment: Deployment, lengths: Lengths) -> float:

@@ -39,7 +39,7 @@ def simulate(
     Example: halley simulate result.json
     """
     most = options.whole_number("--limit", limit, most=10**7)
-    first = None if iterations is None else options.whole_number("--iterations", iterations)
+    first = None if iterations is None else options.whole_number("--iterations", iterations, example=3)
     record = read_record(file)
     solutions = {solution.name: solution for solution in (record.content.answer.best, *record.content.answer.baselines)}
     if plan not in solutions:

@@ -57,7 +57,7 @@ def measure(
     from halley.measure.torch_device import torch_device
 
     seconds = options.seconds(limit)
-    number = None if ranks is None else options.whole_number("--ranks", ranks, least=2, most=64)
+    number = None if ranks is None else options.whole_number("--ranks", ranks, least=2, most=64, example=8)
     on = torch_device(device, warm)
     cases = suite(_names(only), on.operations, on.capacity)
     folder = _folder(out)

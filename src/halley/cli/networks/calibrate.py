@@ -67,7 +67,7 @@ def network(
     for target in filter(None, (out, plot)):
         refuse_existing(target, force)
     asked = None if kind is None else collective(kind, "--collective")
-    number = None if ranks is None else options.whole_number("--ranks", ranks, least=2)
+    number = None if ranks is None else options.whole_number("--ranks", ranks, least=2, example=8)
     rows: list[Measurement] = []
     for file in files:
         rows += read_measurements(read_text_bounded(file, LOG_LIMIT), file, number, asked, in_place)

@@ -7,8 +7,8 @@ from rich.text import Text
 from halley.cli import options
 from halley.launch.emit import emit, emitted_text
 from halley.launch.serving import emit_serving
-from halley.serving.deployment import Served
 from halley.serving.search import ServingPlan
+from halley.serving.served import Served
 from halley.training.plan import TrainingResult
 
 

@@ -38,9 +38,10 @@ from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_fl
 from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_document, speculation_table
-from halley.serving.deployment import Deployment, Load, Served, served
+from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import check_draft_fits
+from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
 from halley.serving.speculation import Acceptance, Round, speculation_round
 from halley.serving.steady import Lengths
@@ -135,9 +136,11 @@ def serve(
         layout, asked = flags.layout, replace(asked, weights=flags.weights or weights, cache=flags.cache or cache)
         host = replace(host, users=flags.users or host.users, budget=flags.budget or host.budget)
     else:
-        numbers = {name: options.whole_number(f"--{name}", text, 1) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))}
+        numbers = {
+            name: options.whole_number(f"--{name}", text, 1, example=2) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))
+        }
         rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)
-        layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest), **numbers)
+        layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest, example=2), **numbers)
     deployment = Deployment(
         asked,
         found,
@@ -148,7 +151,9 @@ def serve(
         fits=serving_fits(found.chip.name),
     )
     if load is None:
-        found_by_events = replayed(deployment, str(trace), options.whole_number("--prefix", prefix, 0) if prefix else 0)
+        found_by_events = replayed(
+            deployment, str(trace), options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0
+        )
         dtypes, where = f"{asked.weights}, cache {asked.cache}", f"{found.chips:,} x {found.chip.name}, {layout.text}"
         line = f"{asked.shape.name} ({dtypes}) on {where}: {trace}"
         give((line,), [events_table(found_by_events, found.chips)], events_document(found_by_events), json, None, force)
@@ -161,7 +166,7 @@ def serve(
         tables.insert(1, speculation_table(rounds))
         document["answer"]["speculation"] = speculation_document(rounds)
     if events is not None:
-        simulated = drawn(deployment, load, options.whole_number("--events", events, most=10**8))
+        simulated = drawn(deployment, load, options.whole_number("--events", events, most=10**8, example=1000))
         tables.insert(1, events_table(simulated, found.chips, load.concurrency is not None))
         document["answer"]["events"] = events_document(simulated)
     if years is not None or power_price is not None:

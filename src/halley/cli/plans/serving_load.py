@@ -36,8 +36,8 @@ MOST_RATE = 1e9
 def lengths_of(input_: str | None, output: str | None, prefix: str | None) -> Lengths:
     """Mean lengths of requests. Raises BadInput: no numbers, or more cached than the prompt has."""
     long = options.whole_number("--input", input_, most=TOKENS_LIMIT)
-    answer = options.whole_number("--output", output, most=TOKENS_LIMIT)
-    cached = options.whole_number("--prefix", prefix, 0, most=TOKENS_LIMIT) if prefix is not None else 0
+    answer = options.whole_number("--output", output, most=TOKENS_LIMIT, example=256)
+    cached = options.whole_number("--prefix", prefix, 0, most=TOKENS_LIMIT, example=512) if prefix is not None else 0
     return checked_lengths(long, answer, cached, "--prefix")
 
 
@@ -48,7 +48,7 @@ def load_of(input_: str | None, output: str | None, prefix: str | None, concurre
         got = "both" if rate is not None else "neither"
         raise BadInput(Fault("load", "--concurrency or --rate", got, "write for example '--concurrency 32'"))
     if concurrency is not None:
-        return Load(lengths, concurrency=options.whole_number("--concurrency", concurrency))
+        return Load(lengths, concurrency=options.whole_number("--concurrency", concurrency, example=32))
     if rate is None:
         raise BadInput(Fault("load", "--concurrency or --rate", "neither"))
     return Load(lengths, rate=rate_of(rate))

@@ -65,8 +65,8 @@ def shard(
     problem = GraphProblem(
         work,
         found,
-        options.whole_number("--layers", layers, 1),
-        options.whole_number("--microbatches", microbatches, 1),
+        options.whole_number("--layers", layers, 1, example=32),
+        options.whole_number("--microbatches", microbatches, 1, example=8),
         same_layout=tuple(_pair(words, "--chain", "OUTPUT=INPUT") for words in chain or ()),
         splits=_splits(split or ()),
         overlap=overlap,

@@ -53,7 +53,7 @@ def codesign(
 
     Exit codes: 0 the best design is proven, 1 bad input, 3 stopped before.
     """
-    count = options.whole_number("--workers", workers, 1, most=MOST_WORKERS)
+    count = options.whole_number("--workers", workers, 1, most=MOST_WORKERS, example=4)
     targets = [target for target in (out, chip, system) if target]
     for target in targets:
         refuse_existing(target, force)

@@ -136,13 +136,13 @@ def run(
 
     Exit codes: 0 the front is proven, 1 bad input, 3 stopped before.
     """
-    count = options.whole_number("--workers", workers, 1, most=MOST_WORKERS)
-    shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
+    count = options.whole_number("--workers", workers, 1, most=MOST_WORKERS, example=4)
+    shown = options.whole_number("--best", best, 0, least=0, example=5) if best is not None else 0
     targets = Targets(csv, parquet, page, chip, system, _design(design, chip or system), out)
     _refuse(targets, force)
     remarks = options.remarks()
     bar = SearchProgressBar(remarks, "sweep")
-    some = None if sample is None else options.whole_number("--sample", sample, most=VALUES_LIMIT)
+    some = None if sample is None else options.whole_number("--sample", sample, most=VALUES_LIMIT, example=100)
     _check_sample(some, method, seed, everything)
     given = load_study(study, sampled=some is not None)
     _check_kind(given, targets)
@@ -151,7 +151,7 @@ def run(
         if executor is not None and workers is None:
             count = min(executor.workers, MOST_WORKERS)
         if some is not None:
-            number = options.whole_number("--seed", seed, 0, least=0)
+            number = options.whole_number("--seed", seed, 0, least=0, example=1)
             try:
                 result = sampled(given, some, method, number, _store(study, store), count, executor, bar)
             finally:
@@ -197,7 +197,7 @@ def show(
 
     Example: halley sweep show examples/sweep.yaml --best 10
     """
-    shown = options.whole_number("--best", best, 0, least=0) if best is not None else 0
+    shown = options.whole_number("--best", best, 0, least=0, example=5) if best is not None else 0
     targets = Targets(csv, parquet, page, chip, system, _design(design, chip or system), out)
     _refuse(targets, force)
     kept = _store(study, store)
@@ -276,7 +276,7 @@ def _design(number: str | None, target: str | None) -> int | None:
         return None
     if target is None:
         raise BadInput(Fault("--design", "--chip FILE or --system FILE beside it", "none", "say where the file goes"))
-    return options.whole_number("--design", number, 0, least=0)
+    return options.whole_number("--design", number, 0, least=0, example=3)
 
 
 def _check_kind(study: Study, targets: Targets) -> None:

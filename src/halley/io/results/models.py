@@ -166,7 +166,7 @@ class CertificateModel(Model):
     value: Amount = Field(description="objective of the answer")
     bound: Amount = Field(description="nothing in the declared space has a smaller objective")
     gap: Amount | None = Field(description="value / bound - 1; null without a bound")
-    unit: Literal["s", "J", "J s"] = Field(description="unit of value and bound")
+    unit: Literal["s", "J", "J s", "chips"] = Field(description="unit of value and bound")
     status: Literal["optimal", "within", "enumerated", "limit", "interrupted"] = Field(description="how the search ended")
     space: list[ChoiceModel] = Field(description="the choices of the space")
     size: Count | None = Field(description="candidates of the space; null: not counted")

@@ -15,9 +15,10 @@ from halley.io.results.envelope import Plain, Saved, enveloped
 from halley.io.results.models import AnswerFile
 from halley.io.results.systems import system_in, whole_system
 from halley.kernels.machine import Efficiency
-from halley.serving.deployment import Deployment, Load, Served, served
+from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
+from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.workloads.transformer import Transformer
@@ -87,8 +88,8 @@ def load_document(load: Load) -> Plain:
 
 def figures(value: Served, bounds: list[Plain]) -> Plain:
     """What follows from the question, in SI units."""
-    state = value.state
-    return {
+    state, remarks = value.state, list(value.deployment.remarks)
+    return ({"remarks": remarks} if remarks else {}) | {
         "ttft_s": state.ttft,
         "tpot_s": state.tpot,
         "end_to_end_s": value.end_to_end,

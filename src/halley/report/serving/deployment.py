@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from halley.report.plans.plan import account_table, bar
 from halley.report.table import Table, counted, percent
-from halley.serving.bounds import ThroughputBound, throughput_bounds
-from halley.serving.deployment import JOULES_PER_KWH, MILLION, Deployment, Load, Served
+from halley.serving.deployment import Deployment, Load
+from halley.serving.served import JOULES_PER_KWH, MILLION, Served
 from halley.serving.step import PARTS
-from halley.serving.step_bounds import step_bound
 from halley.units import format_bytes, format_time
 
 SECONDS_PER_HOUR = 3600.0
 """Rates of tokens are in tokens per hour."""
-
-
-def bounds_of(value: Served) -> tuple[ThroughputBound, ...]:
-    """Upper bounds of the requests per second for any schedule on these chips, the least first."""
-    users = math.inf if value.load.concurrency is None else value.load.concurrency
-    asked = value.deployment, value.load.lengths, users
-    return tuple(sorted((*throughput_bounds(*asked), step_bound(*asked)), key=lambda item: item.rate))
 
 
 def serving_headline(deployment: Deployment, load: Load) -> str:
@@ -47,7 +39,7 @@ def serving_words(value: Served) -> str:
 
 def bound_words(value: Served) -> str:
     """How far the throughput is from the least bound."""
-    least = bounds_of(value)[0]
+    least = value.bounds[0]
     share = value.requests / least.rate
     most = least.rate * value.load.lengths.output
     return f"no schedule of requests serves more than {most:,.0f} tokens/s here ({least.name}); this is {share:.0%}"
@@ -60,7 +52,7 @@ def serving_tables(value: Served) -> list[Table]:
         _figures(value),
         account_table("Where the time of a mean step goes", state.parts, state.step, PARTS, "step"),
         serving_memory_table(value),
-        bounds_table(value, bounds_of(value)),
+        bounds_table(value),
     ]
 
 
@@ -77,6 +69,7 @@ def _figures(value: Served) -> Table:
             f"{state.decoding:,.1f} sequences and {state.chunk:,.0f} prompt tokens a step; {value.users:,.1f} users in flight",
         ),
     ]
+    rows += [("cache", remark) for remark in value.deployment.remarks]
     rows += list(_costs(value))
     return Table("The deployment", ("", ""), tuple(rows), strong=frozenset({0}))
 
@@ -123,9 +116,9 @@ def serving_memory_table(value: Served) -> Table:
     return Table("Memory of a chip", ("", "bytes", "of capacity", ""), tuple(rows), frozenset({1, 2}), frozenset({len(rows) - 1}))
 
 
-def bounds_table(value: Served, bounds: Sequence[ThroughputBound]) -> Table:
+def bounds_table(value: Served) -> Table:
     """Bounds of the throughput for any schedule."""
     output = value.load.lengths.output
-    rows = tuple((item.name, f"{item.rate * output:,.0f}", percent(value.requests, item.rate), item.why) for item in bounds)
+    rows = tuple((item.name, f"{item.rate * output:,.0f}", percent(value.requests, item.rate), item.why) for item in value.bounds)
     title = "At most, by any schedule of requests (tokens/s out), and the share that is reached"
     return Table(title, ("", "tokens/s", "reached", ""), rows, frozenset({1, 2}), frozenset({0}))

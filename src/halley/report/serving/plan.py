@@ -52,23 +52,31 @@ def serving_plan_words(plan: ServingPlan) -> str:
     )
 
 
+def gap_words(gap: float, what: str, compared: str) -> str:
+    """How far a bound is: a gap, or above 100 % a factor.
+
+    >>> gap_words(0.25, "bound", "higher"), gap_words(22.43, "bound", "higher")
+    ('gap 25.0 %', 'bound 23.4 times higher')
+    """
+    return f"{what} {1 + gap:,.3g} times {compared}" if 1 < gap < math.inf else f"gap {gap_text(gap)}"
+
+
 def serving_plan_verdict(plan: ServingPlan) -> str:
     """What is proven."""
-    gap = gap_text(plan.certificate.gap)
+    best, gap = f"best of {counted(plan.candidates, 'deployment')}", plan.certificate.gap
     if plan.problem.objective is ServingObjective.CHIPS:
         least = counted(plan.certificate.bound, "chip")
-        return f"best of {plan.candidates:,} deployments; none of them serves that with fewer than {least} (gap {gap})"
+        return f"{best}; none of them serves that with fewer than {least} ({gap_words(gap, 'bound', 'lower')})"
     most = plan.bound * plan.problem.lengths.output
-    return (
-        f"best of {plan.candidates:,} deployments; no schedule on any of them serves more than {most:,.0f} tokens/s (gap {gap})"
-    )
+    return f"{best}; no schedule on any of them serves more than {most:,.0f} tokens/s ({gap_words(gap, 'bound', 'higher')})"
 
 
 def serving_plan_tables(plan: ServingPlan, details: bool = False) -> list[Table]:
     """All that is to be said."""
     tables = [] if plan.pools is None else [_pools(plan)]
     tables += serving_tables(plan.served)
-    tables.append(front_table(plan.front, 10**6 if details else FRONT_ROWS))
+    if plan.front:
+        tables.append(front_table(plan.front, 10**6 if details else FRONT_ROWS))
     tables.append(serving_certificate(plan.certificate, plan))
     return tables
 
@@ -78,13 +86,20 @@ def _pools(plan: ServingPlan) -> Table:
     if pools is None:
         raise ValueError("a plan without pools")
     rows = (
-        ("prompts", f"{pools.prompt_replicas} x ({pools.prompts.text}): {pools.prompt_replicas * pools.prompts.chips} chips"),
-        ("decoding", f"{pools.decode_replicas} x ({pools.decoding.text}): {pools.decode_replicas * pools.decoding.chips} chips"),
+        (
+            "prompts",
+            f"{pools.prompt_replicas} x ({pools.prompts.text}): {counted(pools.prompt_replicas * pools.prompts.chips, 'chip')}",
+        ),
+        (
+            "decoding",
+            f"{pools.decode_replicas} x ({pools.decoding.text}): {counted(pools.decode_replicas * pools.decoding.chips, 'chip')}",
+        ),
         ("throughput", f"{pools.rate * output:,.0f} tokens/s out, {pools.rate:.3g} requests/s"),
         ("TTFT, TPOT", f"{format_time(pools.ttft)}, {format_time(pools.tpot)}; {1 / pools.tpot:,.1f} tokens/s for each user"),
         ("cache of a request", f"moves in {format_time(pools.transfer)}"),
     )
     less = "need more chips" if plan.problem.objective is ServingObjective.CHIPS else "serve less"
+    less = less if plan.together else "exceed the limits"
     return Table(f"Prompts and decoding apart; together (below) they {less}", ("", ""), rows, strong=frozenset({2}))
 
 
@@ -104,7 +119,7 @@ def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -
         for point, deployment in shown
     )
     head = ("tokens/s, user", "tokens/s, chip", "TTFT", "TPOT", "layout", "weights", "users")
-    title = f"No costed deployment is better in both ({len(front)} points)"
+    title = f"No costed deployment is better in both ({counted(len(front), 'point')})"
     return Table(title, head, rows, frozenset({0, 1, 2, 3, 6}), spare=frozenset({2, 5}))
 
 
@@ -113,11 +128,11 @@ def serving_certificate(certificate: Certificate, plan: ServingPlan) -> Table:
     space = ", ".join(counted(count, name.removesuffix("s")) for name, count in certificate.space.items())
     unit = "chips" if certificate.unit == "chips" else "chip-seconds a token"
     rows = (
-        ("space", f"{plan.candidates:,} deployments that fit: {space}; each with every batch"),
+        ("space", f"{counted(plan.candidates, 'deployment')}: {space}; each with every batch that fits"),
         *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
         ("effort", f"{certificate.effort['costed']:,} costed, all bounded"),
         ("value", f"{certificate.value:.4g} {unit}"),
-        ("bound", f"{certificate.bound:.4g} for any schedule of requests; gap {gap_text(certificate.gap)}"),
+        ("bound", f"{certificate.bound:.4g} for any schedule of requests; {gap_words(certificate.gap, 'value', 'higher')}"),
         ("from", plan.bound_why),
         ("closed", certificate.closed),
     )
