@@ -13,9 +13,11 @@ from halley.cli import options
 from halley.cli.options import AnswerArgument, JsonOption
 from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault
+from halley.mapping.result import Result
 from halley.products.sensitivity import sensitivity as found_sensitivity
 from halley.products.sensitivity_table import ranges_table, sensitivity_document, sensitivity_lines, sensitivity_table
 from halley.report.terminal import show
+from halley.training.plan import TrainingResult
 
 
 def sensitivity(
@@ -41,6 +43,8 @@ def sensitivity(
     share, limit = _share(change), options.seconds(time_limit)
     answer = load(file)
     options.remark_to_stderr(answer.remark)
+    if not isinstance(answer.value, Result | TrainingResult):
+        raise BadInput(Fault(file, "a mapping or a plan of training", f"an answer of the kind {answer.kind}"))
     console = options.output()
     bar = SearchProgressBar(console, "searching")
     try:
