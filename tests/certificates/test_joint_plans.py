@@ -259,7 +259,7 @@ def test_a_file_without_the_mapping_of_attention_is_refused(tmp_path: Path) -> N
 
 @pytest.mark.medium
 def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
-    tables = as_answer(found()).tables()
+    tables = as_answer(found()).tables(details=True)
     rows = next(table.rows for table in tables if table.title.startswith("Where the times of kernels"))
     assert [row[0].split(":")[0] for row in rows] == ["searched", "searched", "searched", "formula", "formula"]
     assert {row[0] for row in rows} >= {"searched: products with the ops behind them", "formula: attention, backward"}
