@@ -296,6 +296,16 @@ def format_power(value: float) -> str:
     return format_quantity(value, WATTS)
 
 
+def counted(number: float, noun: str) -> str:
+    """A whole number of things, in words.
+
+    >>> counted(1, "chip"), counted(2048, "search")
+    ('1 chip', '2,048 searches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,.0f} {noun}{ending}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
     """A number with dimensions, to find out whether an equation balances.

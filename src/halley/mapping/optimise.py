@@ -44,6 +44,7 @@ from halley.mapping.space.partitions import (
 )
 from halley.mapping.space.unit_dims import without_unit_dims
 from halley.rewrite.legality import faults as legality_faults
+from halley.units import counted
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
@@ -302,7 +303,7 @@ class _Optimiser:
             before, beside = len(left), self._beside(left)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
             left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
-            if not gap:
+            if self.progress is not None and not gap:
                 self._note(found, least, left)
             if left:
                 group = choose({group: (*own[0], least[group]) for group, own in left.items()}, self._value)
@@ -318,7 +319,7 @@ class _Optimiser:
         best = self._value(found.points).min(initial=np.inf)
         bound = min((self._value(least[group]).min() for group in left), default=best)
         gap = "no plan yet" if best == np.inf else f"gap {100 * max(relative_gap(best, bound), 0.0):.2g} %"
-        self.known = f"{gap}, {len(left):,} group{'s' * (len(left) != 1)} left, "
+        self.known = f"{gap}, {counted(len(left), 'group')} left, "
 
     def _in_one_of_many(self, plans: Plans, kernels: Kernels) -> bool:
         """Whether a group lies in one kernel, of a workload with many."""

@@ -147,8 +147,6 @@ def sensitivity(
 
     Raises BadInput: another kind of answer; no such parameter; a change that is not positive.
     """
-    if not isinstance(answer, Result | TrainingResult):
-        raise BadInput(Fault("sensitivity", "a mapping or a plan of training", type(answer).__name__))
     if not 0 < change <= 10:
         raise BadInput(Fault("change", "above 0, at most 10 (1,000 %)", f"{change:g}"))
     view = _MappingView(answer) if isinstance(answer, Result) else _TrainingView(answer)

@@ -52,15 +52,6 @@ ROUNDING = 1e-6
 """Relative gap below which none is shown."""
 
 
-def counted(number: float, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "chip"), counted(2048, "chip")
-    ('1 chip', '2,048 chips')
-    """
-    return f"{number:,.0f} {noun}" if number == 1 else f"{number:,.0f} {noun}s"
-
-
 def gap_text(value: float) -> str:
     """A gap in per cent.
 

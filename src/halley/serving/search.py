@@ -32,6 +32,7 @@ from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths, closed_loop, held_to, prompt_time
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
+from halley.units import counted
 
 BUDGETS = (512, 2048, 8192)
 """Tokens of a step that are tried."""
@@ -369,7 +370,7 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
         tokens = problem.system.chips / lengths.output
         value, lower, unit = tokens / (pools.rate if pools else best.rate), tokens / bound, "s"
     others = len(made) - costed
-    closed = f"{costed:,} deployment{'s'[: costed != 1]} costed"
+    closed = f"{counted(costed, 'deployment')} costed"
     closed += f"; the bounds of the other {others:,} are no better than what was found" if others else ": all that fit"
     certificate = Certificate(
         value,
@@ -442,7 +443,7 @@ def _most(problem: ServingProblem, pools: Pools | None) -> tuple[OperatingPoint,
         rate, layout = most.pools.rate, f"pools of {most.pools.prompts.text} and {most.pools.decoding.text}"
     chips = problem.system.chips
     where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
-    expected = f"at most {rate:.4g} requests/s, which {chips:,} chip{'s'[: chips > 1]} serve with {layout}"
+    expected = f"at most {rate:.4g} requests/s, which {counted(chips, 'chip')} serve with {layout}"
     need = f"use about {math.ceil(problem.rate / rate * chips):,} chips, or relax the limits"
     raise Infeasible(Fault(f"{where}, rate", expected, f"{problem.rate:g}", need))
 

@@ -19,6 +19,7 @@ from halley.serving.deployment import Deployment
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel
 from halley.serving.tables import Array, PiecewiseLinear, Surface
+from halley.units import counted
 
 ROUGH, FINE = 8, 32
 """Cells of numbers of tokens between a number and its double: a step of a cell counts with its last number and the time of its
@@ -250,9 +251,7 @@ def step_bound(deployment: Deployment, lengths: Lengths, users: float = math.inf
     """The bound of a deployment with at most so many ``users`` in flight, in equal parts on its engines."""
     most = max(min(most_sequences(deployment, lengths), math.ceil(min(users, 1e9) / deployment.engines)), 1.0)
     rate = deployment.engines * engine_bound(deployment.step, most, lengths, request_rows(lengths))
-    return ThroughputBound(
-        "steps", rate, f"steps of at most {most:,.0f} sequence{'s'[: most != 1]} of an engine, in any order and batching"
-    )
+    return ThroughputBound("steps", rate, f"steps of at most {counted(most, 'sequence')} of an engine, in any order and batching")
 
 
 def schedule_bounds(deployment: Deployment, lengths: Lengths, users: float = math.inf) -> tuple[ThroughputBound, ...]:

@@ -30,6 +30,7 @@ from halley.sweeps.sampled import sample as sampled
 from halley.sweeps.store import SweepStore
 from halley.sweeps.study import Study, StudyWorkload
 from halley.sweeps.values import VALUES_LIMIT
+from halley.units import counted
 
 if TYPE_CHECKING:
     from halley.sweeps.cluster import RayExecutor
@@ -220,7 +221,7 @@ def _report_unused(store: SweepStore) -> None:
     """Answers that are there and cannot be used."""
     own, others = store.counts()
     if others and not own:
-        options.remark_to_stderr(f"{store.path}: {facts.counted(others, 'answer')} of another version of the model, not used")
+        options.remark_to_stderr(f"{store.path}: {counted(others, 'answer')} of another version of the model, not used")
 
 
 def _without_bounds(study: str, sweep: DesignSweep) -> Cancelled:

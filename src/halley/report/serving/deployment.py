@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 
 from halley.report.plans.plan import account_table, bar
-from halley.report.table import Table, counted, percent
+from halley.report.table import Table, percent
 from halley.serving.deployment import Deployment, Load
 from halley.serving.served import JOULES_PER_KWH, MILLION, Served
 from halley.serving.step import PARTS
-from halley.units import format_bytes, format_time
+from halley.units import counted, format_bytes, format_time
 
 SECONDS_PER_HOUR = 3600.0
 """Rates of tokens are in tokens per hour."""

@@ -10,10 +10,10 @@ from xml.etree.ElementTree import Element
 from halley.answer import Certificate
 from halley.report.draw import box, canvas, line, words
 from halley.report.serving.deployment import serving_tables
-from halley.report.table import Table, counted, gap_text
+from halley.report.table import Table, gap_text
 from halley.serving.deployment import Deployment
 from halley.serving.search import OperatingPoint, ServingObjective, ServingPlan, ServingProblem
-from halley.units import format_time
+from halley.units import counted, format_time
 
 TICKS = 4
 """Marks of an axis."""

@@ -15,7 +15,7 @@ from halley.sweeps.figures import UNITS as FIGURE_UNITS
 from halley.sweeps.figures import figure_text, left_out
 from halley.sweeps.run import DesignOutcome, SweepResult
 from halley.sweeps.study import StudyWorkload
-from halley.units import format_energy, format_time
+from halley.units import counted, format_energy, format_time
 from halley.version import halley_version
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
@@ -31,16 +31,6 @@ def title(result: SweepResult) -> str:
     if result.sampled:
         designs += f" of {result.sampled:,}"
     return f"{study.name}: {designs}, {names}; minimised: {asked}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "design"), counted(2000, "search")
-    ('1 design', '2,000 searches')
-    """
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{ending}"
 
 
 def weighted(name: str, weight: float) -> str:
