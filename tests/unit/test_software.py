@@ -11,7 +11,7 @@ from tests.unit.test_op_costs import GPT, LLAMA
 from halley.errors import BadInput
 from halley.io.chips.fits import load_chip_fit
 from halley.io.chips.load import load_chip
-from halley.io.chips.software import NUMBERS, load_software, parse_software, software_of_chip
+from halley.io.chips.software import NUMBERS, load_software, parse_software, software_document, software_of_chip
 from halley.io.results.envelope import Saved
 from halley.io.results.training import KIND, plan_document, read_training
 from halley.io.systems.parts import usable_memory
@@ -63,7 +63,19 @@ def test_only_measured_chips_have_software_of_their_own() -> None:
     assert found.rows > 100
     assert found.error is not None
     assert found.error < 0.10
-    assert software_of_chip("h100") is None
+    assert [made.name for chip in ("h100", "h200") if (made := software_of_chip(chip))] == ["pytorch-compiled"] * 2
+    assert software_of_chip("b200") is software_of_chip("tpu-v4") is None
+
+
+def test_the_share_of_an_attention_kernel_is_that_of_the_chip() -> None:
+    """Fits of A100 were measured with FlashAttention-2, those of H100 with cuDNN's kernel."""
+    triton, flash = load_software("llm-foundry"), load_software("pytorch")
+    assert (triton.on("a100").attention, flash.on("a100").attention) == (0.543, 1)
+    assert triton.on("h100").attention == pytest.approx(triton.on("a100").attention * flash.on("h100").attention, abs=0.005)
+    assert triton.on("h200") == triton.on("h100") != triton.on("b200") == triton.on("a100")
+    assert parse_software(software_document(triton, "remark")) == triton
+    with pytest.raises(BadInput, match=r"attention_on.h100: expected a share"):
+        Software("x", attention_on={"h100": 0.0})
 
 
 @pytest.mark.parametrize(
@@ -71,6 +83,8 @@ def test_only_measured_chips_have_software_of_their_own() -> None:
     [
         ("launch: 5 us", "launch: expected a source, or assumed: and why; got neither"),
         ("kernels: {value: 1.5, source: x}", "kernels: expected a share of at most 1; got 1.5"),
+        ("attention_on: {h100: {value: 2, source: x}}", "attention_on.h100: expected a share of at most 1; got 2"),
+        ("attention_on: {h100: 0.5}", "attention_on.h100: expected a source"),
         ("lunch: 5 us", "lunch: expected a known key; got 'lunch'|lunch"),
         ("graph: {value: 5 us, source: x}\nlaunch: {value: 5 us, source: x}", "graph: expected a graph, or times of launches"),
     ],

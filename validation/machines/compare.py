@@ -241,7 +241,7 @@ def compare() -> Outcome:
     lines, notes = kin()
     lines = [other_tables(), *held_out_kernels(), *held_out_operators(), repeated(), *lines]
     for (chip, kind), allowed in PASSES.items():
-        software = load_software(COMPILED if "compiled" in kind else PLAIN)
+        software = load_software(COMPILED if "compiled" in kind else PLAIN).on(chip)
         said = f"{'compiled' if 'compiled' in kind else 'plain'} passes{' under load' if 'under load' in kind else ''}"
         lines.append(Line(f"{said}, {chip.upper()}", pass_cases(chip, kind, software), *allowed))
         lines.append(Line(f"{said}, {chip.upper()}, one utilisation", constant(chip, kind, passes(FITTED, kind)), FREE, FREE))

@@ -20,9 +20,10 @@ class Software:
     """``launch`` [s] of the host for a kernel; ``block`` [s] for a pass through a part of the model (a layer, the embedding, the
     head), whatever its kernels; ``collective`` [s] for a collective between the chips that share ops. ``graph`` [s] for a CUDA
     graph, which replaces all three; None: kernels are launched one by one. ``attention``: rate of its attention kernel, as a
-    share of the fitted one; ``kernels``: rates of all kernels, as shares of the fitted ones. ``contention``: share of the chip
-    that a collective over data-parallel ranks takes from the kernels beside it. ``origin``: by name of a number, its source or
-    assumption; ``rows`` that were fitted, mean relative ``error`` of the rows held out.
+    share of the fitted one, and ``attention_on`` by name of the chips where that share is another (fits of chips were measured
+    with different attention kernels). ``kernels``: rates of all kernels, as shares of the fitted ones. ``contention``: share of
+    the chip that a collective over data-parallel ranks takes from the kernels beside it. ``origin``: by name of a number, its
+    source or assumption; ``rows`` that were fitted, mean relative ``error`` of the rows held out.
 
     Raises BadInput: a time below 0, a share that is not above 0 and at most 1.
     """
@@ -33,6 +34,7 @@ class Software:
     collective: float = 0.0
     graph: float | None = None
     attention: float = 1.0
+    attention_on: Mapping[str, float] = field(default_factory=dict, hash=False)
     kernels: float = 1.0
     contention: float = 0.0
     source: str = ""
@@ -46,13 +48,25 @@ class Software:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 faults.append(Fault(f"{where}, {name}", "a time from 0 s to below 1 s", f"{value!r} s"))
-        for name in ("attention", "kernels"):
-            if not 0 < (value := getattr(self, name)) <= 1:
+        shares = {"attention": self.attention, "kernels": self.kernels}
+        shares |= {f"attention_on.{chip}": value for chip, value in self.attention_on.items()}
+        for name, value in shares.items():
+            if not 0 < value <= 1:
                 faults.append(Fault(f"{where}, {name}", "a share above 0, at most 1", repr(value)))
         if not 0 <= self.contention < 1:
             faults.append(Fault(f"{where}, contention", "a share from 0 to below 1", repr(self.contention)))
         if faults:
             raise BadInput(faults)
+
+    def on(self, chip: str) -> Software:
+        """The software on the chip of that name, with that chip's share for its attention kernel.
+
+        >>> Software("flash", attention_on={"h100": 0.57}).on("h100").attention
+        0.57
+        """
+        return (
+            replace(self, attention=self.attention_on.get(chip, self.attention), attention_on={}) if self.attention_on else self
+        )
 
     def host_time(self, launches: float, collectives: float = 0.0) -> float:
         """Time of the host [s] for a pass of a part with so many kernels and collectives; 0 for a pass without kernels."""

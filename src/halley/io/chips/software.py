@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from halley.errors import BadInput, Fault
+from halley.io.chips.kin import KIN, SAME_ARCHITECTURE
 from halley.io.files.check import check
 from halley.io.files.entries import Entry, Latency, Ratio, Text
 from halley.io.files.models import Model
@@ -39,6 +41,7 @@ class SoftwareFile(Model):
     collective: Latency | None = Field(None, description="time of the host for a collective between chips that share ops")
     graph: Latency | None = Field(None, description="time of the host for a CUDA graph of a pass, which replaces the three above")
     attention: Ratio | None = Field(None, description="rate of the attention kernel, as a share of the fitted one")
+    attention_on: dict[str, Ratio] = Field({}, description="the same by chip, where it differs; holds for kin of the chip too")
     kernels: Ratio | None = Field(None, description="rates of all kernels, as shares of the fitted ones")
     contention: Ratio | None = Field(None, description="share of the chip that a collective takes from kernels beside it")
     fitted: FittedFile | None = Field(None, description="how the numbers were fitted")
@@ -74,7 +77,7 @@ def software_for(chip: Chip, name: str | None) -> Software | None:
         return None
     if name is not None and chip.streams:
         raise BadInput(Fault("--software", "a chip that runs one kernel at a time", chip.name, "leave it out"))
-    return software_of_chip(chip.name) if name is None else load_software(name)
+    return software_of_chip(chip.name) if name is None else load_software(name).on(chip.name)
 
 
 @cache
@@ -87,7 +90,7 @@ def software_of_chip(chip: str) -> Software | None:
     for name in SOFTWARE.names():
         file, _ = check(SoftwareFile, read_yaml(SOFTWARE.text(name), name).data)
         if file is not None and chip in file.chips:
-            return load_software(name)
+            return load_software(name).on(chip)
     return None
 
 
@@ -101,12 +104,18 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
     if model is None:
         raise BadInput(document.faults(findings))
     given: dict[str, Entry[float]] = {key: value for key in NUMBERS if (value := getattr(model, key)) is not None}
+    attention_on = _with_kin(model.attention_on)
+    entries: dict[tuple[str, ...], Entry[float]] = {(key,): value for key, value in given.items()}
+    entries |= {("attention_on", chip): value for chip, value in attention_on.items()}
     if sourced:
         findings = [
-            DocumentFault((key,), "a source, or assumed: and why", "neither") for key, value in given.items() if not value.origin
+            DocumentFault(path, "a source, or assumed: and why", "neither") for path, value in entries.items() if not value.origin
         ]
-    shares = [key for key in SHARES if key in given and given[key].value > 1]
-    findings += [DocumentFault((key,), "a share of at most 1", f"{given[key].value:g}") for key in shares]
+    findings += [
+        DocumentFault(path, "a share of at most 1", f"{value.value:g}")
+        for path, value in entries.items()
+        if path[0] in (*SHARES, "attention_on") and value.value > 1
+    ]
     if "graph" in given and (both := [key for key in NUMBERS[:3] if key in given]):
         findings.append(
             DocumentFault(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out")
@@ -117,11 +126,17 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
     return Software(
         model.name,
         **{key: value.value for key, value in given.items()},
+        attention_on={chip: value.value for chip, value in attention_on.items()},
         source=model.source,
-        origin={key: value.origin for key, value in given.items()},
+        origin={".".join(path): value.origin for path, value in entries.items()},
         rows=fitted.rows if fitted else 0,
         error=fitted.held_out if fitted else None,
     )
+
+
+def _with_kin(shares: Mapping[str, Entry[float]]) -> dict[str, Entry[float]]:
+    """Shares by chip, and those of a chip for its kin, whose libraries run the same kernels."""
+    return {chip: shares[KIN[chip]] for chip in SAME_ARCHITECTURE if KIN[chip] in shares} | dict(shares)
 
 
 def software_document(software: Software, remark: str) -> str:
@@ -132,6 +147,12 @@ def software_document(software: Software, remark: str) -> str:
     plain = Software("plain")
     said = [name for name in NUMBERS if name in software.origin or getattr(software, name) != getattr(plain, name)]
     lines += [f"{name}: {_entry(software, name)}" for name in said if getattr(software, name) is not None]
+    if software.attention_on:
+        entries = {
+            chip: _shown(f"{share:.6g}", software.origin.get(f"attention_on.{chip}", ""))
+            for chip, share in software.attention_on.items()
+        }
+        lines += ["attention_on:", *(f"  {_quoted(chip)}: {entry}" for chip, entry in entries.items())]
     if software.rows:
         error = "" if software.error is None else f", held_out: {software.error:.6g}"
         lines.append(f"fitted: {{rows: {software.rows}{error}}}")
@@ -140,8 +161,12 @@ def software_document(software: Software, remark: str) -> str:
 
 def _entry(software: Software, name: str) -> str:
     """A number with its origin."""
-    value, said = getattr(software, name), software.origin.get(name, "")
+    value = getattr(software, name)
     shown = f"{value:.6g}" if name in SHARES else f"{value * 1e6:.6g} us"
+    return _shown(shown, software.origin.get(name, ""))
+
+
+def _shown(shown: str, said: str) -> str:
     if not said:
         return shown
     assumed = said.removeprefix(ASSUMED)

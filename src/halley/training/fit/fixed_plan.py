@@ -94,7 +94,7 @@ class FixedPlan:
         fixed = tuple(sorted((op, *dims.items()) for op, dims in problem.fixed.splits.items())), problem.fixed.boundary
         axes = problem.system.name, problem.system.axes, parts_of(plan.assignment, Role.MODEL)
         model = problem.shape, problem.sequence, plan.microbatch, variant, problem.recipe, repr(problem.efficiency)
-        key = (*model, *axes, *fixed, software.kernels, software.attention)
+        key = (*model, *axes, *fixed, software.kernels, software.on(problem.system.chip.name).attention)
         if key not in self.known:
             without = replace(software, launch=0.0, block=0.0, collective=0.0, graph=None)
             costs = ShardedModel(under(problem, without)).costs(self.communication, plan.microbatch, variant)
@@ -103,7 +103,8 @@ class FixedPlan:
 
 
 def under(problem: TrainingProblem, software: Software) -> TrainingProblem:
-    """A problem without software, with this one."""
+    """A problem without software, with this one on the problem's chip."""
+    software = software.on(problem.system.chip.name)
     return replace(problem, software=software, efficiency=software.of(problem.efficiency))
 
 
