@@ -18,14 +18,10 @@ from xml.etree.ElementTree import Element
 from benchmarks.measure import machine
 
 from halley import Infeasible
-from halley.cli.plans.systems import efficiency_of
-from halley.io.networks.fits import load_libraries
-from halley.io.systems.system import load_system
-from halley.io.transformers import load_model
+from halley.importers.training import training_problem
 from halley.report.draw import FAINT, PAPER, WIDTH, box, canvas, ink_on, words
 from halley.report.markup import svg_file
 from halley.report.plans.words import plan_words
-from halley.training.plan import TrainingProblem
 from halley.training.search.search import best_training_plan
 from halley.units import format_time
 from studies.store import DOCS, behind, filled, replace_text
@@ -87,8 +83,7 @@ def source() -> str:
 def solve(model: str, system: str, mark: str) -> Row:
     """Plan one case."""
     start = time.process_time()
-    shape, found = load_model(model), load_system(system)
-    problem = TrainingProblem(shape, found, BATCH, shape.sequence, efficiency_of(found, None), load_libraries(found))
+    problem = training_problem(model, system, BATCH)
     try:
         result = best_training_plan(problem, limit=LIMIT, others=0)
     except Infeasible as fault:
@@ -99,7 +94,7 @@ def solve(model: str, system: str, mark: str) -> Row:
         system,
         cost.time,
         cost.utilisation,
-        cost.tokens_per_second / found.chips,
+        cost.tokens_per_second / problem.system.chips,
         sum(cost.memory[cost.fullest].values()) / cost.capacity,
         plan_words(result.plan, cost),
         result.certificate.gap,

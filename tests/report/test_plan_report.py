@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from math import prod
 
 import pytest
 
 from halley.cli.plans.systems import efficiency_of, system_of
+from halley.io.chips.software import load_software
 from halley.io.networks.fits import load_libraries
 from halley.io.results.training import plan_document
 from halley.ir.mapping import CollectiveKind
@@ -18,7 +20,7 @@ from halley.pipeline.data_parallel import Sharded
 from halley.report.plans.figures import plan_roofline
 from halley.report.plans.others import why
 from halley.report.plans.page import plan_page
-from halley.report.plans.plan import plan_tables
+from halley.report.plans.plan import plan_tables, short_tables
 from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.words import model_names, plan_words, short_words
 from halley.rewrite.recompute import Recompute
@@ -27,7 +29,7 @@ from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
 from halley.training.tensor_parallel import tensor_parallel
 from halley.verify.iteration import simulated_iteration
-from halley.workloads.transformer import Transformer
+from halley.workloads.transformer import Experts, Transformer
 
 WIDTHS = {"model": 4096, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden": 16384, "vocabulary": 32000, "sequence": 1024}
 SHAPE = Transformer("small", 4, **WIDTHS, gated=False, rms=False, positions=True, tied=True, dropout=0.0)
@@ -176,3 +178,13 @@ def test_the_schedule_has_every_pass_of_every_stage(fixed: str) -> None:
     assert rows == [f"stage {stage + 1}" for stage in range(pipeline.stages)]
     if len(shown) == pipeline.microbatches:
         assert simulated_iteration(result, len(shown)).time == pytest.approx(result.cost.time, rel=1e-9)
+
+
+def test_one_screen_names_the_software_and_says_what_is_not_validated() -> None:
+    made = planned("megatron")
+    assert dict(short_tables(made)[0].rows)["software"].startswith("none: ")
+    hosted = replace(made, problem=replace(made.problem, software=load_software("pytorch-compiled").on("h100")))
+    assert dict(short_tables(hosted)[0].rows)["software"] == "pytorch-compiled; 4 % mean error on iterations held out"
+    assert "how far to trust" not in dict(short_tables(made)[0].rows)
+    experts = replace(made, problem=replace(made.problem, shape=replace(SHAPE, gated=True, experts=Experts(8, 2, 16384))))
+    assert "B200" in dict(short_tables(experts)[0].rows)["how far to trust"]

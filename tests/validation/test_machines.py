@@ -49,3 +49,7 @@ def test_comparison() -> None:
     lines = {line.quantity: line for line in found.lines}
     for said in ("compiled passes, H200", "plain passes, H200"):
         assert lines[said].mean_error < lines[f"{said}, one utilisation"].mean_error
+    compiled = [case for said, line in lines.items() if said.startswith("compiled") and "one" not in said for case in line.cases]
+    errors = [abs(case.error) for case in compiled]
+    assert load_software(COMPILED).error == pytest.approx(sum(errors) / len(errors), abs=0.001)
+    assert load_software("pytorch").error == pytest.approx(lines["plain passes, H200"].mean_error, abs=0.001)

@@ -25,7 +25,7 @@ from halley.library import SOFTWARE
 class FittedFile(Model):
     """How the numbers were fitted."""
 
-    rows: int = Field(ge=1, le=10**6, description="measured iterations that were fitted")
+    rows: int = Field(ge=0, le=10**6, description="measured iterations that were fitted; 0: none, and all of them judge")
     held_out: float | None = Field(None, ge=0, allow_inf_nan=False, description="mean relative error of the rows held out")
 
 
@@ -153,7 +153,7 @@ def software_document(software: Software, remark: str) -> str:
             for chip, share in software.attention_on.items()
         }
         lines += ["attention_on:", *(f"  {_quoted(chip)}: {entry}" for chip, entry in entries.items())]
-    if software.rows:
+    if software.rows or software.error is not None:
         error = "" if software.error is None else f", held_out: {software.error:.6g}"
         lines.append(f"fitted: {{rows: {software.rows}{error}}}")
     return "\n".join(lines) + "\n"
