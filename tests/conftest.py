@@ -3,7 +3,8 @@
 Tests that took longer than `QUICK` seconds get the mark `medium`: `make test` leaves them out, `make test-medium` runs them.
 tests/durations.json has the seconds of tests that take half a second or more, also of slow ones, so that parts of
 `make test-slow` take about the same time; `make durations` measures them again, or takes them from logs.
-Where CI is set the drawn examples of hypothesis are the same in every run; elsewhere each run explores new ones.
+Where CI is set the drawn examples of hypothesis are the same in every run; elsewhere each run explores new ones. Examples have no
+deadline: on a busy machine it would be missed.
 """
 
 import json
@@ -18,9 +19,9 @@ QUICK = 0.5
 
 DURATIONS = Path(__file__).with_name("durations.json")
 
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+settings.register_profile("explore", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 
 @pytest.hookimpl(tryfirst=True)
