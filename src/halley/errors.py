@@ -16,10 +16,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,23 @@ class InternalError(HalleyError):
     """Two of Halley's own answers disagree. Never the user's fault."""
 
     exit_code = 70
+
+
+def both(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+    """What two readers of input return. Raises BadInput: every fault of both.
+
+    >>> both(lambda: 1, lambda: 2)
+    (1, 2)
+    """
+    try:
+        made = first()
+    except BadInput as fault:
+        try:
+            second()
+        except BadInput as other:
+            raise BadInput([*fault.faults, *other.faults]) from None
+        raise
+    return made, second()
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

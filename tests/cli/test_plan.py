@@ -191,6 +191,15 @@ def test_one_clear_line(words: list[str], said: str, code: int, folder: Path) ->
     assert len(faults) == 1
 
 
+def test_faults_of_model_and_system_at_once(folder: Path) -> None:
+    outcome = halley("plan", "gpt3-2t", "--system", "nosuch.yaml", "--batch", "8")
+    assert (outcome.code, outcome.out) == (1, "")
+    lines = outcome.err.splitlines()
+    assert lines[0].startswith("halley: nosuch.yaml: expected a file")
+    assert "did you mean 'gpt3-1t'?" in lines[1]
+    assert len(lines) == 2
+
+
 def test_one_screen_unless_details_are_asked_for(folder: Path) -> None:
     short = halley("plan", "tiny.yaml", *FEW, width=80)
     assert short.code == 0, short.err

@@ -28,7 +28,8 @@ from halley.cli.plans.systems import (
 )
 from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault, both, did_you_mean
+from halley.importers.model import ImportedModel
 from halley.importers.source import find_model, plan_remarks, planned
 from halley.importers.training import RECIPE, training_problem
 from halley.io.cache import user_store
@@ -48,6 +49,7 @@ from halley.training.fixed import parse_fixed
 from halley.training.plan import Fixed
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
+from halley.workloads.transformer import Transformer
 
 VIEWS = ("halley", "dfmodel")
 LIBRARY, SEARCHED = "library", "searched"
@@ -187,9 +189,7 @@ def plan(
     foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags, "--software": software, "--products": products}
     foreign |= {"--for": framework}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
-    found = system_of(system)
-    imported = find_model(model)
-    shape = planned(imported)
+    found, (imported, shape) = both(lambda: system_of(system), lambda: _model(model))
     if products is not None:
         shape = replace(shape, products=products)
     for target in filter(None, (out, page)):
@@ -233,6 +233,12 @@ def plan(
     if result.status is Status.LIMIT:
         remarks.print(Text(f"halley: {proof}"))
         raise typer.Exit(LIMIT_EXIT_CODE)
+
+
+def _model(words: str) -> tuple[ImportedModel, Transformer]:
+    """The model, and its shape as plans take it."""
+    imported = find_model(words)
+    return imported, planned(imported)
 
 
 def _refuse(view: str, given: Mapping[str, object]) -> None:
