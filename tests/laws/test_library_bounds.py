@@ -151,6 +151,7 @@ COUNTS: dict[str, Count] = {
     "add": of_rows(3),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "gelu", "silu", "copy"), of_rows(2)),
 }
+ATTENTION = ("attention_decode", "attention_encoder", "attention_prefill")
 DRAWN: dict[str, dict[str, tuple[float, float]]] = {
     "gemm": {"m": (0, 15), "n": (4, 15), "k": (4, 15)},
     "attention_decode": {"batch": (0, 9), "cached": (0, 17), "kv_heads": (0, 6), "head_dim": (5, 8), "window": (-1, 14)},
@@ -162,7 +163,7 @@ DRAWN: dict[str, dict[str, tuple[float, float]]] = {
     "mla_decode": {"batch": (0, 9), "cached": (0, 17), "heads": (0, 7)},
     "moe": {"tokens": (0, 15), "hidden": (8, 14), "inter": (8, 13), "topk": (0, 3)},
     "mamba2": {"batch": (0, 6), "queries": (0, 13), "heads": (3, 7)},
-    **{name: {"rows": (0, 18), "columns": (5, 14)} for name in ("softmax", "layernorm", "rmsnorm", "gelu", "silu", "add", "copy")},
+    **{name: {"rows": (0, 18), "columns": (5, 14)} for name in COUNTS if name not in ("gemm", *ATTENTION)},
 }  # fmt: skip
 """Sizes of each family, as powers of two; below one: 0."""
 FIXED = {"moe": {"experts": 64, "tp": 1, "ep": 1, "alpha": 0, "gated": 1}, "mamba2": {"head_dim": 64, "groups": 8, "state": 128}}

@@ -44,9 +44,9 @@ def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
     the extents broadcast to.
 
     At least the time of its products on the arrays (`Machine.most_products`), that of the elementary functions of its scores on
-    the lanes, and that of its tensors in the outermost memory: queries, keys, values and results, or backward queries, keys, values, and the
-    gradients of all four. Of a causal mask, only scores that it shows count. The backward pass repeats the scores, as the graphs
-    of training do.
+    the lanes, and that of its tensors in the outermost memory: queries, keys, values and results, or backward queries, keys,
+    values, and the gradients of all four. Of a causal mask, only scores that it shows count. The backward pass repeats the
+    scores, as the graphs of training do.
 
     Raises BadInput: the chip lacks the dtype or a function.
     """
