@@ -150,6 +150,7 @@ class TrainingAnswerModel(Model):
     products: list[ProductModel] = Field([], description="the searched products of the plan")
     attention: list[AttentionModel] = Field([], description="the searched attention of the plan")
     groups: list[GroupModel] = Field([], description="the searched groups of products and ops behind them, of the plan")
+    by_formula: bool = Field(False, description="whether kernels without a mapping take their times from formulas")
 
 
 class TrainingFile(AnswerFile):
@@ -200,6 +201,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "products": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, Product)],
         "attention": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, AttentionShape)],
         "groups": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, GroupShape)],
+        "by_formula": problem.searched is not None and problem.searched.by_formula,
     }
     return enveloped(KIND, question, result.certificate, answer)
 
@@ -219,7 +221,8 @@ def read_training(saved: Saved) -> TrainingResult:
     if asked.kernels == "searched":
         problem = replace(problem, searched=_searched(saved, problem, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)
-    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost.parts))):
+    kernels = plan_kernels(problem, plan, cost.parts)
+    if problem.searched is not None and not answer.by_formula and (missing := problem.searched.missing(kernels)):
         expected = "the mapping of every product, of attention and of every group"
         raise BadInput(Fault(f"{saved.name}: answer", expected, f"none of {missing[0]}", "plan again"))
     others = [_costed(problem, item.plan, item.shardings) for item in answer.alternatives]
@@ -238,7 +241,7 @@ def _searched(saved: Saved, problem: TrainingProblem, answer: TrainingAnswerMode
     """The searched kernels of a file, timed again from their mappings. Raises BadInput: every mapping that is none, and groups
     that the model does not have."""
     chip = problem.chip
-    found, faults = SearchedKernels(chip), list[Fault]()
+    found, faults = SearchedKernels(chip, by_formula=answer.by_formula), list[Fault]()
     # loaded when it is needed: plans are written without it
     timed_kernel: Callable[[Chip, KernelShape, str], KernelCost] = import_module("halley.kernels.search").timed_kernel
     shapes: list[tuple[str, KernelShape, str]] = []
