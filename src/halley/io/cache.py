@@ -272,17 +272,19 @@ def without_docstrings(source: bytes) -> bytes:
     b"A = 1\\ndef f():\\n    return 'x'\\n"
     """
     lines = source.splitlines(keepends=True)
-    for node in reversed(list(_docstrings(ast.parse(source)))):
+    for node in reversed(list(_docstrings(ast.parse(source).body))):
         if not lines[node.lineno - 1][: node.col_offset].strip():  # not behind a statement on its line
             del lines[node.lineno - 1 : node.end_lineno]
     return b"".join(lines)
 
 
-def _docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Expr]:
+def _docstrings(body: Sequence[ast.stmt]) -> Iterator[ast.Expr]:
     """Statements that are a string alone, in their order."""
-    for child in node.body:
+    for child in body:
         match child:
-            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _docstrings(child)
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.With():
+                yield from _docstrings(child.body)
+            case ast.If():
+                yield from _docstrings((*child.body, *child.orelse))
             case ast.Expr(value=ast.Constant(value=str())):
                 yield child
