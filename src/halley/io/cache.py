@@ -272,19 +272,17 @@ def without_docstrings(source: bytes) -> bytes:
     b"A = 1\\ndef f():\\n    return 'x'\\n"
     """
     lines = source.splitlines(keepends=True)
-    for node in reversed(list(_docstrings(ast.parse(source).body))):
+    alone = (node for node in _statements(ast.parse(source)) if isinstance(node, ast.Expr))
+    words = [node for node in alone if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
+    for node in sorted(words, key=lambda node: -node.lineno):
         if not lines[node.lineno - 1][: node.col_offset].strip():  # not behind a statement on its line
             del lines[node.lineno - 1 : node.end_lineno]
     return b"".join(lines)
 
 
-def _docstrings(body: Sequence[ast.stmt]) -> Iterator[ast.Expr]:
-    """Statements that are a string alone, in their order."""
-    for child in body:
-        match child:
-            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.With():
-                yield from _docstrings(child.body)
-            case ast.If():
-                yield from _docstrings((*child.body, *child.orelse))
-            case ast.Expr(value=ast.Constant(value=str())):
-                yield child
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements inside a node, with the branches that have them."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            yield child
+            yield from _statements(child)
