@@ -188,7 +188,7 @@ def test_laws_of_many(seed: int) -> None:
 
 
 def test_ports_add_their_latency_to_transfers() -> None:
-    """With one buffer each, nothing hides a transfer: four fills of A, one of B, one drain of C, each through one port."""
+    """With one buffer each, every transfer is exposed: four fills of A, one of B, one drain of C, each through one port."""
     work = gemm(8, 4, 4)
     plan = nest(("dram", "A B C"), ("wbuf", "B"), ("obuf", "C"), ("m", 2), ("ibuf", "A"), Compute("C"))
     times, plain = [], chip()

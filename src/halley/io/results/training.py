@@ -7,9 +7,8 @@ beside them are for other programs, and for `halley check`, which compares them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,13 +17,13 @@ from halley.errors import BadInput, Fault
 from halley.io.files.models import Model
 from halley.io.networks.fits import load_fit, load_libraries
 from halley.io.results.envelope import Saved, enveloped, read_certificate
+from halley.io.results.kernels import ProductModel, time_again
 from halley.io.results.models import AnswerFile, CertificateModel
 from halley.io.results.systems import AxisPartModel, ShardingModel, sharding_document, system_in, whole_system
-from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.groups import GroupShape, pattern_text
 from halley.kernels.machine import Efficiency
-from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels
+from halley.kernels.searched import AttentionShape, KernelShape, Product, SearchedKernels
 from halley.kernels.software import Software
 from halley.network.fit.overlay import Overlay
 from halley.pipeline.data_parallel import Recipe, Sharded
@@ -97,19 +96,6 @@ class AlternativeModel(Model):
     plan: PlanModel = Field(description="the plan")
     shardings: list[ShardingModel] = Field(description="of embedding, each kind of layer, head")
     figures: Figures = Field(description="time, account, what is different and what takes longer")
-
-
-class ProductModel(Model):
-    """A product and its best mapping on the chip."""
-
-    rows: int = Field(ge=1, description="rows of the result")
-    columns: int = Field(ge=1, description="columns of the result")
-    depth: int = Field(ge=1, description="extent that is summed over")
-    batch: int = Field(ge=1, description="products of this size")
-    dtype: str = Field(description="type of the operands")
-    result: str = Field(description="type of the result")
-    time: float = Field(description="time [s]; follows from the mapping")
-    mapping: str = Field(description="the mapping, as text")
 
 
 class AttentionModel(Model):
@@ -242,8 +228,6 @@ def _searched(saved: Saved, problem: TrainingProblem, answer: TrainingAnswerMode
     that the model does not have."""
     chip = problem.chip
     found, faults = SearchedKernels(chip, by_formula=answer.by_formula), list[Fault]()
-    # loaded when it is needed: plans are written without it
-    timed_kernel: Callable[[Chip, KernelShape, str], KernelCost] = import_module("halley.kernels.search").timed_kernel
     shapes: list[tuple[str, KernelShape, str]] = []
     for place, product in enumerate(answer.products):
         shapes.append((f"products.{place}", Product(*(getattr(product, name) for name in Product._fields)), product.mapping))
@@ -258,12 +242,7 @@ def _searched(saved: Saved, problem: TrainingProblem, answer: TrainingAnswerMode
         else:
             where = f"{saved.name}: answer.groups.{place}"
             faults.append(Fault(where, "a group of ops of this model, with all its extents", f"another one, {count} extents"))
-    for name, shape, mapping in shapes:
-        where = f"{saved.name}: answer.{name}"
-        try:
-            found.known[shape] = timed_kernel(chip, shape, mapping)
-        except BadInput as error:
-            faults += [Fault(f"{where}, {fault.where}", fault.expected, fault.got, fault.remedy) for fault in error.faults]
+    faults += time_again(saved, found, shapes)
     if faults:
         raise BadInput(faults)
     return found
