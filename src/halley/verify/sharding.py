@@ -38,7 +38,7 @@ def sharding_finding(name: str, sharding: Sharding) -> Finding:
         return Finding(name, what, True, "one rank: nothing is split")
     mesh = tuple(MeshAxis(axis.name, 2) for axis in problem.mesh)
     try:
-        small = _small(problem.workload)
+        small = small_graph(problem.workload)
         if any(math.prod(small.dims[dim] for dim in op.dims) > POINTS for op in small.ops):
             return Finding(name, what, None, "too large to execute, even at a reduced size")
         given = random_inputs(small, seed=0)
@@ -86,7 +86,7 @@ def bytes_finding(name: str, sharding: Sharding, weights: float | None = None) -
     return Finding(name, what, not wrong, "; ".join(wrong) or found)
 
 
-def _small(work: Workload) -> Workload:
+def small_graph(work: Workload) -> Workload:
     """The graph with every extent divided by the same power of two, rounded up, until it is small."""
     dims = {}
     for dim, size in work.dims.items():
