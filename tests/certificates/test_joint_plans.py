@@ -13,14 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from halley.answer import Status
 from halley.answers.load import as_answer, load
-from halley.errors import BadInput, SearchStopped
+from halley.errors import BadInput, Fault, SearchStopped
 from halley.io.chips.load import load_chip
 from halley.io.results.training import plan_document
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.mapping import Collective, Compute, walk
 from halley.ir.system import System
 from halley.ir.text import parse
+from halley.kernels import search
 from halley.kernels.groups import GroupKernel, GroupShape
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, Product, SearchedKernels, shape_of
@@ -33,7 +35,7 @@ from halley.rewrite.recompute import Recompute
 from halley.training.groups import fused_groups
 from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
-from halley.training.search.joint import best_joint_plan, searched_in_plan
+from halley.training.search.joint import best_joint_plan, plan_kernels, searched_in_plan
 from halley.training.search.search import best_training_plan
 from halley.verify.training import training_findings
 from halley.workloads.transformer import Experts, Transformer
@@ -198,11 +200,65 @@ def test_an_interrupt_keeps_the_best_plan() -> None:
 
 def test_an_interrupt_before_the_first_plan_gives_none() -> None:
     def interrupted(words: str, share: float) -> None:
-        if words.startswith("searches"):
+        raise KeyboardInterrupt
+
+    with pytest.raises(SearchStopped, match="expected a plan that fits, in time; got none yet"):
+        best_joint_plan(problem(one_cluster()), interrupted)
+
+
+def interrupted_after(searches: int) -> TrainingResult:
+    """Ctrl-C after so many searches of kernels."""
+    begun = [0]
+
+    def interrupted(words: str, share: float) -> None:
+        begun[0] += words.startswith("searches")
+        if begun[0] > searches:
             raise KeyboardInterrupt
 
-    with pytest.raises(SearchStopped, match="expected a plan whose kernels are searched, in time; got none yet"):
-        best_joint_plan(problem(one_cluster()), interrupted)
+    return best_joint_plan(problem(one_cluster()), interrupted)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("searches", [0, 1, 3])
+def test_an_interrupt_while_kernels_of_the_first_plan_are_searched(searches: int, tmp_path: Path) -> None:
+    """The plan that is best by bounds, with a bound that holds; what was not searched takes its time from formulas, and says so.
+    Its file is read as the same plan, and is in order."""
+    result = interrupted_after(searches)
+    searched, whole = result.problem.searched, found()
+    assert result.certificate.status is Status.LIMIT
+    assert result.certificate.bound <= min(whole.cost.time, result.cost.time) * (1 + 1e-9)
+    assert searched.by_formula
+    assert len(searched_in_plan(result)) == searches == result.certificate.effort["kernels"]
+    left = searched.missing(plan_kernels(result.problem, result.plan, result.cost.parts))
+    assert result.certificate.left_out[2].startswith(
+        f"mappings of {len(left)} kernels of this plan, which the search did not reach"
+    )
+    assert not any(isinstance(shape, GroupShape) for shape in left), "groups that were not searched run as kernels of their own"
+    for kernel in plan_kernels(result.problem, result.plan, result.cost.parts):
+        if shape_of(kernel) in left:
+            assert float(searched.times(kernel)) >= float(kernel_time(kernel, searched.rates, PEAK))
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan_document(result)), encoding="utf-8")
+    read = load(path).value
+    assert read.cost.time == result.cost.time
+    assert searched_in_plan(read) == searched_in_plan(result)
+    assert all(finding.passed is not False for finding in training_findings(read, search=False))
+    tables = as_answer(read).tables(details=True)
+    rows = next(table.rows for table in tables if table.title.startswith("Where the times of kernels"))
+    assert any(row[0].startswith("formula, for want of time: products") for row in rows)
+
+
+def test_a_time_limit_before_kernels_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of kernels that the limit ends: the plan as it is by formulas."""
+
+    def out_of_time(chip: Chip, shape: KernelShape, limit: float | None = None) -> KernelCost:
+        raise SearchStopped(Fault(f"{shape}", "the best mapping", "none in time"))
+
+    monkeypatch.setattr(search, "searched_kernel", out_of_time)
+    result = best_joint_plan(problem(one_cluster()), limit=1e3)
+    assert result.certificate.status is Status.LIMIT
+    assert 0 < result.certificate.bound <= result.cost.time
+    assert not searched_in_plan(result)
 
 
 @pytest.mark.medium

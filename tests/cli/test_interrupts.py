@@ -14,7 +14,9 @@ import pytest
 from tests.cli.running import halley
 
 from halley.cli import solve
+from halley.cli.plans import plan
 from halley.mapping.optimise import optimise
+from halley.training.search.joint import best_joint_plan
 
 DROPPED = """
 import atexit, signal, sys
@@ -113,6 +115,32 @@ def test_a_signal_ends_a_search_with_the_best_so_far(name: str, tmp_path: Path, 
     assert "stopped early: interrupted" in outcome.out
     certificate = json.loads(path.read_text())["certificate"]
     assert (certificate["status"], certificate["bound"] <= certificate["value"]) == ("limit", True)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_before_kernels_are_searched_gives_a_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first search of a kernel: the plan that is best by bounds, with times from formulas, is written and in order."""
+
+    def search(problem: Any, progress: solve.SearchProgressBar, limit: float | None, store: Any) -> Any:
+        def at_the_first_kernel(text: str, share: float) -> None:
+            if text.startswith("searches"):
+                signal.raise_signal(getattr(signal, name))
+            progress(text, share)
+
+        return best_joint_plan(problem, at_the_first_kernel, limit, None)
+
+    monkeypatch.setattr(plan, "best_joint_plan", search)
+    path = tmp_path / "plan.json"
+    words = ["plan", "llama-68m", "--system", "2 x edge, nvlink-5 2", "--batch", "4", "--sequence", "64", "--kernels", "searched"]
+    outcome = halley(*words, "-o", str(path))
+    assert outcome.code == 3, outcome.err
+    assert "stopped early: the best so far, with a true bound" in outcome.out
+    assert "kernels searched on edge, 100.0 % of their time by formula" in " ".join(outcome.out.split())
+    saved = json.loads(path.read_text())
+    assert saved["answer"]["by_formula"] is True
+    assert 0 < saved["certificate"]["bound"] <= saved["certificate"]["value"]
+    assert halley("check", str(path), "--no-search").code == 0
+    assert "its time comes from a formula" in " ".join(halley("show", str(path), "--op", "down").out.split())
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -43,6 +44,10 @@ def test_a_time_that_differs_by_more_fails(monkeypatch: pytest.MonkeyPatch, slow
     assert found.passed is passed
     assert "simulated" in found.detail
     assert "by formula" in found.detail
+    ratio = re.search(r"ratio ([\d.]+), at most 1.15", found.detail)
+    assert ratio is not None
+    exact = float(ratio[1]) / max(slower, 1 / slower)  # the formulas and the simulation agree on this mapping
+    assert exact == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_long_plan_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.reference.generate import Editor, all_grown, numbers, put
+from tests.reference.trees import chip, gemm, nest
 
 from halley.cost.evaluate import evaluate
 from halley.ir.hardware import Chip, Link
@@ -184,3 +185,15 @@ def test_laws(seed: int) -> None:
 @settings(max_examples=1000, deadline=None, database=None)
 def test_laws_of_many(seed: int) -> None:
     check_laws(seed)
+
+
+def test_ports_add_their_latency_to_transfers() -> None:
+    """With one buffer each, every transfer is exposed: four fills of A, one of B, one drain of C, each through one port."""
+    work = gemm(8, 4, 4)
+    plan = nest(("dram", "A B C"), ("wbuf", "B"), ("obuf", "C"), ("m", 2), ("ibuf", "A"), Compute("C"))
+    times, plain = [], chip()
+    for latency in (0.0, 1e-6):
+        *outer, level = plain.levels
+        network = replace(level.network, port=Link(1e9, latency))
+        times.append(float(evaluate(work, replace(plain, levels=(*outer, replace(level, network=network))), plan).time))
+    assert times[1] - times[0] == pytest.approx(6e-6)

@@ -127,6 +127,7 @@ def random_chip(random: Random) -> Chip:
 
     def network(*axes: Axis) -> Network:
         port = Link(random.choice([1e9, 2e9]), 0.0, next(energy) * 1e-12) if random.random() < 0.8 else None
+        port = port and replace(port, latency=3e-9 if port.bandwidth > 1e9 else 0.0)
         return Network(axes, port, random.random() < 0.7, random.random() < 0.4)
 
     x, y = random.choice([(2, 2), (3, 2), (4, 1), (2, 3), (1, 5)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
@@ -17,13 +18,27 @@ from pathlib import Path
 import pytest
 from tests.cli.running import halley
 
+import halley as halley_package
 from halley.errors import BadInput
 from halley.io import cache as module
-from halley.io.cache import FILE, FOLDER_VARIABLE, SHARED_VARIABLE, KernelCache, SharedKernels, user_cache, user_store
+from halley.io.cache import (
+    FILE,
+    FOLDER_VARIABLE,
+    MODEL,
+    SHARED_VARIABLE,
+    KernelCache,
+    SharedKernels,
+    model_key,
+    user_cache,
+    user_store,
+    without_docstrings,
+)
 from halley.io.chips.load import load_chip
 from halley.kernels.groups import GroupKernel, pattern_of
 from halley.kernels.searched import AttentionShape, KernelCost, Product, SearchedKernels
 from halley.workloads.mlp import gemm_gelu_gemm
+
+SOURCE = Path(halley_package.__file__).parent
 
 WRITER = """
 import sys
@@ -315,3 +330,35 @@ def test_a_full_disk_loses_no_kernel_that_was_kept(tmp_path: Path) -> None:
     assert "expected a file of searched kernels that can be written" in done.stdout, done.stderr
     assert "delete" not in done.stdout
     assert set(KernelCache(tmp_path / FILE).costs(load_chip("edge"))) == {product(1)}
+
+
+# --- versions -----------------------------------------------------------------------------------------------------------
+
+
+def model_in(folder: Path, changed: str, before: str, after: str) -> Path:
+    """A copy of the model with a change in one file."""
+    for package in MODEL:
+        shutil.copytree(SOURCE / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / changed
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
+    return folder
+
+
+def test_a_changed_docstring_keeps_the_kernels_and_changed_code_does_not(tmp_path: Path) -> None:
+    file, said, code = "formulas/timing.py", '    """Time', "    return "
+    assert model_key(model_in(tmp_path / "words", file, said, '    """A longer\n    time')) == model_key()
+    assert model_key(model_in(tmp_path / "code", file, code, "    return 2 * ")) != model_key()
+
+
+def test_only_docstrings_are_left_out() -> None:
+    """Of every file of the model, the lines of statements that are a string alone."""
+    for path in (path for package in MODEL for path in (SOURCE / package).rglob("*.py")):
+        source = path.read_bytes()
+        words = [
+            node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        ]
+        said = {line for node in words if isinstance(node.value.value, str) for line in range(node.lineno, node.end_lineno + 1)}
+        lines = source.splitlines(keepends=True)
+        assert without_docstrings(source) == b"".join(text for line, text in enumerate(lines, 1) if line not in said), path

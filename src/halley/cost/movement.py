@@ -458,4 +458,4 @@ class _Ends:
 
     @property
     def latency(self) -> float:
-        return self.counter.chip.memory(self.parent.memory).latency
+        return self.counter.chip.transfer_latency(self.parent.memory, self.child.memory)

@@ -10,7 +10,7 @@ work, memory and network; the multipliers also give a lower bound of every shard
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -40,7 +40,8 @@ from halley.ir.system import System
 from halley.ir.workload import Op, OpKind, Workload
 from halley.kernels.machine import PEAK, Efficiency, machine
 from halley.kernels.operations import op_kernel, stream
-from halley.kernels.times import demand, kernel_time
+from halley.kernels.searched import SearchedKernels
+from halley.kernels.times import Kernel, demand, kernel_time
 from halley.network.graph.bill import Bill, bill
 from halley.optim.constrained import ConstrainedMinimum, constrained_minimum
 from halley.optim.elimination import CostTable, cost
@@ -89,9 +90,11 @@ class GraphProblem:
     in a row. ``layouts``: by input or output, the dim that an axis splits; axes that are not named leave it whole, and tensors
     that are not named are free. ``same_layout``: inputs and outputs with equal layouts. ``splits``: by op, the dim that an axis
     splits ("" for none), where the user fixes it. ``in_place``: by output, the input whose memory it reuses. ``overlap``: the
-    view of DFModel; ``fused``: there, kernels run concurrently. ``efficiency``: of kernels, in the default view.
+    view of DFModel; ``fused``: there, kernels run concurrently. ``efficiency``: of kernels, in the default view; ``searched``:
+    their times instead (`halley.graphs.searched`).
 
-    Raises BadInput: sizes below 1, fused kernels in the default view, unknown axes or dims, a single chip.
+    Raises BadInput: sizes below 1, fused kernels in the default view, searched ones in that of DFModel, on a chip that runs
+    kernels concurrently or of convolutions, unknown axes or dims, a single chip.
     """
 
     workload: Workload
@@ -105,9 +108,19 @@ class GraphProblem:
     fused: bool = False
     efficiency: Efficiency = PEAK
     splits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    searched: SearchedKernels | None = None
 
     def __post_init__(self) -> None:
         where, faults = f"{self.workload.name} on {self.system.name}", []
+        if self.searched is not None and self.overlap:
+            faults.append(Fault(where, "kernels at full rates in the view of DFModel", "searched ones", "leave one of them out"))
+        elif self.searched is not None and self.system.chip.streams:
+            expected = "a chip that runs one kernel at a time, for searched kernels"
+            faults.append(Fault(where, expected, self.system.chip.name, "leave them out"))
+        elif self.searched is not None and self.workload.indices:
+            faults.append(
+                Fault(where, "products of matrices, for searched kernels", "convolutions", "leave searched kernels out")
+            )
         for name, count in (("layers", self.layers), ("microbatches", self.microbatches)):
             if count < 1:
                 faults.append(Fault(f"{where}, {name}", "at least 1", str(count)))
@@ -336,20 +349,28 @@ def _asked_serial(problem: GraphProblem, communication: Communication) -> Shardi
 
 def _kernel_times(problem: GraphProblem) -> KernelTime:
     """Ops of one kernel share a launch, and pass tensors through the cache."""
-    work, chip = problem.workload, machine(problem.system.chip)
-    inner = inner_tensors(work)
-    first = {group[0] for group in kernel_groups(work)}
-    behind = replace(problem.efficiency, launch=0.0)
+    work, chip, searched = problem.workload, machine(problem.system.chip), problem.searched
+    inner, first = inner_tensors(work), {group[0] for group in kernel_groups(work)}
+    reached = problem.efficiency if searched is None else PEAK
+    behind = replace(reached, launch=0.0)
 
     def time(op: Op, local: Mapping[str, int]) -> float:
-        efficiency = problem.efficiency if op.name in first else behind
-        if op.kind is OpKind.CONTRACT:
-            return float(kernel_time(op_kernel(work, op, local), chip, efficiency))
-        read, cached = ([name for name in op.inputs if (name in inner) is inside] for inside in (False, True))
-        written = [name for name in op.outputs if name not in inner]
-        return float(kernel_time(stream(work, op, {**work.dims, **local}, read, written, cached), chip, efficiency))
+        kernel = graph_kernel(work, op, local, inner)
+        if searched is not None:
+            return float(searched.times(kernel))
+        return float(kernel_time(kernel, chip, reached if op.name in first else behind))
 
     return time
+
+
+def graph_kernel(workload: Workload, op: Op, local: Mapping[str, int], inner: Container[str]) -> Kernel:
+    """An op as a kernel, or as its part of one: a product, or a stream of those of its tensors that enter or leave the kernel;
+    ``inner`` ones pass through the cache (`halley.graphs.kernels.inner_tensors`)."""
+    if op.kind is OpKind.CONTRACT:
+        return op_kernel(workload, op, local)
+    read, cached = ([name for name in op.inputs if (name in inner) is inside] for inside in (False, True))
+    written = [name for name in op.outputs if name not in inner]
+    return stream(workload, op, {**workload.dims, **local}, read, written, cached)
 
 
 def _overlapped(problem: GraphProblem, communication: Communication, tick: Tick) -> _Answer:

@@ -1,12 +1,14 @@
 """Kernels that were searched on chips, kept between runs in one SQLite file.
 
 Several processes may use the file at once, and it survives the kill of any of them: each kernel is one transaction. Kernels of
-another version of the model (the source of formulas, rules and search) are not used; `KernelCache.clear` removes all of them.
+another version of the model (the source of formulas, rules and search, without docstrings) are not used; `KernelCache.clear`
+removes all of them.
 Files of others may be read beside it and are never written (`SharedKernels`).
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import sqlite3
@@ -252,11 +254,35 @@ def _chip_key(chip: Chip) -> str:
     return digest(replace(chip, name="", version=0))
 
 
-@lru_cache(maxsize=1)
-def model_key() -> str:
-    """Of the source of the model: a product searched by other formulas or rules is not used."""
-    root, found = Path(halley.__file__).parent, hashlib.sha256()
+@lru_cache(maxsize=4)
+def model_key(root: Path = Path(halley.__file__).parent) -> str:
+    """Of the source of the model below a folder: a product searched by other formulas or rules is not used. What docstrings say
+    of them does not matter."""
+    found = hashlib.sha256()
     for path in sorted(path for package in MODEL for path in (root / package).rglob("*.py")):
         found.update(path.relative_to(root).as_posix().encode())
-        found.update(path.read_bytes())
+        found.update(without_docstrings(path.read_bytes()))
     return found.hexdigest()
+
+
+def without_docstrings(source: bytes) -> bytes:
+    """A module's source without the lines of docstrings: of the module, its classes, functions and constants.
+
+    >>> without_docstrings(b"'of a module'\\nA = 1\\n'of A'\\ndef f():\\n    'of f'\\n    return 'x'\\n")
+    b"A = 1\\ndef f():\\n    return 'x'\\n"
+    """
+    lines = source.splitlines(keepends=True)
+    alone = (node for node in _statements(ast.parse(source)) if isinstance(node, ast.Expr))
+    words = [node for node in alone if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
+    for node in sorted(words, key=lambda node: -node.lineno):
+        if not lines[node.lineno - 1][: node.col_offset].strip():  # not behind a statement on its line
+            del lines[node.lineno - 1 : node.end_lineno]
+    return b"".join(lines)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements inside a node, with the branches that have them."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            yield child
+            yield from _statements(child)

@@ -145,9 +145,9 @@ def axis_group(name: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Links the siblings of a level to each other (``axes``) and to their parent (``port``, one per sibling).
-    ``multicast``: one read at the parent serves all siblings that need the same bytes. ``reduction``: partial sums are added on
-    the way to the parent (the wires of a PE array)."""
+    """Links the siblings of a level to each other (``axes``) and to their parent (``port``, one per sibling; its latency is added
+    to that of the memory further out). ``multicast``: one read at the parent serves all siblings that need the same bytes.
+    ``reduction``: partial sums are added on the way to the parent (the wires of a PE array)."""
 
     axes: tuple[Axis, ...]
     port: Link | None = None
@@ -335,6 +335,22 @@ class Chip:
                     return index
         self.memory(memory)  # raises, naming the known ones
         return -1
+
+    def transfer_latency(self, outer: str, inner: str) -> float:
+        """Latency [s] of a transfer between two memories: that of the outer one, and those of the ports on the way.
+
+        .. math:: \\lambda = \\lambda_m + \\sum_{l = a + 1}^{b} \\lambda_l
+
+        Symbols: lambda_m of the outer memory, at level a; lambda_l of the port of level l; the inner memory is at level b.
+
+        >>> from halley.io.chips.load import load_chip
+        >>> chip = load_chip("simba-like")
+        >>> chip.transfer_latency("dram", "ibuf") == chip.memory("dram").latency + 10e-9
+        True
+        """
+        way = self.levels[self.depth(outer) + 1 : self.depth(inner) + 1]
+        ports = (level.network.port.latency for level in way if level.network and level.network.port)
+        return math.fsum((self.memory(outer).latency, *ports))
 
     def level(self, name: str) -> Level:
         for level in self.levels:

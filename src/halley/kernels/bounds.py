@@ -3,8 +3,7 @@ the rates of a chip."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -13,7 +12,7 @@ import numpy as np
 from halley.formulas.efficiency import causal_keys
 from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time, longest
-from halley.ir.hardware import Chip, Dataflow, MatrixEngine
+from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES, Op, OpKind, work_per_point
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.times import Array, Attention, Gemm, Kernel, RowKernel, Stream, demand
@@ -27,16 +26,16 @@ RELATIVE_ROUNDING = 1e-12
 def product_bound(kernel: Gemm, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of a product under any mapping, of the shape that the extents broadcast to.
 
-    At least the time of its multiply-accumulates on the arrays (`array_time`), and that of its operands and results in the
-    outermost memory. Groups of uneven sizes have whole rows, on average at most one less than given; the matrices of groups that
-    may be empty do not count.
+    At least the time of its multiply-accumulates on the arrays (`Machine.most_products`), and that of its operands and results in
+    the outermost memory. Groups of uneven sizes have whole rows, on average at most one less than given; the matrices of groups
+    that may be empty do not count.
     """
     m, n, k, batch = (np.asarray(extent, np.float64) for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
     filled = np.ones(())
     if kernel.spread:
         filled, m = np.where(np.floor(m * (1 - kernel.spread)) >= 1, 1.0, 0.0), np.maximum(m - 1, 0.0)
     word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
-    arrays = array_time(batch * m * n * k, kernel.dtype, kernel.result, chip, rates)
+    arrays = busy_time(batch * m * n * k, rates.most_products(kernel.dtype, kernel.result))
     return longest_time(arrays, memory_time(chip, batch * (m * k + filled * k * n) * word, batch * m * n * written))
 
 
@@ -44,10 +43,10 @@ def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of attention, forward or backward, under any mapping of any of its variants, of the shape that
     the extents broadcast to.
 
-    At least the time of its products on the arrays (`array_time`), that of the elementary functions of its scores on the lanes,
-    and that of its tensors in the outermost memory: queries, keys, values and results, or backward queries, keys, values, and the
-    gradients of all four. Of a causal mask, only scores that it shows count. The backward pass repeats the scores, as the graphs
-    of training do.
+    At least the time of its products on the arrays (`Machine.most_products`), that of the elementary functions of its scores on
+    the lanes, and that of its tensors in the outermost memory: queries, keys, values and results, or backward queries, keys,
+    values, and the gradients of all four. Of a causal mask, only scores that it shows count. The backward pass repeats the
+    scores, as the graphs of training do.
 
     Raises BadInput: the chip lacks the dtype or a function.
     """
@@ -58,7 +57,7 @@ def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
     value, batch = np.where(given > 0, given, dim), np.asarray(kernel.batch, np.float64)
     scores = batch * heads * queries * (causal_keys(queries, keys, 1) if kernel.causal else keys)
     widths = 3 * dim + 2 * value if kernel.backward else dim + value
-    arrays = array_time(scores * widths, kernel.dtype, kernel.dtype, chip, rates)
+    arrays = busy_time(scores * widths, rates.most_products(kernel.dtype, kernel.dtype))
     functions = busy_time(
         scores * min(rates.lane_cycles(work) for work in _score_work(kernel.causal, kernel.backward)), rates.lanes
     )
@@ -124,29 +123,6 @@ def _score_work(causal: bool, behind: bool) -> tuple[dict[str, float], ...]:
     return tuple(found)
 
 
-def array_time(macs: Array, dtype: str, result: str, chip: Chip, rates: Machine) -> Array:
-    """Lower bound of the time [s] of products on the arrays of a chip, or on its lanes (`Machine.on_lanes`), where only the first
-    term holds.
-
-    .. math:: t \\ge \\frac{P}{n f} \\left(\\frac{1}{R C} + \\max_i \\frac{r w_i}{s_i D_i}\\right)
-
-    Symbols: P multiply-accumulates, n members with an R x C array each, f [Hz] their rate, r [cycles] skew of a fold. A fold of
-    m streamed points on c columns has m c results, which fit into the s_i [B] of the results' memory with w_i [B] each, so the
-    folds of a member are at least P w_i / (n s_i D_i), with D_i = R; the same holds for the streamed operand, with D_i = C.
-    Source: the cycles of `halley.formulas.engines.systolic_cycles`.
-    """
-    least, engine = np.asarray(busy_time(macs, rates.mac_rate(dtype)), np.float64), chip.matrix
-    if engine is None or engine.dataflow is Dataflow.NONE or engine.back_to_back or rates.on_lanes(dtype):
-        return least
-    members = math.prod(axis.size for _, axis in chip.axes)
-    rate = members * engine.rate.get(dtype, 1.0) * engine.clock
-    skew = engine.rows + engine.cols - 2
-    per_point = max(
-        skew * word / (_capacity(chip, engine, role) * width) for role, word, width in _streams(engine, dtype, result)
-    )
-    return np.asarray(np.maximum(least, macs / rate * (1 / (engine.rows * engine.cols) + per_point)))
-
-
 def memory_time(chip: Chip, read: Array, written: Array) -> Array:
     """Time [s] of bytes that the outermost memory reads and writes, on one bus or on separate ports."""
     outer = chip.levels[0].memories
@@ -163,22 +139,6 @@ def longest_time(*times: Number) -> Array:
     for time in times[1:]:
         found = np.maximum(found, time)
     return np.asarray(found * (1 - RELATIVE_ROUNDING))
-
-
-def _streams(engine: MatrixEngine, dtype: str, result: str) -> Iterator[tuple[str, int, int]]:
-    """What the streamed points of a fold occupy: role, bytes of an element, and the side of the array that does not hold it."""
-    word = DTYPE_BYTES[dtype]
-    if engine.dataflow is Dataflow.OUTPUT:
-        yield "input", word, engine.cols
-        yield "weight", word, engine.rows
-        return
-    yield "output", DTYPE_BYTES[engine.accumulators.get(dtype, result)], engine.rows
-    yield "input" if engine.dataflow is Dataflow.WEIGHT else "weight", word, engine.cols
-
-
-def _capacity(chip: Chip, engine: MatrixEngine, role: str) -> float:
-    """Bytes of the largest memory that the engine reads this operand from, or writes it to."""
-    return max((chip.memory(name).capacity for name in engine.reads.get(role, ())), default=math.inf)
 
 
 def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:

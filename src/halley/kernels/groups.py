@@ -20,7 +20,7 @@ from halley.formulas.numbers import Number
 from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES, FUNCTIONS, PLACED, Op, OpKind, Tensor, Workload, roles, work_per_point
-from halley.kernels.bounds import array_time, longest_time, memory_time
+from halley.kernels.bounds import longest_time, memory_time
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.times import Array
 
@@ -258,7 +258,7 @@ def group_bound(kernel: GroupKernel, chip: Chip, rates: Machine) -> Array:
     pattern, local = kernel.pattern, kernel.local
     types = {tensor.name: tensor.dtype for tensor in pattern.tensors}
     arrays = sum(
-        array_time(np.asarray(_points(op, local), np.float64), types[op.inputs[0]], types[op.outputs[0]], chip, rates)
+        busy_time(np.asarray(_points(op, local), np.float64), rates.most_products(types[op.inputs[0]], types[op.outputs[0]]))
         for op in pattern.ops[: pattern.products]
     )
     _, read, written = group_demand(kernel)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from halley.errors import BadInput, Fault
-from halley.ir.hardware import Chip
+from halley.ir.hardware import Chip, Dataflow, MatrixEngine
+from halley.ir.workload import DTYPE_BYTES
 
 LANE_TYPE = "fp32"
 """Type in which vector lanes compute. Products in it, as gradients through routers of experts, run there if the matrix engine
@@ -26,7 +27,8 @@ class Machine:
 
     ``macs`` [1/s] of the whole chip by dtype; ``lanes`` [1/s]: lane cycles of all vector engines; ``rates``: elementary
     functions per lane and cycle. ``memory`` [B/s] of the outermost memory; ``cache`` [B/s] and ``capacity`` [B] of the next
-    memory that all cores share, infinite and 0 without one; ``port`` [B/s] of a core.
+    memory that all cores share, infinite and 0 without one; ``port`` [B/s] of a core. ``arrays`` [1/s]: multiply-accumulates that
+    the arrays of the whole chip reach at most, by dtype and bytes of a result (`array_rate`); not limited where it has none.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Machine:
     cache: float
     capacity: float
     port: float
+    arrays: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
     def on_lanes(self, dtype: str) -> bool:
         """Whether products of a dtype run on the vector lanes: those in `LANE_TYPE`, if the matrix engine has no rate for it."""
@@ -46,6 +49,17 @@ class Machine:
     def product_rate(self, dtype: str, efficiency: Efficiency) -> float:
         """Multiply-accumulates per second that kernels reach in their main loop. Raises as `mac_rate`."""
         return (efficiency.vector if self.on_lanes(dtype) else efficiency.matrix) * self.mac_rate(dtype)
+
+    def most_products(self, dtype: str, result: str) -> float:
+        """Multiply-accumulates per second that no kernel exceeds, with results of this type. Raises as `mac_rate`.
+
+        >>> from halley.io.chips.load import load_chip
+        >>> cloud = machine(load_chip("cloud"))
+        >>> round(cloud.most_products("bf16", "bf16") / cloud.mac_rate("bf16"), 4)
+        0.8897
+        """
+        limit = math.inf if self.on_lanes(dtype) else self.arrays.get((dtype, DTYPE_BYTES[result]), math.inf)
+        return min(self.mac_rate(dtype), limit)
 
     def mac_rate(self, dtype: str) -> float:
         """Multiply-accumulates per second, on the matrix engine or `on_lanes`. Raises BadInput: the chip has no rate for the
@@ -100,7 +114,45 @@ def machine(chip: Chip) -> Machine:
         caches[-1].read_bandwidth if caches and not near else math.inf,
         near or (caches[-1].capacity if caches else 0.0),
         min(ports, default=math.inf),
+        {(dtype, word): array_rate(chip, dtype, word) for dtype in chip.matrix.rate for word in set(DTYPE_BYTES.values())},
     )
+
+
+def array_rate(chip: Chip, dtype: str, result: float) -> float:
+    """Multiply-accumulates per second that the arrays of a chip reach at most under any mapping, with results of so many bytes;
+    infinite where folds follow each other without a gap.
+
+    .. math:: P / t \\le n f \\left(\\frac{1}{R C} + \\max_i \\frac{r w_i}{s_i D_i}\\right)^{-1}
+
+    Symbols: P multiply-accumulates in t [s], n members with an R x C array each, f [Hz] their rate, r [cycles] skew of a fold. A
+    fold of m streamed points on c columns has m c results, which fit into the s_i [B] of the results' memory with w_i [B] each,
+    so the folds of a member are at least P w_i / (n s_i D_i), with D_i = R; the same holds for the streamed operand, with
+    D_i = C. Source: the cycles of `halley.formulas.engines.systolic_cycles`.
+    """
+    engine = chip.matrix
+    if engine is None or engine.dataflow is Dataflow.NONE or engine.back_to_back:
+        return math.inf
+    members = math.prod(axis.size for _, axis in chip.axes)
+    skew = engine.rows + engine.cols - 2
+    streams = _streams(engine, dtype, result)
+    per_point = max(skew * word / (_capacity(chip, engine, role) * width) for role, word, width in streams)
+    return members * engine.rate.get(dtype, 1.0) * engine.clock / (1 / (engine.rows * engine.cols) + per_point)
+
+
+def _streams(engine: MatrixEngine, dtype: str, result: float) -> Iterator[tuple[str, float, int]]:
+    """What the streamed points of a fold occupy: role, bytes of an element, and the side of the array that does not hold it."""
+    word = DTYPE_BYTES[dtype]
+    if engine.dataflow is Dataflow.OUTPUT:
+        yield "input", word, engine.cols
+        yield "weight", word, engine.rows
+        return
+    yield "output", DTYPE_BYTES[engine.accumulators[dtype]] if dtype in engine.accumulators else result, engine.rows
+    yield "input" if engine.dataflow is Dataflow.WEIGHT else "weight", word, engine.cols
+
+
+def _capacity(chip: Chip, engine: MatrixEngine, role: str) -> float:
+    """Bytes of the largest memory that the engine reads this operand from, or writes it to."""
+    return max((chip.memory(name).capacity for name in engine.reads.get(role, ())), default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,9 @@ class SearchedKernels:
     Products, attention (forward) and groups as they were searched, others of these kinds at their lower bound; other kernels
     by the formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than
     `halley.kernels.bounds.kernel_bound`.
-    ``searched``: number of searches; ``rates``: of the data sheet; ``limits``: those that no mapping exceeds, for plan bounds.
+    ``by_formula``: kernels that were not searched take their times from formulas too, in the place of bounds, and no group of
+    them runs as one. ``searched``: number of searches; ``rates``: of the data sheet; ``limits``: those that no mapping exceeds,
+    for plan bounds.
 
     >>> from halley.io.chips.load import load_chip
     >>> kernels, small = SearchedKernels(load_chip("edge")), Gemm(64, 64, 64)
@@ -172,6 +174,7 @@ class SearchedKernels:
     chip: Chip
     known: dict[KernelShape, KernelCost] = field(default_factory=dict)
     store: KernelStore | None = None
+    by_formula: bool = False
     searched: int = 0
     rates: Machine = field(init=False)
     limits: Machine = field(init=False)
@@ -200,7 +203,7 @@ class SearchedKernels:
                 rest = (kernel.causal, kernel.dtype)
             case _:
                 return np.maximum(kernel_time(kernel, self.rates, PEAK), kernel_bound(kernel, self.chip, self.rates))
-        times = np.array(bound, np.float64)
+        times = np.array(np.maximum(kernel_time(kernel, self.rates, PEAK), bound) if self.by_formula else bound, np.float64)
         given = np.broadcast_arrays(*extents, times)[:-1]
         kind = Product if isinstance(kernel, Gemm) else AttentionShape
         self._asked.setdefault((kind, *rest), []).append(np.stack([extent.ravel() for extent in given], axis=1))
@@ -225,6 +228,8 @@ class SearchedKernels:
         if not self._searchable(kernel):  # its kernels run apart
             return np.full(np.broadcast_shapes(*map(np.shape, kernel.extents)), np.inf)
         times, text = np.array(group_bound(kernel, self.chip, self.rates), np.float64), pattern_text(kernel.pattern)
+        if self.by_formula:
+            times[...] = np.inf
         given = np.broadcast_arrays(*kernel.extents, times)[:-1]
         self._asked.setdefault((GroupShape, text), []).append(np.stack([extent.ravel() for extent in given], axis=1))
         for shape, cost in self.known.items():

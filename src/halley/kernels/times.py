@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -168,17 +168,21 @@ def elementwise(elements: Number, function: str = "identity", dtype: str = "bf16
 def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
     """Time [s] of the kernel on the chip, with its launch; of the shape that the extents broadcast to.
 
+    Whatever shares were fitted, no product is faster than the arrays allow (`Machine.most_products`).
+
     Raises BadInput: the chip lacks the dtype or a function.
     """
     match kernel:
         case Gemm():
-            return _gemm_time(kernel, chip, efficiency) + efficiency.launch
+            found = np.maximum(_gemm_time(kernel, chip, efficiency), _array_time(kernel, chip, kernel.result))
+            return np.asarray(found + efficiency.launch)
         case Stream():
             return _stream_time(kernel, chip, efficiency) + efficiency.launch
         case RowKernel():
             return _rows_time(kernel, chip, efficiency) + efficiency.launch
         case Attention():
-            return _attention_time(kernel, chip, efficiency) + efficiency.launch
+            found = np.maximum(_attention_time(kernel, chip, efficiency), _array_time(kernel, chip, kernel.dtype))
+            return np.asarray(found + efficiency.launch)
 
 
 def call_time(operator: str, kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
@@ -203,6 +207,13 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
             return 0 * elements, elements * tensors * DTYPE_BYTES[kernel.dtype]
         case Attention():
             return _attention_demand(kernel)
+
+
+def _array_time(kernel: Gemm | Attention, chip: Machine, result: str) -> Array:
+    """Least time [s] of the products on the arrays. The sizes of uneven groups are whole: on average at most one row less."""
+    if isinstance(kernel, Gemm) and kernel.spread:
+        kernel = replace(kernel, rows=np.maximum(_array(kernel.rows) - 1, 0))
+    return np.asarray(busy_time(demand(kernel)[0], chip.most_products(kernel.dtype, result)))
 
 
 def lane_work(kernel: Kernel) -> dict[str, Array]:

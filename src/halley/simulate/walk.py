@@ -309,7 +309,7 @@ class Walk:
 
     def transfer(self, outer: str, inner: str, requests: Requests, scope: SimulationScope) -> tuple[Requests, float]:
         """The requests of a transfer and its latency. A DMA engine is occupied from the start of the latency to the end."""
-        latency = self.chip.memory(outer).latency
+        latency = self.chip.transfer_latency(outer, inner)
         if not self.chip.memory(inner).dma:
             return requests, latency
         depth = self.chip.depth(inner)

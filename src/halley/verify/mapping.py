@@ -166,9 +166,11 @@ def time_finding(name: str, workload: Workload, chip: Chip, plan: Node) -> Findi
     except BadInput as error:
         return Finding(name, SIMULATED, None, f"too large to simulate: {error.faults[0]}")
     formula = float(evaluate(small.workload, chip, small.tree).time)
-    detail = f"{format_time(simulated)} simulated, {format_time(formula)} by formula, {100 * (formula / simulated - 1):+.1f} %"
-    detail += f", both of the first {small.iterations} iterations of each loop" if small.iterations else ""
-    return Finding(name, SIMULATED, max(simulated / formula, formula / simulated) <= 1 + DEVIATION, detail)
+    ratio = max(simulated / formula, formula / simulated)
+    detail = f"{format_time(simulated)} simulated, {format_time(formula)} by formula, {100 * (formula / simulated - 1):+.1f} %: "
+    detail += f"ratio {ratio:.3f}, at most {1 + DEVIATION:g}"
+    detail += f"; both of the first {small.iterations} iterations of each loop" if small.iterations else ""
+    return Finding(name, SIMULATED, ratio <= 1 + DEVIATION, detail)
 
 
 def execution_findings(name: str, workload: Workload, chip: Chip, plan: Node) -> Iterator[Finding]:

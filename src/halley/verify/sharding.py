@@ -12,6 +12,7 @@ import numpy as np
 from halley.errors import HalleyError, SearchStopped
 from halley.execute.interpreter import random_inputs
 from halley.graphs.plan import GraphPlan, plan_graph
+from halley.graphs.searched import plan_searched_graph
 from halley.ir.masks import with_extents
 from halley.ir.workload import Workload
 from halley.sharding.layouts import MeshAxis
@@ -37,7 +38,7 @@ def sharding_finding(name: str, sharding: Sharding) -> Finding:
         return Finding(name, what, True, "one rank: nothing is split")
     mesh = tuple(MeshAxis(axis.name, 2) for axis in problem.mesh)
     try:
-        small = _small(problem.workload)
+        small = small_graph(problem.workload)
         if any(math.prod(small.dims[dim] for dim in op.dims) > POINTS for op in small.ops):
             return Finding(name, what, None, "too large to execute, even at a reduced size")
         given = random_inputs(small, seed=0)
@@ -85,7 +86,7 @@ def bytes_finding(name: str, sharding: Sharding, weights: float | None = None) -
     return Finding(name, what, not wrong, "; ".join(wrong) or found)
 
 
-def _small(work: Workload) -> Workload:
+def small_graph(work: Workload) -> Workload:
     """The graph with every extent divided by the same power of two, rounded up, until it is small."""
     dims = {}
     for dim, size in work.dims.items():
@@ -111,11 +112,16 @@ def graph_plan_findings(
     yield bytes_finding(name, plan.sharding)
     if search:
         try:
-            again = plan_graph(plan.problem, stop_after(limit, progress))
+            if plan.problem.searched is None:
+                again = plan_graph(plan.problem, stop_after(limit, progress))
+            else:
+                again = plan_searched_graph(plan.problem, progress, limit)
         except SearchStopped:
             yield out_of_time(name, "search again", limit)
             return
-        worse = plan.certificate.bound > again.time * (1 + OPTIMAL_GAP) or again.certificate.bound > plan.time * (1 + OPTIMAL_GAP)
+        by_formula = plan.problem.searched is not None and plan.problem.searched.by_formula  # it may be below every mapping
+        above = again.certificate.bound > plan.time * (1 + OPTIMAL_GAP) and not by_formula
+        worse = plan.certificate.bound > again.time * (1 + OPTIMAL_GAP) or above
         detail = f"{format_time(again.time)} found anew, bound {format_time(again.certificate.bound)}"
         proven = again.certificate.gap <= OPTIMAL_GAP or plan.time <= again.time * (1 + OPTIMAL_GAP)
         slower = plan.certificate.gap <= OPTIMAL_GAP and plan.time > again.time * (1 + OPTIMAL_GAP)

@@ -20,10 +20,13 @@ from halley.cli.plans.launch import show_flags
 from halley.cli.plans.serving_load import CacheOption, InputOption, PrefixOption
 from halley.cli.plans.serving_plan import plan_serving, refuse_foreign
 from halley.cli.plans.systems import (
+    LIBRARY,
     EfficiencyOption,
+    KernelsOption,
     SoftwareOption,
     SystemOption,
     efficiency_of,
+    is_searched,
     system_of,
 )
 from halley.cli.solve import searching
@@ -52,9 +55,6 @@ from halley.training.search.search import best_training_plan
 from halley.workloads.transformer import Transformer
 
 VIEWS = ("halley", "dfmodel")
-LIBRARY, SEARCHED = "library", "searched"
-KERNELS = (LIBRARY, SEARCHED)
-"""Where the times of products and attention come from."""
 NEXT_STEPS = (
     "--details prints memory, energy, traffic, roofline, all candidates and the certificate; "
     "{save}'halley explain {file}' says where the time goes, 'halley report {file} -o FILE.html' draws it"
@@ -98,14 +98,7 @@ def plan(
             "--products", help="Element type of products with weights in layers: bf16 (default) or fp8.", metavar="TYPE"
         ),
     ] = None,
-    kernels: Annotated[
-        str,
-        typer.Option(
-            "--kernels",
-            help="Times of products, attention: library (fitted formulas) or searched (best mappings).",
-            metavar="WORD",
-        ),
-    ] = LIBRARY,
+    kernels: KernelsOption = LIBRARY,
     emit: Annotated[
         str | None,
         typer.Option(
@@ -174,17 +167,13 @@ def plan(
     limit = options.seconds(time_limit)
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
-    if kernels not in KERNELS:
-        raise BadInput(Fault("--kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
+    searched = is_searched(kernels, efficiency)
     if emit is not None:
         known_framework(emit)
         if json:
             raise BadInput(
                 Fault("--emit", "no --json beside it", "both", "write the plan with -o, then 'halley show FILE --emit'")
             )
-    searched = kernels == SEARCHED
-    if searched and efficiency:
-        raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
     foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags, "--software": software, "--products": products}
     foreign |= {"--for": framework}

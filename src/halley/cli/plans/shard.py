@@ -6,18 +6,33 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from halley.answer import Status
 from halley.cli import options
+from halley.cli.errors import LIMIT_EXIT_CODE
 from halley.cli.files import refuse_existing
-from halley.cli.options import ForceOption, JsonOption
+from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.parameters import has_layer, refuse_beside, workload_from
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, efficiency_of, system_of
+from halley.cli.plans.systems import (
+    LIBRARY,
+    EfficiencyOption,
+    KernelsOption,
+    SystemOption,
+    efficiency_of,
+    is_searched,
+    system_of,
+)
+from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphProblem, plan_graph
+from halley.graphs.searched import plan_searched_graph
+from halley.io.cache import user_store
 from halley.io.chips.load import load_problem
 from halley.io.results.graphs import graph_document
 from halley.kernels.machine import PEAK
+from halley.kernels.searched import SearchedKernels
 from halley.report.plans.graph import graph_headline, graph_tables, graph_verdict
 
 
@@ -44,6 +59,8 @@ def shard(
     ] = False,
     fused: Annotated[bool, typer.Option("--fused", help="With --overlap: chips run fused kernels concurrently.")] = False,
     efficiency: EfficiencyOption = None,
+    kernels: KernelsOption = LIBRARY,
+    time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
     json: JsonOption = False,
@@ -61,6 +78,9 @@ def shard(
         work = file.built()
     else:
         work = workload_from(workload, context.args, options.own_options(context))
+    searched, limit = is_searched(kernels, efficiency), options.seconds(time_limit)
+    if limit is not None and not searched:
+        raise BadInput(Fault("--time-limit", "--kernels searched beside it", "library kernels", "leave it out"))
     found = system_of(system)
     problem = GraphProblem(
         work,
@@ -71,12 +91,22 @@ def shard(
         splits=_splits(split or ()),
         overlap=overlap,
         fused=fused,
-        efficiency=PEAK if overlap else efficiency_of(found, efficiency),
+        efficiency=PEAK if overlap or searched else efficiency_of(found, efficiency),
+        searched=SearchedKernels(found.chip) if searched else None,
     )
     if out:
         refuse_existing(out, force)
-    plan = plan_graph(problem)
+    if not searched:
+        plan = plan_graph(problem)
+    else:
+        remarks, store = options.remarks(), user_store()
+        with searching(remarks, f"{work.name} on {found.name}", "sharding") as bar:
+            plan = plan_searched_graph(problem, bar, limit, store)
+        if store is not None and store.fault is not None:
+            remarks.print(Text(f"searched kernels were not kept: {store.fault}"))
     give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), graph_document(plan), json, out, force)
+    if searched and plan.certificate.status is Status.LIMIT:
+        raise typer.Exit(LIMIT_EXIT_CODE)
 
 
 def _pair(words: str, option: str, form: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.training import sustained
 from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
 from halley.io.chips.software import NO_SOFTWARE
@@ -22,6 +22,17 @@ SystemOption = Annotated[
 ]
 EfficiencyOption = Annotated[
     str | None, typer.Option("--efficiency", help="Fit of a chip's kernels, by name or path.", metavar="NAME")
+]
+LIBRARY, SEARCHED = "library", "searched"
+KERNELS = (LIBRARY, SEARCHED)
+"""Where the times of products and attention come from."""
+KernelsOption = Annotated[
+    str,
+    typer.Option(
+        "--kernels",
+        help="Times of products, attention: library (fitted formulas) or searched (best mappings).",
+        metavar="WORD",
+    ),
 ]
 SoftwareOption = Annotated[
     str | None,
@@ -47,6 +58,15 @@ def efficiency_of(system: System, name: str | None) -> Efficiency:
     if remark:
         options.remarks().print(Text(remark))
     return found
+
+
+def is_searched(kernels: str, efficiency: str | None) -> bool:
+    """Whether kernels are to be searched. Raises BadInput: another word, or an efficiency of library kernels beside it."""
+    if kernels not in KERNELS:
+        raise BadInput(Fault("--kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
+    if kernels == SEARCHED and efficiency:
+        raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
+    return kernels == SEARCHED
 
 
 def serving_efficiency_of(name: str | None) -> Efficiency:

@@ -7,13 +7,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphPlan, GraphProblem, decided_graph_plan
+from halley.graphs.searched import graph_kernels, searched_products
 from halley.io.files.models import Model
 from halley.io.results.envelope import Saved, enveloped, read_certificate
+from halley.io.results.kernels import ProductModel, time_again
 from halley.io.results.models import AnswerFile, CertificateModel, WorkloadModel
 from halley.io.results.result import workload_document
 from halley.io.results.systems import AxisPartModel, ShardingModel, sharding_document, system_in, whole_system
 from halley.kernels.machine import Efficiency
+from halley.kernels.searched import Product, SearchedKernels
 from halley.sharding.text import op_names
 from halley.workloads import build
 
@@ -34,6 +38,7 @@ class GraphQuestionModel(Model):
     overlap: bool = Field(description="the view of DFModel: compute, memory and network overlap")
     fused: bool = Field(description="chips run kernels side by side")
     efficiency: Efficiency = Field(description="how near kernels come to the data sheet")
+    kernels: Literal["library", "searched"] = Field("library", description="where the times of products come from")
 
 
 class GraphAnswerModel(Model):
@@ -42,6 +47,8 @@ class GraphAnswerModel(Model):
     axes: list[AxisPartModel] = Field(description="parts of the axes: for stages, and for ops")
     sharding: ShardingModel = Field(description="how every op is split")
     figures: dict[str, Any] = Field(description="time with its breakdown, memory, price")
+    products: list[ProductModel] = Field([], description="the searched products of the sharding")
+    by_formula: bool = Field(False, description="whether products without a mapping take their times from formulas")
 
 
 class ShardingFile(AnswerFile):
@@ -68,6 +75,7 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
         "overlap": problem.overlap,
         "fused": problem.fused,
         "efficiency": asdict(problem.efficiency),
+        "kernels": "library" if problem.searched is None else "searched",
     }
     figures = {
         "time": plan.time,
@@ -84,7 +92,13 @@ def graph_document(plan: GraphPlan) -> dict[str, Any]:
         ],
     }
     axes = [asdict(part) for part in plan.assignment]
-    answer = {"axes": axes, "sharding": sharding_document(plan.sharding, op_names(plan.sharding, ())), "figures": figures}
+    answer: dict[str, Any] = {
+        "axes": axes,
+        "sharding": sharding_document(plan.sharding, op_names(plan.sharding, ())),
+        "figures": figures,
+    }
+    answer["products"] = [shape._asdict() | cost._asdict() for shape, cost in searched_products(plan).items()]
+    answer["by_formula"] = problem.searched is not None and problem.searched.by_formula
     return enveloped(KIND, question, plan.certificate, answer)
 
 
@@ -107,6 +121,24 @@ def read_graph_plan(saved: Saved) -> GraphPlan:
         asked.fused,
         asked.efficiency,
         asked.splits,
+        _searched(saved, file) if asked.kernels == "searched" else None,
     )
     plan = decided_graph_plan(problem, tuple(part.part() for part in file.answer.axes), file.answer.sharding.decisions())
+    kernels = problem.searched
+    if kernels is not None and not kernels.by_formula and (missing := kernels.missing(graph_kernels(plan))):
+        raise BadInput(
+            Fault(f"{saved.name}: answer.products", "the mapping of every product", f"none of {missing[0]}", "plan again")
+        )
     return replace(plan, certificate=read_certificate(file.certificate))
+
+
+def _searched(saved: Saved, file: ShardingFile) -> SearchedKernels:
+    """The searched products of a file, timed again from their mappings. Raises BadInput: every mapping that is none."""
+    found = SearchedKernels(system_in(saved, file.question.system).chip, by_formula=file.answer.by_formula)
+    products = enumerate(file.answer.products)
+    shapes = [
+        (f"products.{at}", Product(*(getattr(each, name) for name in Product._fields)), each.mapping) for at, each in products
+    ]
+    if faults := time_again(saved, found, shapes):
+        raise BadInput(faults)
+    return found

@@ -7,9 +7,8 @@ beside them are for other programs, and for `halley check`, which compares them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,13 +17,13 @@ from halley.errors import BadInput, Fault
 from halley.io.files.models import Model
 from halley.io.networks.fits import load_fit, load_libraries
 from halley.io.results.envelope import Saved, enveloped, read_certificate
+from halley.io.results.kernels import ProductModel, time_again
 from halley.io.results.models import AnswerFile, CertificateModel
 from halley.io.results.systems import AxisPartModel, ShardingModel, sharding_document, system_in, whole_system
-from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.kernels.groups import GroupShape, pattern_text
 from halley.kernels.machine import Efficiency
-from halley.kernels.searched import AttentionShape, KernelCost, KernelShape, Product, SearchedKernels
+from halley.kernels.searched import AttentionShape, KernelShape, Product, SearchedKernels
 from halley.kernels.software import Software
 from halley.network.fit.overlay import Overlay
 from halley.pipeline.data_parallel import Recipe, Sharded
@@ -99,19 +98,6 @@ class AlternativeModel(Model):
     figures: Figures = Field(description="time, account, what is different and what takes longer")
 
 
-class ProductModel(Model):
-    """A product and its best mapping on the chip."""
-
-    rows: int = Field(ge=1, description="rows of the result")
-    columns: int = Field(ge=1, description="columns of the result")
-    depth: int = Field(ge=1, description="extent that is summed over")
-    batch: int = Field(ge=1, description="products of this size")
-    dtype: str = Field(description="type of the operands")
-    result: str = Field(description="type of the result")
-    time: float = Field(description="time [s]; follows from the mapping")
-    mapping: str = Field(description="the mapping, as text")
-
-
 class AttentionModel(Model):
     """Attention, forward, and its best mapping on the chip."""
 
@@ -150,6 +136,7 @@ class TrainingAnswerModel(Model):
     products: list[ProductModel] = Field([], description="the searched products of the plan")
     attention: list[AttentionModel] = Field([], description="the searched attention of the plan")
     groups: list[GroupModel] = Field([], description="the searched groups of products and ops behind them, of the plan")
+    by_formula: bool = Field(False, description="whether kernels without a mapping take their times from formulas")
 
 
 class TrainingFile(AnswerFile):
@@ -200,6 +187,7 @@ def plan_document(result: TrainingResult) -> dict[str, Any]:
         "products": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, Product)],
         "attention": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, AttentionShape)],
         "groups": [shape._asdict() | cost._asdict() for shape, cost in searched.items() if isinstance(shape, GroupShape)],
+        "by_formula": problem.searched is not None and problem.searched.by_formula,
     }
     return enveloped(KIND, question, result.certificate, answer)
 
@@ -219,7 +207,8 @@ def read_training(saved: Saved) -> TrainingResult:
     if asked.kernels == "searched":
         problem = replace(problem, searched=_searched(saved, problem, answer))
     plan, cost = _costed(problem, answer.plan, answer.shardings)
-    if problem.searched is not None and (missing := problem.searched.missing(plan_kernels(problem, plan, cost.parts))):
+    kernels = plan_kernels(problem, plan, cost.parts)
+    if problem.searched is not None and not answer.by_formula and (missing := problem.searched.missing(kernels)):
         expected = "the mapping of every product, of attention and of every group"
         raise BadInput(Fault(f"{saved.name}: answer", expected, f"none of {missing[0]}", "plan again"))
     others = [_costed(problem, item.plan, item.shardings) for item in answer.alternatives]
@@ -238,9 +227,7 @@ def _searched(saved: Saved, problem: TrainingProblem, answer: TrainingAnswerMode
     """The searched kernels of a file, timed again from their mappings. Raises BadInput: every mapping that is none, and groups
     that the model does not have."""
     chip = problem.chip
-    found, faults = SearchedKernels(chip), list[Fault]()
-    # loaded when it is needed: plans are written without it
-    timed_kernel: Callable[[Chip, KernelShape, str], KernelCost] = import_module("halley.kernels.search").timed_kernel
+    found, faults = SearchedKernels(chip, by_formula=answer.by_formula), list[Fault]()
     shapes: list[tuple[str, KernelShape, str]] = []
     for place, product in enumerate(answer.products):
         shapes.append((f"products.{place}", Product(*(getattr(product, name) for name in Product._fields)), product.mapping))
@@ -255,12 +242,7 @@ def _searched(saved: Saved, problem: TrainingProblem, answer: TrainingAnswerMode
         else:
             where = f"{saved.name}: answer.groups.{place}"
             faults.append(Fault(where, "a group of ops of this model, with all its extents", f"another one, {count} extents"))
-    for name, shape, mapping in shapes:
-        where = f"{saved.name}: answer.{name}"
-        try:
-            found.known[shape] = timed_kernel(chip, shape, mapping)
-        except BadInput as error:
-            faults += [Fault(f"{where}, {fault.where}", fault.expected, fault.got, fault.remedy) for fault in error.faults]
+    faults += time_again(saved, found, shapes)
     if faults:
         raise BadInput(faults)
     return found

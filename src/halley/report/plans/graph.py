@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from halley.graphs.plan import GraphPlan
+from halley.graphs.searched import graph_kernels, searched_products
+from halley.kernels.machine import machine
 from halley.report.mapping.plots import format_operations
 from halley.report.plans.plan import account_table, bill_rows
 from halley.report.plans.sharding import sharding_tables
@@ -30,7 +32,11 @@ PARTS: Mapping[str, str] = {
 def graph_headline(plan: GraphPlan) -> str:
     """What runs on what."""
     problem = plan.problem
-    return f"{problem.workload.name} on {problem.system.chips:,} x {problem.system.chip.name} ({problem.system.name})"
+    said = f"{problem.workload.name} on {problem.system.chips:,} x {problem.system.chip.name} ({problem.system.name})"
+    if problem.searched is None:
+        return said
+    left = len(problem.searched.missing(graph_kernels(plan)))
+    return f"{said}; products searched on {problem.system.chip.name}{f', {left} of them by formula' if left else ''}"
 
 
 def graph_verdict(plan: GraphPlan) -> str:
@@ -48,6 +54,7 @@ def graph_tables(plan: GraphPlan, ops: bool = False) -> list[Table]:
         _figures(plan),
         account_table("Where the time goes", plan.account, plan.time, PARTS),
         _memory(plan),
+        *_products(plan),
         *partition_tables(plan.partitions, problem.chip.tiles if plan.partitions else 0),
         *sharding_tables(problem.workload.name, plan.sharding, "the graph", ops),
         Table("Not searched", ("",), tuple((text,) for text in plan.certificate.left_out)),
@@ -65,6 +72,17 @@ def _figures(plan: GraphPlan) -> Table:
         *bill_rows(rate, plan.bill),
     ]
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def _products(plan: GraphPlan) -> Iterator[Table]:
+    """The searched products, with the share of the peak that each reaches."""
+    if known := searched_products(plan):
+        rates = machine(plan.problem.system.chip)
+        rows = tuple(
+            (str(shape), format_time(cost.time), percent(shape.macs, cost.time * rates.mac_rate(shape.dtype)))
+            for shape, cost in sorted(known.items(), key=lambda item: -item[1].time)
+        )
+        yield Table("Searched products, on one chip", ("product", "time", "of peak"), rows, frozenset({1, 2}))
 
 
 def _memory(plan: GraphPlan) -> Table:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from halley.answer import Certificate, Status
 from halley.kernels.groups import GroupShape
 from halley.kernels.machine import machine
-from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, Product, shape_of
+from halley.kernels.searched import (
+    AnyKernel,
+    AttentionShape,
+    KernelCost,
+    KernelShape,
+    Product,
+    SearchedKernels,
+    shape_of,
+)
 from halley.kernels.software import Software
 from halley.kernels.times import Attention, Gemm
 from halley.network.graph.bill import Bill
@@ -149,6 +157,7 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
     yield _choices(plan, cost.tier, cost.second, result.problem.software)
     if known := searched_in_plan(result):
         yield kernels_table(result, known)
+    if result.problem.searched is not None:
         yield sources_table(result)
     yield account_table("Where the time goes, on the stage that finishes last", cost.account, cost.time, ACCOUNT, "iteration")
     yield energy_table(result)
@@ -320,11 +329,10 @@ def _times_by_source(result: TrainingResult) -> dict[str, list[float]]:
     """Times [s] of the ops of a microbatch in all layers, by their source."""
     counts = part_counts(result.problem.shape, result.plan.microbatch, result.problem.sequence)
     found: dict[str, list[float]] = {name: [] for name in SEARCHED_KINDS.values()}
-    known = searched_in_plan(result)
     for part, ops, count in zip(result.cost.parts.parts, ops_of_kernels(result).values(), counts, strict=True):
         for item in part.sharding.ops:
             if item.op in ops:
-                found.setdefault(_source(ops[item.op], known), []).append(count * item.time)
+                found.setdefault(_source(ops[item.op], result.problem.searched), []).append(count * item.time)
     return found
 
 
@@ -338,10 +346,13 @@ SEARCHED_KINDS: Mapping[type[KernelShape], str] = {
 SEARCHED_NAMES = frozenset(SEARCHED_KINDS.values())
 
 
-def _source(kernel: AnyKernel, known: Container[KernelShape]) -> str:
+def _source(kernel: AnyKernel, searched: SearchedKernels | None) -> str:
     shape = shape_of(kernel)
-    if shape is not None and shape in known:
-        return SEARCHED_KINDS[type(shape)]
+    if searched is not None and shape is not None:
+        if shape in searched.known:
+            return SEARCHED_KINDS[type(shape)]
+        if searched.missing([kernel]):
+            return SEARCHED_KINDS[type(shape)].replace("searched", "formula, for want of time")
     match kernel:
         case Gemm():
             return "formula: products on the vector lanes"

@@ -2,7 +2,8 @@
 
 Times of products, of attention and of groups of fused kernels start as lower bounds, so the best plan's time bounds all plans
 with any mappings from below. The kernels of that plan are searched, and the plans again with their exact times, until the best
-plan has none that was not. Then the kernels of the plan with the lowest bound are, for a smaller gap.
+plan has none that was not. Then the kernels of the plan with the lowest bound are, for a smaller gap. A search that
+ends before gives the plan that is best by bounds: what was not searched of it takes its time from formulas.
 Shortest paths with costly edges are found like this (Dellin and Srinivasa, "A Unifying Formalism for Shortest Path Problems with
 Expensive Edge Evaluations via Lazy Best-First Search and Edge Selectors", 2016).
 """
@@ -15,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from halley.answer import Status, relative_gap
-from halley.errors import BadInput, Fault, SearchStopped
+from halley.errors import BadInput, Fault, Infeasible, SearchStopped
+from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
 from halley.sharding.decisions import decisions_of
@@ -23,7 +25,8 @@ from halley.training.groups import sharded_kernels
 from halley.training.part_costs import ModelCosts, training_graphs
 from halley.training.plan import Plan, TrainingProblem, TrainingResult
 from halley.training.search.decided import decided_cost
-from halley.training.search.search import OPTIMAL_GAP, best_training_plan
+from halley.training.search.search import OPTIMAL_GAP, best_training_plan, least_bound
+from halley.units import counted
 
 Progress = Callable[[str, float], None]
 
@@ -35,6 +38,9 @@ LEFT_OUT_KERNELS = (
     "mappings of attention backward and of kernels without products, which take their times from formulas",
 )
 """What the mappings do not contain."""
+
+UNSEARCHED_KERNELS = "mappings of {count} of this plan, which the search did not reach: {verb} from formulas"
+"""What else they do not contain, of a search that ended before all kernels of any plan were searched."""
 
 RELATIVE_TIME_MARGIN = 0.002
 """By how much the estimated time of a plan must be above the best time for its other kernels not to be searched [share]."""
@@ -53,7 +59,8 @@ def best_joint_plan(
 
     ``progress`` and ``limit`` [s]: as in `halley.training.search.search.best_training_plan`; ``store``: kernels that were
     searched before, and where those of this search go. The problem's efficiency is not used: other kernels take their times from
-    formulas with the rates of the data sheet.
+    formulas with the rates of the data sheet, and so do all that were not searched when the search ends before the kernels of any
+    plan are (`SearchedKernels.by_formula`); its bound holds then too.
 
     Raises BadInput: the chip runs kernels side by side, or as `best_training_plan`; Infeasible: no plan fits; SearchStopped: none
     was found in time.
@@ -63,16 +70,26 @@ def best_joint_plan(
         raise BadInput(Fault("--kernels searched", "a chip that runs one kernel at a time", f"{chip.name}", "leave it out"))
     homes = [problem.home] if problem.home else list(problem.homes)
     end = math.inf if limit is None else time.perf_counter() + limit
-    found = []
+    found, bounds, misfit = list[TrainingResult](), list[float](), None
     for place, home in enumerate(homes):
         each = replace(problem, home=home, efficiency=PEAK)
         known = dict(problem.searched.known) if problem.searched and problem.searched.chip == each.chip else {}
         each = replace(each, searched=SearchedKernels(each.chip, known, store))
         now = time.perf_counter()
-        found.append(_JointSearch(each, progress, now + (end - now) / (len(homes) - place)).run())
+        try:
+            found.append(_JointSearch(each, progress, now + (end - now) / (len(homes) - place)).run())
+            bounds.append(found[-1].certificate.bound)
+        except Infeasible as error:
+            misfit = error  # the last memory is the largest one
+        except SearchStopped:
+            if not found:
+                raise
+            bounds.append(least_bound(each))
+    if not found:
+        assert misfit is not None
+        raise misfit
     best = min(found, key=lambda result: result.cost.time)
-    bound = min(result.certificate.bound for result in found)
-    return replace(best, certificate=replace(best.certificate, bound=min(bound, best.certificate.value)))
+    return replace(best, certificate=replace(best.certificate, bound=min(*bounds, best.certificate.value)))
 
 
 def plan_kernels(problem: TrainingProblem, plan: Plan, costs: ModelCosts) -> Iterator[AnyKernel]:
@@ -100,12 +117,14 @@ def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
 
 @dataclass(slots=True)
 class _JointSearch:
-    """The search for a plan whose tensors live in one memory; ``end`` [s]: on the clock of `time.perf_counter`."""
+    """The search for a plan whose tensors live in one memory; ``end`` [s]: on the clock of `time.perf_counter`. ``best``: of the
+    plans with exact times; ``bounded``: the last one that was best by bounds."""
 
     problem: TrainingProblem
     progress: Progress | None
     end: float
     best: TrainingResult | None = None
+    bounded: TrainingResult | None = None
     bound: float = 0.0
     began: float = field(default_factory=time.perf_counter)
 
@@ -119,14 +138,14 @@ class _JointSearch:
         try:
             while not stopped:
                 found = best_training_plan(self.problem, self._report_progress, self._left(), others=0)
-                self.bound = max(self.bound, found.certificate.bound)
+                self.bounded, self.bound = found, max(self.bound, found.certificate.bound)
                 stopped = found.status is Status.LIMIT
                 missing = self.kernels.missing(plan_kernels(self.problem, found.plan, found.cost.parts))
-                if missing and stopped and self.best is not None:
+                if missing and stopped:
                     break
                 # bounds of attention are loose: most plans that look best before it is searched are not so afterwards
-                loose = [] if stopped else [shape for shape in missing if isinstance(shape, AttentionShape)]
-                if not self._search(loose or missing, found, None if stopped else self._left) or 0 < len(loose) < len(missing):
+                loose = [shape for shape in missing if isinstance(shape, AttentionShape)]
+                if not self._search(loose or missing, found) or 0 < len(loose) < len(missing):
                     continue
                 if any(math.isinf(self.kernels.known[shape].time) for shape in missing):
                     continue  # a group that no mapping fits: its kernels run apart
@@ -140,19 +159,20 @@ class _JointSearch:
         except KeyboardInterrupt:
             stopped = True
         except SearchStopped:
-            if self.best is None:
+            if self.bounded is None:
                 raise
             stopped = True
         if self.best is None:
-            raise SearchStopped(
-                Fault(self.problem.shape.name, "a plan whose kernels are searched, in time", "none yet", "raise the time limit")
-            )
+            if self.bounded is None:
+                name, remedy = self.problem.shape.name, "raise the time limit"
+                raise SearchStopped(Fault(name, "a plan that fits, in time", "none yet", remedy))
+            self.best = self._by_formula(self.bounded)
         return self._answer(stopped)
 
-    def _search(self, missing: Sequence[KernelShape], found: TrainingResult, left: Callable[[], float | None] | None) -> bool:
+    def _search(self, missing: Sequence[KernelShape], found: TrainingResult) -> bool:
         """Searches kernels of the best plan by bounds until it is probably slower than the best one with exact times; whether all
         were searched."""
-        return self._searched_until(missing, found, found.plan, found.cost.parts, found.cost.time, left)
+        return self._searched_until(missing, found, found.plan, found.cost.parts, found.cost.time)
 
     def _raise_lowest(self, found: TrainingResult) -> bool:
         """Searches kernels of the plan with the lowest bound until this is probably above the best time; False if all of them
@@ -160,7 +180,7 @@ class _JointSearch:
         if found.lowest is None:
             return False
         missing = self.kernels.missing(plan_kernels(self.problem, *found.lowest))
-        self._searched_until(missing, found, *found.lowest, found.certificate.bound, self._left)
+        self._searched_until(missing, found, *found.lowest, found.certificate.bound)
         return bool(missing)
 
     def _searched_until(
@@ -170,7 +190,6 @@ class _JointSearch:
         plan: Plan,
         costs: ModelCosts,
         bound: float,
-        left: Callable[[], float | None] | None,
     ) -> bool:
         """Searches kernels of a plan with this ``bound`` [s], those with most work first. It ends early where the bound, raised
         in proportion to the time of the plan's kernels, is above the best time: the plans are then searched again, which decides.
@@ -181,7 +200,7 @@ class _JointSearch:
             if number and self.best is not None and raised > self.best.cost.time * (1 + RELATIVE_TIME_MARGIN):
                 return False
             self._report_gap(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
-            self.kernels.search(shape, left() if left else None)
+            self.kernels.search(shape, self._left())
         return True
 
     def _work(self, plan: Plan, costs: ModelCosts) -> dict[KernelShape, float]:
@@ -208,11 +227,29 @@ class _JointSearch:
         if self.best is None or cost.time < self.best.cost.time:
             self.best = replace(found, cost=cost)
 
+    def _by_formula(self, found: TrainingResult) -> TrainingResult:
+        """The plan with times from formulas for what was not searched; groups of that run as kernels of their own."""
+        kernels = SearchedKernels(self.kernels.chip, dict(self.kernels.known), by_formula=True)
+        problem = replace(self.problem, searched=kernels)
+        graphs = training_graphs(problem.shape, found.plan.microbatch, problem.sequence, found.plan.recompute, found.plan.fused)
+        decisions = []
+        for graph, part in zip(graphs, found.cost.parts.parts, strict=True):
+            ops = sharded_kernels(graph, part.sharding, problem.recipe.gradient)
+            apart = {op for op, kernel, _ in ops if isinstance(kernel, GroupKernel) and self.kernels.missing([kernel])}
+            own = decisions_of(part.sharding)
+            decisions.append(replace(own, fused=tuple(first for first in own.fused if first not in apart)))
+        cost = decided_cost(problem, found.plan, decisions)
+        left = len(kernels.missing(plan_kernels(problem, found.plan, cost.parts)))
+        words = UNSEARCHED_KERNELS.format(count=counted(left, "kernel"), verb="its time is" if left == 1 else "their times are")
+        certificate = replace(found.certificate, left_out=(words, *found.certificate.left_out))
+        return replace(found, problem=problem, cost=cost, certificate=certificate)
+
     def _answer(self, stopped: bool) -> TrainingResult:
         assert self.best is not None
         value = self.best.cost.time
         bound = min(self.bound, value)
-        optimal = relative_gap(value, bound) <= OPTIMAL_GAP
+        searched = self.best.problem.searched
+        optimal = relative_gap(value, bound) <= OPTIMAL_GAP and searched is not None and not searched.by_formula
         certificate = replace(
             self.best.certificate,
             value=value,
