@@ -89,12 +89,16 @@ Places = Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]
 """Where plans have each group: it may stand for several sets of kernels that are equal but for names."""
 
 
+ALLOCATIONS_PER_COLLECTION = 2_000_000
+"""Net number of new objects after which a search collects garbage: some 200 MB."""
+
+
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """Less frequent garbage collection: a search makes millions of small objects with few cycles, and collecting after every few
-    hundred allocations would take a sixth of its time."""
+    hundred allocations would take a sixth of its time, after every 200,000 a tenth."""
     before = gc.get_threshold()
-    gc.set_threshold(200_000, before[1], before[2])
+    gc.set_threshold(ALLOCATIONS_PER_COLLECTION, before[1], before[2])
     try:
         yield
     finally:
