@@ -13,7 +13,21 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import collectives, costing, dfmodel, flows, fusion, joint, peers, planning, proofs, serving, sharding, startup
+from benchmarks import (
+    collectives,
+    costing,
+    dfmodel,
+    flows,
+    fusion,
+    joint,
+    limits,
+    peers,
+    planning,
+    proofs,
+    serving,
+    sharding,
+    startup,
+)
 from benchmarks.measure import ONE_THREAD, ROOT, Measurement, machine
 
 THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -21,6 +35,7 @@ THEMES: dict[str, Callable[[], Iterator[Measurement]]] = {
     "costing": costing.measurements,
     "collectives": collectives.measurements,
     "proof": proofs.measurements,
+    "limits": limits.measurements,
     "peers": peers.measurements,
     "flows": flows.measurements,
     "fusion": fusion.measurements,

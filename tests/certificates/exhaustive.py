@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -258,6 +258,35 @@ def draw_divisible(draw: random.Random) -> Workload:
             return conv_chain(2, m + 1, 1, n, kernel=2, layers=1)
 
 
+def draw_small(draw: random.Random) -> tuple[Workload, Chip]:
+    """One or two ops with extents of 1 to 3 on a chip of two to five levels, contractions on two or three: few enough mappings
+    that hundreds of problems are walked in seconds."""
+    m, n, k = draw.randint(1, 2), draw.randint(1, 3), draw.randint(1, 2)
+    levels_inside: Sequence[int] = (1, 2, 3, 4)
+    sizes: Sequence[tuple[int, ...]] = ((), (), (), (2,), (2,), (3,), (2, 2))
+    match draw.choice(["gemm", "fused", "convolution", "map", "map", "sum", "sum", "pooling", "pooling", "rows", "chain"]):
+        case "gemm":
+            levels_inside = draw.choice([(1,), (2,)])
+            work = gemm(*draw.choice([(m, 1, 1), (1, n, 1), (1, 1, n), (m, 1, k)]))
+        case "fused":
+            levels_inside, sizes = (1,), ((), (2,))
+            work = graph(["T[m,n] = A[m,k] * B[k,n]", "Y[m,n] = relu(T[m,n])"], {"m": m, "n": k, "k": 1})
+        case "convolution":
+            levels_inside, sizes = (1,), ((), (2,))
+            work = graph(["I[c,h]", "O[f,p] = I[c,p+r] * W[f,c,r]"], {"f": m, "c": 1, "p": 2, "r": k, "h": 1 + k})
+        case "map":
+            work = graph(["Y[m,n] = X[m,n] + Z[m,n]"], {"m": m, "n": n})
+        case "sum":
+            work = graph(["Y[m] = max(X[m,n])"], {"m": m, "n": n})
+        case "rows":
+            work = graph(["X[m] = max(S[m,n])", "Y[m,n] = exp_difference(S[m,n], X[m])"], {"m": m, "n": n})
+        case "chain":
+            work = graph(["T[m,n] = relu(X[m,n])", "Y[m] = sum(T[m,n])"], {"m": m, "n": n})
+        case _:
+            work = graph(["I[c,h]", "O[c,p] = max(I[c,p+r])"], {"c": m, "p": n, "r": k, "h": n + k - 1})
+    return work, draw_hierarchy(draw, levels_inside, sizes)
+
+
 def draw_workload(draw: random.Random) -> Workload:
     """A compound operation with extents of 1 to 3."""
 
@@ -330,9 +359,13 @@ def draw_chip(draw: random.Random) -> Chip:
     )
 
 
-def draw_hierarchy(draw: random.Random) -> Chip:
-    """A small chip of two to four levels. At the last one, a memory for each operand, one for all, or one for results while the
-    engines read from the level before; up to two axes at each level, or none."""
+def draw_hierarchy(
+    draw: random.Random,
+    levels_inside: Sequence[int] = (1, 1, 2, 3),
+    sizes: Sequence[tuple[int, ...]] = ((), (2,), (2,), (3,), (2, 2)),
+) -> Chip:
+    """A small chip with so many levels inside the outermost memory, with axes of these sizes at each. At the last level, a memory
+    for each operand, one for all, or one for results while the engines read from the level before."""
     base, names = draw_chip(draw), iter("abcdefgh")
 
     def memory(name: str, capacity: float) -> Memory:
@@ -341,11 +374,11 @@ def draw_hierarchy(draw: random.Random) -> Chip:
 
     def network() -> Network | None:
         link = Link(draw.choice([1e9, 32e9]), 2e-9, 1e-12)
-        topology, sizes = draw.choice(CHIP_TOPOLOGIES), draw.choice([(), (2,), (2,), (3,), (2, 2)])
-        axes = tuple(Axis(next(names), size, topology, link) for size in sizes)
+        topology, chosen = draw.choice(CHIP_TOPOLOGIES), draw.choice(sizes)
+        axes = tuple(Axis(next(names), size, topology, link) for size in chosen)
         return Network(axes, Link(draw.choice([0.5, 2]) * 1e9, 0, 1e-12), draw.random() < 0.7) if axes else None
 
-    below = draw.choice([1, 1, 2, 3])
+    below = draw.choice(levels_inside)
     levels = [Level("dram", (memory("dram", 1e9),))]
     for at in range(below - 1):
         several = draw.random() < 0.3
@@ -429,6 +462,7 @@ __all__ = [
     "draw_hidden",
     "draw_hierarchy",
     "draw_lockstep",
+    "draw_small",
     "draw_workload",
     "exhaustive",
     "kernels",

@@ -124,7 +124,7 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
         costs = search.costs.estimate(frame, index, skeleton, search.costs.symbols(frame, skeleton))
         limited = [used for name, used in costs.footprint.items() if name in search.costs.limited]
         objectives = [getattr(costs, name) for name in search.objectives]
-        made = search.costs.trees.program([*objectives, *limited], shape.trees, skeleton.name)
+        made = search.costs.trees.program([*objectives, *limited], shape.trees, skeleton.naming)
         program, tables = made.program, made.tables
         source = np.random.default_rng(seed)
         counts = {dim: draw.randint(1, 12) for dim in shape.trees}

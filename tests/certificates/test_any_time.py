@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.limits import CASES, LONGEST, MOST_MEMORY
+from benchmarks.measure import in_new_process
 
 from halley.answer import Status
 from halley.answers.load import as_answer, load
@@ -124,3 +126,13 @@ def test_a_search_to_a_gap_says_so(tmp_path: Path) -> None:
     answer.save(tmp_path / "a.json")
     assert all(finding.passed is not False for finding in load(tmp_path / "a.json").check(limit=20))
     assert optimise(Problem(work, chip, baselines=False)).best.status is Status.OPTIMAL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("word", "chip"), [(word, chip) for word, case in CASES.items() for chip in case.chips])
+def test_a_time_limit_holds(word: str, chip: str) -> None:
+    """Counted in CPU time, as other processes may run beside this one. The answer has a bound."""
+    found = in_new_process("-m", "benchmarks.limits", word, chip)
+    assert found["seconds"] <= LONGEST
+    assert found["peak"] <= MOST_MEMORY * 2**20
+    assert 0 <= found["gap"] < math.inf

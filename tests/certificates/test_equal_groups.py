@@ -49,8 +49,8 @@ def test_a_constant_does_not_equal_a_term() -> None:
     assert isinstance(size, Term)
     chains = trees.of((), (slot,))
     root = {"m": np.zeros(1, dtype=np.int64)}
-    constant = trees.program([float(size.index)], chains, "a constant")
-    least = trees.program([size], chains, "a term")
+    constant = trees.program([float(size.index)], chains, lambda: "a constant")
+    least = trees.program([size], chains, lambda: "a term")
     assert constant(root, 1).tolist() == [[size.index]]
     assert least(root, 1).tolist() == [[3.0]]
-    assert trees.program([size], chains, "again") is least
+    assert trees.program([size], chains, lambda: "again") is least

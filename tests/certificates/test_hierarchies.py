@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from tests.certificates.exhaustive import draw_batched, draw_dma, draw_graph, draw_hierarchy, draw_lockstep, draw_workload
-from tests.certificates.test_search import compare
+from tests.certificates.exhaustive import (
+    draw_batched,
+    draw_dma,
+    draw_graph,
+    draw_hierarchy,
+    draw_lockstep,
+    draw_small,
+    draw_workload,
+)
+from tests.certificates.test_search import compare, compared
 from tests.reference.test_counts import SEEDS, check_searched, many
 
 from halley import BadInput, Problem, load_chip, optimise
@@ -22,12 +30,35 @@ from halley.ir.mapping import Spatial, walk
 from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.declared_space import IN_LOCKSTEP
+from halley.mapping.problem import Objective
 from halley.workloads import attention, gemm, gemm_softmax
 
 DRAWS = (draw_workload, draw_batched, draw_graph)
 
 
-@pytest.mark.parametrize("block", [*range(12), *(pytest.param(block, marks=pytest.mark.slow) for block in range(12, 120))])
+SINGLE = ((Objective.TIME,), (), (Objective.ENERGY,), ())
+"""Of a few problems in turn, the objectives that are searched alone: the ends of every front are the optima of both."""
+
+
+@pytest.mark.parametrize("block", [*range(60), *(pytest.param(block, marks=pytest.mark.slow) for block in range(60, 660))])
+def test_search_of_small_problems_equals_exhaustive_enumeration(block: int) -> None:
+    """Five problems a block, on chips of two to five levels: the front, the least EDP, the size of the space, and of every second
+    problem the least time or energy by a search of its own."""
+    seed, found = 2_000_000 + 1000 * block, 0
+    while found < 5:
+        problem = draw_small(random.Random(seed))
+        found += compared(*problem, 24, SINGLE[seed % len(SINGLE)], (Objective.EDP,)) != "large"
+        seed += 1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        *range(3),
+        *(pytest.param(block, marks=pytest.mark.medium) for block in range(3, 12)),
+        *(pytest.param(block, marks=pytest.mark.slow) for block in range(12, 120)),
+    ],
+)
 def test_search_equals_exhaustive_enumeration_on_any_hierarchy(block: int) -> None:
     """Each block draws problems until three small ones were compared; at most so many walks, each over all numbers of buffers."""
     outcomes: list[str] = []

@@ -158,7 +158,7 @@ def test_a_search_stopped_anywhere_leaves_bounds_that_hold(objectives: tuple[str
 def test_millions_of_frames_are_counted_without_making_one() -> None:
     """Stages that are one mapping each, wherever they are: as many mappings as there are cuts and shares. With a border or none
     behind each of 6 stages, and as many borders among 39 gaps of an axis, but for no border at all: C(45, 6) - 1."""
-    shape = Skeleton("the only one", (), lambda tiles: Steps(()), False)
+    shape = Skeleton(lambda: "the only one", (), lambda tiles: Steps(()), False)
     stages = tuple(GroupStage(f"stage {index}", (), (shape,)) for index in range(7))
     whole = Frame("whole", (), stages, lambda tiles, nodes, cut, shares: Steps(tuple(nodes)), False)
     implicit_set = ImplicitFrames("cluster", "x", 40, whole, lambda index, members: stages[index])

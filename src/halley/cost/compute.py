@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from halley.cost.counting import Axes, Counter, CountingScope, DimFactor, EnclosingHold, Loop
 from halley.cost.events import PIPELINE, Access, Event, PortTraffic, Work
@@ -82,11 +82,14 @@ def _matrix_cycles(counter: Counter, scope: CountingScope, role: Roles, array: A
     none: Axes = frozenset()
     loops = scope.loops
 
+    def covered(dims: Iterable[str]) -> Number:
+        return _product(counter.covered(dim, loops, none) for dim in dims)
+
     def points(dims: tuple[str, ...], multiple: int = 1) -> Number:
         if multiple == 1 or not dims:
-            return _product(counter.covered(dim, loops, none) for dim in dims)
+            return covered(dims)
         # the last dim is rounded up to whole instructions in each tile
-        return points(dims[:-1]) * (counter.folds(dims[-1], loops, none, multiple) * multiple)
+        return covered(dims[:-1]) * (counter.folds(dims[-1], loops, none, multiple) * multiple)
 
     def tiles(dims: tuple[str, ...]) -> Number:
         return _product(counter.visits(dim, loops, none) for dim in dims)

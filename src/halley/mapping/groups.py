@@ -227,19 +227,21 @@ class FusedGroups:
         objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``adjusted``: of
         mappings that are equally good, one with slack and aligned tile sizes."""
         group = self.of(workload, kernels, division)
-        own = self._frames(workload, kernels, division)
-        if group.search.costs.lean:
+        costs = group.search.costs
+        if costs.lean:
             if id(found) not in self._fastest:
                 self._fastest[id(found)] = found, fastest(group.search, found, tick)
             found = self._fastest[id(found)][1]
         if adjusted:
             if id(found) not in self._adjusted:
-                costs = group.search.costs
                 given = costs.workload, costs.chip, costs.enclose
                 value = partial(objective_value, self.problem.objective)
                 self._adjusted[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value))
             found = self._adjusted[id(found)][1]
-        return renamed(found, group.search.space, own)
+        ops = group_ops(workload, kernels)
+        if tuple(op for op in costs.workload.ops if op.name in costs.ops) == ops:
+            return found  # as in another variant with the same kernel: its frames need not be made
+        return renamed(found, group.search.space, self._frames(workload, kernels, division))
 
 
 def _kept(workload: Workload, kernels: Kernels) -> tuple[str, ...]:

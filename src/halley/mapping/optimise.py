@@ -61,8 +61,9 @@ GAP_OF_FIRST_SEARCH = 0.05
 """Relative gap to which single kernels of workloads with many are searched first: proofs of all of them take long, and say little
 while groups of several kernels are open. They are closed where they limit the bound of the best plan."""
 
-OVERTIME_FACTOR = 1.05
-"""How much longer than its limit, and half a second, a search may take to find first plans of baselines."""
+OVERTIME_FACTOR, OVERTIME = 1.025, 0.25
+"""How many times its limit, and how many seconds more, a search may take to find first plans of baselines, to improve its best
+plan, and to break ties."""
 
 INTERRUPTED = "interrupted"
 """Reason for the end of a search after Ctrl-C."""
@@ -88,12 +89,16 @@ Places = Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]
 """Where plans have each group: it may stand for several sets of kernels that are equal but for names."""
 
 
+ALLOCATIONS_PER_COLLECTION = 2_000_000
+"""Net number of new objects after which a search collects garbage: some 200 MB."""
+
+
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """Less frequent garbage collection: a search makes millions of small objects with few cycles, and collecting after every few
-    hundred allocations would take a sixth of its time."""
+    hundred allocations would take a sixth of its time, after every 200,000 a tenth."""
     before = gc.get_threshold()
-    gc.set_threshold(200_000, before[1], before[2])
+    gc.set_threshold(ALLOCATIONS_PER_COLLECTION, before[1], before[2])
     try:
         yield
     finally:
@@ -228,9 +233,14 @@ class _Optimiser:
 
     def _tick_after_limit(self) -> None:
         """What the quick plans of baselines do at a tick: they end a little after the limit."""
-        limit = self.problem.time_limit
-        if limit is not None and time.monotonic() - self.started > limit * OVERTIME_FACTOR + 0.5:
+        if self._late:
             raise Interrupted(self.stopped)
+
+    @property
+    def _late(self) -> bool:
+        """Whether all that is left is to put the answer together."""
+        limit = self.problem.time_limit
+        return limit is not None and time.monotonic() - self.started > limit * OVERTIME_FACTOR + OVERTIME
 
     def _hurry(self) -> None:
         """What a search among plans of equal value does at a tick: it ends where the search did, or at its limit."""
@@ -482,11 +492,14 @@ class _Optimiser:
             return None
 
     def _choices(self, plans: Plans, picks: Picks, adjusted: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping; ``adjusted``: see `FusedGroups.choice`."""
+        """The groups of a plan in the order in which they run, each with its mapping. ``adjusted``: see `FusedGroups.choice`; as
+        far as there is time."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
-            kernels: self.groups.choice(plans.workload, kernels, found[kernels], self._hurry, adjusted, plans.division)
+            kernels: self.groups.choice(
+                plans.workload, kernels, found[kernels], self._hurry, adjusted and not self._late, plans.division
+            )
             for kernels in order
         }
 

@@ -35,6 +35,11 @@ from halley.mapping.space.stages import BUFFERS, Skeleton, Slot, one
 from halley.mapping.space.tile_chains import ChainTree
 
 
+def _place(frame: Frame, skeleton: Skeleton) -> Callable[[], str]:
+    """The name of a shape in a frame, for errors."""
+    return lambda: f"{skeleton.name}, {frame.name}"
+
+
 @dataclass(slots=True)
 class Costing:
     """Costs of the stages of a group, for the requested objectives. ``ops``: those of the group; ``enclose`` wraps its tree in
@@ -126,11 +131,12 @@ class Costing:
 
     def _shape(self, frame: Frame, index: int, skeleton: Skeleton) -> Shape:
         """Formulas of all objectives are compiled only when bounds need them, as the least costs prune most shapes."""
+        self.tally.tick()
         used = self._footprint(frame, index, skeleton)
         memories = [name for name in used if name in self.limited]
         capacities = np.array([self.chip.memory(name).capacity for name in memories])
         trees = self.trees.of(self.searched_slots(frame.shared), self.searched_slots(skeleton.slots))
-        footprint = self.trees.program([used[name] for name in memories], trees, f"{skeleton.name}, {frame.name}")
+        footprint = self.trees.program([used[name] for name in memories], trees, _place(frame, skeleton))
         least = self._least(frame, index, skeleton, trees)
 
         @cache
@@ -153,24 +159,24 @@ class Costing:
         if len(frame.stages) > 1:
             return self.sequential(frame, index, skeleton).least
         tree, _ = self.alone(frame, index, skeleton)
-        return self._compiled(self.share(tree, tree, Steps(()), self.chooses(skeleton)), trees, f"{skeleton.name}, {frame.name}")
+        return self._compiled(self.share(tree, tree, Steps(()), self.chooses(skeleton)), trees, _place(frame, skeleton))
 
     def _closer(self, frame: Frame, index: int, skeleton: Skeleton, trees: Mapping[str, ChainTree], rough: bool) -> Compiled:
         """Costs of a stage with given numbers of buffers: ``rough`` bounds, or exact costs of single mappings."""
         tree, node = self.alone(frame, index, skeleton)
         if len(frame.stages) == 1:
-            return self._made(self.share(tree, tree, Steps(()), rough=rough), trees, f"{skeleton.name}, {frame.name}", rough)
+            return self._made(self.share(tree, tree, Steps(()), rough=rough), trees, _place(frame, skeleton), rough)
         known = self.sequential(frame, index, skeleton)
         found = known.given if rough else known.exact
         if found is None:
-            found = self._made(self.share(tree, node, Steps(()), rough=rough), trees, f"{skeleton.name}, {frame.name}", rough)
+            found = self._made(self.share(tree, node, Steps(()), rough=rough), trees, _place(frame, skeleton), rough)
             known.given, known.exact = (found, known.exact) if rough else (known.given, found)
         return found
 
-    def _made(self, found: Estimate, trees: Mapping[str, ChainTree], where: str, rough: bool) -> Compiled:
+    def _made(self, found: Estimate, trees: Mapping[str, ChainTree], where: Callable[[], str], rough: bool) -> Compiled:
         return self._compiled(found, trees, where) if rough else self.trees.single(self._objectives(found), trees)
 
-    def _compiled(self, found: Estimate, trees: Mapping[str, ChainTree], where: str) -> Compiled:
+    def _compiled(self, found: Estimate, trees: Mapping[str, ChainTree], where: Callable[[], str]) -> Compiled:
         """The objectives of an estimate on open tile sizes."""
         return self.trees.program(self._objectives(found), trees, where)
 
@@ -183,7 +189,7 @@ class Costing:
         tree, _ = self.alone(frame, 0, skeleton)
         trees = self.trees.of(self.searched_slots(frame.shared), self.searched_slots(skeleton.slots))
         found = self.share(tree, tree, Steps(()), once=True)
-        return self.trees.compiled(self._objectives(found), trees, f"{skeleton.name}, {frame.name}")
+        return self.trees.compiled(self._objectives(found), trees, _place(frame, skeleton))
 
     def bounds(self, frame: Frame, index: int, skeleton: Skeleton) -> Values:
         """Lower bounds of a stage's costs for any of its own tile sizes, without capacity constraints: a row for each combination
@@ -209,7 +215,7 @@ class Costing:
             self.tally.tick()
             chooses, rows = self.chooses(skeleton), self.trees.combinations(shared)
             found = self.share(tree, node if len(frame.stages) > 1 else tree, Steps(()), chooses, ramps=False)
-            made = self.trees.compiled(outputs(found), chains, f"{skeleton.name}, {frame.name}")
+            made = self.trees.compiled(outputs(found), chains, _place(frame, skeleton))
             self.tally.bounds += rows
             self.trees.untiled[key] = least_of_buffers(made, chains, starts(chains, shared, rows), rows, chooses)
         return self.trees.untiled[key]
@@ -222,7 +228,7 @@ class Costing:
         key = (self.objectives, cost_context(tree, self.workload), *grid.values(), *chains.values())
         if key not in self.trees.stages:
             found = self.share(tree, node, Steps(()), self.chooses(skeleton))
-            self.trees.stages[key] = StageCosts(self._compiled(found, chains, f"{skeleton.name}, {frame.name}"))
+            self.trees.stages[key] = StageCosts(self._compiled(found, chains, _place(frame, skeleton)))
         return self.trees.stages[key]
 
     def draft(self, frame: Frame, index: int, skeleton: Skeleton) -> Estimate:

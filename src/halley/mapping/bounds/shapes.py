@@ -48,22 +48,23 @@ class Trees:
     def symbols(self, slots: Sequence[Slot]) -> dict[str, Number]:
         return {slot.name: as_number(self.terms.open(slot.name, slot.dim, slot.among)) for slot in slots}
 
-    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
-        """A program of lower bounds of terms over sets of chains, with the tables of its factors; cached."""
+    def program(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: Callable[[], str]) -> Compiled:
+        """A program of lower bounds of terms over sets of chains, with the tables of its factors; cached. ``where``: what the
+        costs are of, for errors."""
         terms = (output.index if isinstance(output, Term) else (float(output),) for output in outputs)
         key = *terms, *map(id, trees.values())
         if key not in self._programs:
             self._programs[key] = self.compiled(outputs, trees, where)
         return self._programs[key]
 
-    def compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: str) -> Compiled:
+    def compiled(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree], where: Callable[[], str]) -> Compiled:
         """The same without caching, for bounds that are needed once."""
         for normal in (self.normal, self.cautious):
             program = Program(normal, outputs)
             tables = _tables(program, trees)
             if not any(trees[factor.kind].negative(factor) for factor in program.factors):
                 return Compiled(program, tables)
-        raise InternalError(Fault("search", "sizes and counts of at least 0", f"a negative factor in {where}", "please report"))
+        raise InternalError(Fault("search", "sizes and counts of at least 0", f"a negative factor in {where()}", "please report"))
 
     def single(self, outputs: Sequence[Number], trees: Mapping[str, ChainTree]) -> Compiled:
         """A program of exact values of terms, for sets of a single choice."""

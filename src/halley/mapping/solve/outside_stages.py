@@ -79,7 +79,7 @@ def rounds(costs: Costing, frame: Frame) -> Array:
     path = next(path for path, node in walk(tree) if node is stages[0])
     entries = evaluate(costs.workload, costs.chip, tree, sums=costs.trees.sums(costs.workload)).nodes[path].entries
     trees, rows = costs.trees.of(frame.shared, ()), costs.combinations(frame)
-    return costs.trees.program([entries], trees, frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
+    return costs.trees.program([entries], trees, lambda: frame.name)(starts(trees, frame.shared, rows), rows)[:, 0]
 
 
 def holds_fit(costs: Costing, frame: Frame) -> Flags:

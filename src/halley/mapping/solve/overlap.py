@@ -184,7 +184,7 @@ class Rounds:
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         left_over = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *left_over]
-        made = self.group.costs.trees.program(outputs, trees, f"{skeleton.name}, {self.frame.name}")
+        made = self.group.costs.trees.program(outputs, trees, lambda: f"{skeleton.name}, {self.frame.name}")
 
         @cache
         def exact() -> Compiled:

@@ -126,9 +126,9 @@ def resident_skeletons(
     arriving = (coming,) if stage.arriving else ()
     slots = (*arriving, *((tile, leaving) if last else ()))
     name = join_text(stage.join)
-    found = [Skeleton(f"rows in place{name}", slots, build, bool(stage.join))]
+    found = [Skeleton(lambda: f"rows in place{name}", slots, build, bool(stage.join))]
     if stage.join:
-        found.append(Skeleton(f"rows in place, overlapped{name}", (*arriving, tile), in_rounds, True, in_rounds=True))
+        found.append(Skeleton(lambda: f"rows in place, overlapped{name}", (*arriving, tile), in_rounds, True, in_rounds=True))
     return found
 
 
@@ -177,9 +177,9 @@ def chunked_skeletons(
         return member_ranges(hierarchy, inner_split, ranges(tiles), tiles)
 
     row_slot, *outer_slots = (Slot(f"{prefix}{dim}2", dim, sizes(dim), of_dim(here, dim)) for dim in (rows, *outer))
-    found = [Skeleton(f"whole rows{split_name}", (row_slot, *outer_slots, chunk), every_row, reduces)]
+    found = [Skeleton(lambda: f"whole rows{split_name}", (row_slot, *outer_slots, chunk), every_row, reduces)]
     if reduces:
-        found.append(Skeleton(f"whole rows, overlapped{split_name}", (row_slot, *outer_slots), in_rounds, True))
+        found.append(Skeleton(lambda: f"whole rows, overlapped{split_name}", (row_slot, *outer_slots), in_rounds, True))
     tiled = {slot.dim: slot for slot in (row_slot, *outer_slots)}
     cut = passes(workload, stage.ops, stage.long)
     if cut is not None and (stage.long not in tiled or short):  # along such a dim, with nothing kept around: as whole rows
@@ -196,7 +196,8 @@ def chunked_skeletons(
         else:
             long_slot = Slot(f"{prefix}{stage.long}2", stage.long, sizes(stage.long), lambda t: here(t)[stage.long])
         slots = (row_slot, *outer_slots, long_slot, chunk, *((outer_buffer,) if short else ()))
-        found.append(Skeleton(f"rows streamed in {len(cut)} passes{split_name}", slots, streamed, reduces))
+        number = len(cut)
+        found.append(Skeleton(lambda: f"rows streamed in {number} passes{split_name}", slots, streamed, reduces))
     return found
 
 

@@ -78,14 +78,15 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """One tree shape of a stage. ``laid``: its contraction, where the shape has a choice of what lies on the array. ``revisits``:
-    it moves as much as another one of the same sizes and footprint or more, and can only gain time (`gemm_skeletons`). ``kin``:
-    the same of shapes of a stage that differ just in the order of their loops, if that is known. ``plain``: the ``kin`` of those
-    that hold nothing around their inner loops and differ from this one in no more; None for such a shape, and if collectives or
-    overlapping boxes depend on it. ``broadcasts``: members load for others. ``in_rounds``: its parts work on successive rounds
-    in buffers that stages hand over, which cannot have the buffers for rounds of stages as well."""
+    """One tree shape of a stage. ``naming`` gives its name, which few of many shapes are asked for. ``laid``: its contraction,
+    where the shape has a choice of what lies on the array. ``revisits``: it moves as much as another one of the same sizes and
+    footprint or more, and can only gain time (`gemm_skeletons`). ``kin``: the same of shapes of a stage that differ just in the
+    order of their loops, if that is known. ``plain``: the ``kin`` of those that hold nothing around their inner loops and differ
+    from this one in no more; None for such a shape, and if collectives or overlapping boxes depend on it. ``broadcasts``: members
+    load for others. ``in_rounds``: its parts work on successive rounds in buffers that stages hand over, which cannot have the
+    buffers for rounds of stages as well."""
 
-    name: str
+    naming: Callable[[], str]
     slots: tuple[Slot, ...]
     build: Callable[[Tiles], Node]
     splits_reduction: bool
@@ -95,6 +96,10 @@ class Skeleton:
     plain: Hashable = None
     broadcasts: bool = False
     in_rounds: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.naming()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,8 +350,7 @@ class _Form:
         before = (self.sends[tensor],) if beside and tensor in self.sends else ()
         return Placed(tensor, memory, tiles[self.buffers[memory, tensor].name], after, beside and tensor in self.outer, before)
 
-    @property
-    def name(self) -> str:
+    def naming(self) -> str:
         op, split = self.of.op, self.of.inner_split
         name = f"{op.name}: {self.last} innermost" + (f", {' '.join(self.outer)} around" if self.outer else "")
         name += "".join(
@@ -483,7 +487,7 @@ def gemm_skeletons(
             rest = tuple(tuple(tensors.items()) for tensors in held), array, after, tuple(sent.values())
             plain = ((), *rest) if held_outside and not (after or sent or overlapping) else None
             kin = (held_outside, *rest)
-            found.append(Skeleton(form.name, slots, form.build, bool(after), laid, revisits, kin, plain, bool(sent)))
+            found.append(Skeleton(form.naming, slots, form.build, bool(after), laid, revisits, kin, plain, bool(sent)))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from halley.formulas.numbers import Number
 from halley.ir.mapping import Hold, Node, Spatial, Temporal
@@ -173,4 +174,4 @@ class _Attention:
                 return Steps((*joins, last.build(tiles))) if joins else last.build(tiles)
 
             name = last.name + (f", after{join_text(join)[1:]}" if join else "")
-            yield Skeleton(name, last.slots, build, bool(joins))
+            yield Skeleton(partial(str, name), last.slots, build, bool(joins))
