@@ -42,6 +42,8 @@ MADE: dict[str, Callable[[], Any]] = {
     "OwnMapping": lambda: halley.estimate(TEXT, gemm(), "edge"),
     "CollectiveAnswer": lambda: halley.collective("all-reduce", "1 MiB", "dgx-h100"),
     "TrainingResult": lambda: halley.plan("gpt2-xl", CLUSTER, 8, fix="tp=2"),
+    "GraphPlan": lambda: halley.shard(gemm(), CLUSTER),
+    "Served": lambda: halley.serve("llama3-8b", "2 x h100, nvlink 2", 1024, 128, concurrency=16),
     "ServingPlan": lambda: halley.plan_serving("llama3-8b", CLUSTER, 1024, 256, together=True),
 }
 
@@ -83,10 +85,8 @@ def test_a_returned_value_prints_as_its_headline(name: str) -> None:
 
 def test_all_values_of_answers_are_answerable() -> None:
     from halley.dfmodel.plan import DFModelResult
-    from halley.graphs.plan import GraphPlan
-    from halley.serving.served import Served
 
-    kinds = [*(type(made(name)) for name in MADE), DFModelResult, GraphPlan, Served]
+    kinds = [*(type(made(name)) for name in MADE), DFModelResult]
     assert {kind.__name__ for kind in kinds if issubclass(kind, Answerable)} == set(VALUES)
 
 
@@ -129,6 +129,13 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: halley.plan_serving("llama3-8b", CLUSTER, cast(Any, 1.5), 2), "plan_serving, input: expected a whole number"),
     (lambda: halley.plan_serving("llama3-8b", CLUSTER, -1, 2), "input: expected a number of tokens"),
     (lambda: halley.plan_serving("llama3-8b", CLUSTER, 1, 2, slo=cast(Any, 3)), "plan_serving, slo: expected text or None"),
+    (lambda: halley.serve("llama3-8b", CLUSTER, 1, 2), "load: expected a concurrency or a rate; got neither"),
+    (lambda: halley.serve("llama3-8b", CLUSTER, 1, 2, concurrency=1, tp=0), "serve, tp: expected a whole number from 1; got 0"),
+    (lambda: halley.shard(cast(Any, "gemm"), CLUSTER), "shard, workload: expected a Workload; got 'gemm'"),
+    (
+        lambda: halley.shard(gemm(), CLUSTER, splits={"gemm": {"rows": "m"}}),
+        "op gemm: expected an axis of the system; got 'rows'",
+    ),
     (lambda: halley.optimise(cast(Any, gemm())), "optimise, problem: expected a Problem; got a Workload"),
     (lambda: halley.optimise(problem(), cast(Any, True)), "optimise, progress: expected a function"),
     (lambda: halley.estimate(cast(Any, 3), gemm(), "edge"), "estimate, mapping: expected text or a tree of a mapping; got 3"),
@@ -210,3 +217,28 @@ def test_the_time_of_a_kernel_is_that_of_the_command() -> None:
     words = [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
     said = command("time", "gemm", *words, "--chip", "h100", "--json")
     assert float(halley.time("gemm", sizes, "h100").time) == said.json["time_s"]
+
+
+def test_functions_of_plans_give_what_their_commands_give() -> None:
+    served = command("serve", "llama3-8b", "--system", "2 x h100, nvlink 2", "--input", "1024", "--output", "128",
+                     "--concurrency", "16", "--json").json  # fmt: skip
+    assert made("Served").to_dict()["answer"] == served["answer"]
+    sharded = command("shard", "gemm", "--m", "8", "--n", "8", "--k", "8", "--system", CLUSTER, "--json").json
+    assert made("GraphPlan").to_dict()["answer"] == sharded["answer"]
+
+
+def test_lists_of_chips_and_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    chips, models = halley.chips(), halley.models()
+    assert tuple(chips) == halley.chip_names()
+    assert chips["edge"] == halley.load_chip("edge")
+    assert models["llama3-8b"].layers == 32
+    with pytest.raises(KeyError):
+        chips["../edge"]
+    assert "edge" in repr(chips)
+    chips.show()
+    assert capsys.readouterr().out.split() == command("chips").out.split()
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(read_csv=lambda text: text.read()))
+    for listing in (chips, models):
+        assert listing._repr_html_().count("<tr>") == len(listing) + 1
+        rows = listing.to_frame().splitlines()
+        assert len(rows) == len(listing) + 1

@@ -10,7 +10,6 @@ from rich.text import Text
 from halley.cli import options
 from halley.errors import BadInput, Fault
 from halley.importers.training import sustained
-from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
 from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
 from halley.ir.system import System
@@ -47,8 +46,3 @@ def efficiency_of(system: System, name: str | None) -> Efficiency:
     if remark:
         options.remarks().print(Text(remark))
     return found
-
-
-def serving_efficiency_of(name: str | None) -> Efficiency:
-    """That with which the software of serving was fitted, of any chip, in short runs; or the named one."""
-    return load_chip_fit(name or DEFAULT_FIT).efficiency
