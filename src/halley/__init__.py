@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from halley.products.estimate import estimate
     from halley.products.kernels import time
     from halley.products.listing import chips, models
+    from halley.products.network import optimise_network
     from halley.products.plan import plan
     from halley.products.sensitivity import sensitivity
     from halley.products.shard import shard
@@ -75,6 +76,7 @@ _HOME = {
     "halley.products.estimate": ("estimate",),
     "halley.products.kernels": ("time",),
     "halley.products.listing": ("chips", "models"),
+    "halley.products.network": ("optimise_network",),
     "halley.products.plan": ("plan",),
     "halley.products.sensitivity": ("sensitivity",),
     "halley.products.shard": ("shard",),
@@ -132,6 +134,7 @@ __all__ = [
     "load_result",
     "models",
     "optimise",
+    "optimise_network",
     "parse",
     "plan",
     "plan_serving",

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.cli.running import halley
+from tests.cli.running import PROGRAM, halley
 from tests.cli.test_plan import OWN, TINY
 
 from halley.answer import Certificate
@@ -38,6 +38,10 @@ FEW = ("--system", "4 x a100, nvlink 4")
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mapping": (("optimise", *GEMM), ("optimise", *GEMM, "--objective", "energy", "--no-baselines")),
     "estimate": (("estimate", "mapping.txt", *GEMM), ("estimate", "mapping.txt", *GEMM[:-3], "16", *GEMM[-2:])),
+    "network-mapping": (
+        ("optimise", str(PROGRAM), "--dtype", "bf16", "--chip", "edge", "--gap", "0.2"),
+        ("optimise", str(PROGRAM), "--dtype", "bf16", "--chip", "edge", "--objective", "energy"),
+    ),
     "collective": (
         ("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-h100"),
         ("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-h100", "--algorithm", "ring"),
@@ -185,7 +189,14 @@ def test_explain(made: Made, kind: str) -> None:
     assert "expected" in wrong.err
 
 
-PARTS = {"mapping": "1", "estimate": "2", "collective": "ring", "sharding": "ops", "training-plan": "tiny layer"}
+PARTS = {
+    "mapping": "1",
+    "network-mapping": "linear-1",
+    "estimate": "2",
+    "collective": "ring",
+    "sharding": "ops",
+    "training-plan": "tiny layer",
+}
 
 
 @pytest.mark.parametrize(("kind", "part"), [*PARTS.items(), ("dfmodel-plan", "partitions")])
@@ -339,6 +350,8 @@ def test_a_changed_number_of_the_answer_is_found(made: Made, kind: str, empty_fo
 DECISIONS: list[tuple[str, tuple[str | int, ...], Any]] = [
     ("mapping", ("answer", "best", "plan"), "hold dram: A B C\n  compute gemm"),
     ("estimate", ("answer", "plan"), MAPPING.replace("spread m by 8 over cluster.x", "spread m by 8 over cluster.y")),
+    ("network-mapping", ("answer", "layers", 0, "best", "plan"), "hold dram: A B C\n  compute gemm"),
+    ("network-mapping", ("answer", "layers", 0, "name"), "gemm-1"),
     ("collective", ("answer", "chosen", "algorithm"), "ring"),
     ("collective", ("answer", "chosen", "algorithm"), "nothing"),
     ("sharding", ("answer", "axes", 0, "size"), 2),

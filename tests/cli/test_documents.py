@@ -27,7 +27,7 @@ COMMANDS_OF = {
     "reference/answers.md": 0,
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
-    "gallery.md": 25,
+    "gallery.md": 28,
     "how-to/write-your-own-graph.md": 3,
     "how-to/report.md": 7,
     "how-to/bring-your-own-model.md": 5,

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.cli.running import PROGRAM
 from tests.cli.running import halley as command
 
 import halley
@@ -42,6 +43,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "OwnMapping": lambda: halley.estimate(TEXT, gemm(), "edge"),
     "CollectiveAnswer": lambda: halley.collective("all-reduce", "1 MiB", "dgx-h100"),
     "TrainingResult": lambda: halley.plan("gpt2-xl", CLUSTER, 8, fix="tp=2"),
+    "NetworkResult": lambda: halley.optimise_network(PROGRAM, "edge", dtype="bf16", gap=0.5),
     "GraphPlan": lambda: halley.shard(gemm(), CLUSTER),
     "Served": lambda: halley.serve("llama3-8b", "2 x h100, nvlink 2", 1024, 128, concurrency=16),
     "ServingPlan": lambda: halley.plan_serving("llama3-8b", CLUSTER, 1024, 256, together=True),
@@ -146,6 +148,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: halley.sensitivity(cast(Any, problem())), "sensitivity, answer: expected"),
     (lambda: halley.sweep(cast(Any, 3)), "expected a path; got 3"),
     (lambda: halley.codesign(cast(Any, 3)), "expected a path; got 3"),
+    (lambda: halley.optimise_network("net.pt2", "edge", dims={"b": 1}), "--dim: expected none for a program"),
+    (
+        lambda: halley.optimise_network(PROGRAM, "edge", "edp", dtype="bf16"),
+        "objective: expected time or energy for a whole network",
+    ),
+    (
+        lambda: halley.optimise_network(PROGRAM, "edge", dtype="bf16", gap=1.5),
+        "optimise_network, gap: expected a number from 0 to below 1",
+    ),
     (lambda: halley.build("gemm", cast(Any, 3)), "workload gemm: expected a map of parameters; got 3"),
     (lambda: halley.time("gemm", {"m": 4, "n": 4}, "h100"), "gemm: k: expected a size; got none"),
     (lambda: halley.time("gemm", {"m": 4, "n": 4, "k": 4, "j": 4}, "h100"), "gemm: expected the sizes m, n, k; got 'j'"),
@@ -190,7 +201,7 @@ def test_the_command_says_it_too(tmp_path: Path) -> None:
     said = command("compare", str(tmp_path / "one.json"), str(tmp_path / "two.json"))
     assert "the questions differ in objective:" in said.out
     (tmp_path / "net.json").write_text('{"schema": "halley.network-on-chip/1"}')
-    assert "halley optimise NETWORK --layer NAME" in command("show", str(tmp_path / "net.json"), width=300).err
+    assert "run 'halley optimise NETWORK' again" in command("show", str(tmp_path / "net.json"), width=300).err
 
 
 def test_files_of_jax_are_no_models_yet() -> None:
@@ -242,3 +253,13 @@ def test_lists_of_chips_and_models(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert listing._repr_html_().count("<tr>") == len(listing) + 1
         rows = listing.to_frame().splitlines()
         assert len(rows) == len(listing) + 1
+
+
+def test_progress_of_a_network_goes_from_layer_to_layer() -> None:
+    said: list[tuple[str, float]] = []
+    found = halley.optimise_network(
+        PROGRAM, "edge", dtype="bf16", gap=0.5, progress=lambda text, share: said.append((text, share))
+    )
+    assert found.enough
+    assert all(0 <= share <= 1 for _, share in said)
+    assert {text.split(" (")[0] for text, _ in said} == {item.layer.name for item in found.layers}
