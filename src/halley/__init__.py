@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from halley.products.sensitivity import sensitivity
     from halley.products.shard import shard
     from halley.report.mapping.html import result_html
+    from halley.report.progress import ProgressBar
     from halley.rewrite.legality import check
     from halley.sweeps.codesign import CodesignResult, codesign
     from halley.sweeps.run import DesignSweep, SweepResult, sweep
@@ -81,6 +82,7 @@ _HOME = {
     "halley.products.sensitivity": ("sensitivity",),
     "halley.products.shard": ("shard",),
     "halley.report.mapping.html": ("result_html",),
+    "halley.report.progress": ("ProgressBar",),
     "halley.rewrite.legality": ("check",),
     "halley.sweeps.codesign": ("CodesignResult", "codesign"),
     "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
@@ -109,6 +111,7 @@ __all__ = [
     "OpKind",
     "Point",
     "Problem",
+    "ProgressBar",
     "Result",
     "Solution",
     "Status",

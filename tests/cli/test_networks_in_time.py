@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -117,3 +118,34 @@ def test_the_set_up_ends_at_a_deadline() -> None:
     problem = training_problem("gpt2-xl", "8 x h100, nvlink 8", 8)
     with pytest.raises(TimeIsUp):
         bounded_search(problem, deadline=Deadline(0.0))
+
+
+MILLION = "1000000 x h100, nvlink 8, ib"
+
+
+def test_a_step_of_bounds_ends_with_the_deadline() -> None:
+    """Bounds by kernels of 16,000 sequences on a million chips take minutes: they are ended between two products."""
+    problem = replace(training_problem("gpt3-1t", "1024 x h100, nvlink 8, ib", 2048), home="dram")
+    found = bounded_search(problem)
+    found.floors.deadline.end = 0.0
+    with pytest.raises(TimeIsUp):
+        found.floors.raise_times(0, 0)
+    assert not found.floors.raised
+
+
+def test_a_first_plan_in_a_hurry_needs_no_bounds_by_kernels() -> None:
+    problem = replace(training_problem("gpt3-6.7b", "16 x h100, nvlink 8, ib", 64), home="dram")
+    found = bounded_search(problem)
+    found.find_first_plan(raised=False)
+    assert found.best
+    assert not found.floors.raised
+    assert found.bound <= best_training_plan(problem).cost.time <= found.incumbent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [2048, 16_000])
+def test_a_million_chips_have_a_plan_within_a_minute(batch: int) -> None:
+    problem = training_problem("gpt3-1t", MILLION, batch)
+    found = best_training_plan(problem, limit=60.0)
+    assert found.cost.time < math.inf
+    assert 0 < found.certificate.bound <= found.certificate.value

@@ -129,7 +129,9 @@ def read_record(path: str | Path) -> Record:
 def record_of(saved: Saved) -> Record:
     """The result in a file of an answer. Raises BadInput as `read_record`."""
     if saved.kind != "mapping":
-        raise BadInput(Fault(saved.name, "the answer to a mapping problem", f"a {saved.kind}", "read it with halley.load"))
+        raise BadInput(
+            Fault(saved.name, "the answer to a mapping problem", f"one of the kind {saved.kind}", "'halley show' reads it")
+        )
     content, chip = with_chip(saved, MappingFile)
     question = content.question
     problem = Problem(
