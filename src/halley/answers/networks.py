@@ -18,8 +18,8 @@ from halley.report.answers.page import simple_page
 from halley.report.mapping.facts import plan_text
 from halley.report.mapping.networks_on_chip import layer_rows, layers_figure, on_chip_lines, on_chip_tables
 from halley.report.rows import Row
-from halley.report.table import Table
-from halley.units import format_time
+from halley.report.table import Table, gap_text
+from halley.units import format_energy, format_time
 from halley.verify import verify
 from halley.verify.findings import Finding, Progress
 
@@ -71,7 +71,12 @@ class NetworkAnswer(Answer[NetworkResult]):
     def page(self) -> str:
         proven = self.certificate.status is Status.OPTIMAL
         drawn = [make() for make in self.pictures().values()]
-        return simple_page("Halley network", self.lines(), drawn, self.tables(True), self.content(), proven)
+        return simple_page("Halley network", self.lines(), drawn, self.tables(True), self.content(), proven, self._main())
+
+    def _main(self) -> dict[str, str]:
+        result = self.value
+        time, energy, layers = format_time(result.time), format_energy(result.energy), f"{len(result.layers):,}"
+        return {"time": time, "energy": energy, "distinct layers": layers, "gap to the bound": gap_text(self.certificate.gap)}
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         first, second = self.value, other.value

@@ -106,7 +106,8 @@ def on_chip_lines(result: NetworkResult) -> tuple[str, ...]:
     certificate = result.certificate
     proven = bool(done) and all(item.result.best.status is Status.OPTIMAL for item in done if item.result)
     gap = f"at most {gap_text(certificate.gap)} above the least {result.objective} of these layers"
-    head = f"{network.name} on {chip.name}: {totals}, {'proven optimal layer by layer' if proven else gap}"
+    head = f"{network.name} on {chip.name}: {totals}"
+    verdict = "proven optimal layer by layer" if proven else gap
     without = [f"{item.layer.name} ({item.reason})" for item in found if not item.result]
     more = [f"not searched: {', '.join(without)}"] if without else []
     if network.left_out:
@@ -117,7 +118,7 @@ def on_chip_lines(result: NetworkResult) -> tuple[str, ...]:
     joined = sum(layer.count * layer.operator.count("+") for layer in network.layers)
     kept = "each layer is searched by itself; its inputs and results are in the outermost memory"
     words = f"{joined:,} elementwise operators are part of the layer before them; --separate keeps each by itself"
-    return head, kept, *([words] if joined else []), *more
+    return head, verdict, kept, *([words] if joined else []), *more
 
 
 def on_chip_tables(result: NetworkResult) -> tuple[Table, ...]:
