@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -172,6 +173,8 @@ def test_report(made: Made, kind: str, empty_folder: Path) -> None:
     assert outcome.code == 0, outcome.err
     text = (empty_folder / "page.html").read_text()
     assert text.startswith("<!doctype html>")
+    assert 'class="tiles"' in text
+    assert "\N{FULL BLOCK}" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)  # bars are drawn
     assert text.count("<section") == text.count("</section>") > 0
     load(made[kind][0]).report(empty_folder / "again.html")
     assert (empty_folder / "again.html").read_text().count("<table") == text.count("<table")

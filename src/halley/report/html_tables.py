@@ -40,14 +40,8 @@ def _row(tag: str, cells: Iterable[str], right: frozenset[int], strong: bool = F
         aligned = {"class": "right", "style": "text-align:right"} if position in right else {"class": "long"} if long else {}
         if cell.strip() and not cell.strip(BLOCK + " "):
             # a bar of characters, as terminals have it; notebooks bring no style sheet
-            row.append(
-                el(
-                    tag,
-                    el(
-                        "div", class_="bar", style=f"width:{0.5 * cell.count(BLOCK):g}em;height:1em;background:var(--bar,#b9d7ea)"
-                    ),
-                )
-            )
+            drawn = f"width:{0.5 * cell.count(BLOCK):g}em;height:1em;background:var(--bar,#b9d7ea)"
+            row.append(el(tag, el("div", class_="bar", style=drawn)))
             continue
         # the indentation of a tree is its meaning
         words = cell.lstrip(" ")
