@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 from tests.cli.running import PROGRAM, halley
 from tests.cli.test_plan import OWN, TINY
+from tests.report.chromium import chromium
 
 from halley.answer import Certificate
 from halley.answers.base import Answer
 from halley.answers.load import KINDS, as_answer, load
 from halley.errors import BadInput, HalleyError
 from halley.io.results.envelope import KINDS as SAVED_KINDS
+from halley.report.browser import browser
 from halley.verify import verify
 from halley.verify.findings import differences
 
@@ -473,3 +475,18 @@ def test_data_frames(made: Made, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(BadInput, match="the package pandas or polars"):
         answer.to_frame()
+
+
+@pytest.mark.medium
+@pytest.mark.skipif(browser() is None, reason="no Chromium is installed")
+def test_pages_of_all_kinds_fit_a_phone(made: Made, empty_folder: Path) -> None:
+    """Nothing sticks out at 400 px or at 1280, and the pages load nothing and complain of nothing."""
+    with chromium(empty_folder / "profile") as running:
+        for kind, (file, _, _) in made.items():
+            page = empty_folder / f"{kind}.html"
+            load(file).report(page)
+            for width in (400, 1280):
+                running.size(width, 900)
+                running.open(page)
+                assert running.run("document.documentElement.scrollWidth <= innerWidth"), (kind, width)
+            assert running.complaints() == [], kind
