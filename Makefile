@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-medium test-slow test-extras durations lint docs bench studies referee clean
+.PHONY: help demo test test-medium test-slow test-extras test-importers durations lint docs bench studies referee clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,10 @@ test-medium: $(VENV)/.dev  ## tests that take more than half a second each
 
 test-slow: $(VENV)/.dev  ## the slow tests; with PARTS=12 PART=3 the third of twelve parts
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow $(if $(PARTS),--splits $(PARTS) --group $(PART))
+
+test-importers: $(VENV)/.dev  ## installs torch and onnx, and runs the tests of networks and models against them
+	$(PIP) install -e '.[torch,onnx]'
+	$(ONE_THREAD) $(BIN)/python -m pytest -m 'not slow' tests/importers
 
 test-extras: $(VENV)/.dev  ## installs ray, optuna, mcp and pyarrow, and runs the tests that need them
 	$(PIP) install -e '.[ray,optuna,mcp,parquet]'

@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from halley.mapping.result import MappingCertificate, Point, Result, Solution
     from halley.products.calibration import calibrate_training
     from halley.products.collective import collective
-    from halley.products.deployment import plan_serving
+    from halley.products.deployment import plan_serving, serve
     from halley.products.estimate import estimate
     from halley.products.kernels import time
+    from halley.products.listing import chips, models
+    from halley.products.network import optimise_network
     from halley.products.plan import plan
     from halley.products.sensitivity import sensitivity
+    from halley.products.shard import shard
     from halley.report.mapping.html import result_html
+    from halley.report.progress import ProgressBar
     from halley.rewrite.legality import check
     from halley.sweeps.codesign import CodesignResult, codesign
     from halley.sweeps.run import DesignSweep, SweepResult, sweep
@@ -69,12 +73,16 @@ _HOME = {
     "halley.mapping.result": ("MappingCertificate", "Point", "Result", "Solution"),
     "halley.products.calibration": ("calibrate_training",),
     "halley.products.collective": ("collective",),
-    "halley.products.deployment": ("plan_serving",),
+    "halley.products.deployment": ("plan_serving", "serve"),
     "halley.products.estimate": ("estimate",),
     "halley.products.kernels": ("time",),
+    "halley.products.listing": ("chips", "models"),
+    "halley.products.network": ("optimise_network",),
     "halley.products.plan": ("plan",),
     "halley.products.sensitivity": ("sensitivity",),
+    "halley.products.shard": ("shard",),
     "halley.report.mapping.html": ("result_html",),
+    "halley.report.progress": ("ProgressBar",),
     "halley.rewrite.legality": ("check",),
     "halley.sweeps.codesign": ("CodesignResult", "codesign"),
     "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
@@ -103,6 +111,7 @@ __all__ = [
     "OpKind",
     "Point",
     "Problem",
+    "ProgressBar",
     "Result",
     "Solution",
     "Status",
@@ -115,6 +124,7 @@ __all__ = [
     "calibrate_training",
     "check",
     "chip_names",
+    "chips",
     "codesign",
     "collective",
     "estimate",
@@ -125,7 +135,9 @@ __all__ = [
     "load_chip",
     "load_problem",
     "load_result",
+    "models",
     "optimise",
+    "optimise_network",
     "parse",
     "plan",
     "plan_serving",
@@ -134,7 +146,9 @@ __all__ = [
     "run",
     "save_result",
     "sensitivity",
+    "serve",
     "shapes",
+    "shard",
     "sweep",
     "time",
     "to_text",

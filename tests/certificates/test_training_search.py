@@ -24,6 +24,7 @@ from halley.ir.placement import Replicate, Shard
 from halley.ir.system import Host, System, with_memory
 from halley.kernels.machine import PEAK, Efficiency
 from halley.kernels.software import Software
+from halley.optim.deadline import Tick, no_limit
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule, never_deadlocks
 from halley.rewrite.recompute import Recompute
@@ -158,7 +159,9 @@ class Drawn:
         less = [replace(part, **{name: 0.8 * getattr(part, name) for name in PASSES}) for part in known.parts]
         return ModelBound(less[0], tuple(zip(less[1:-1], known.layers, strict=True)), less[-1])
 
-    def raised(self, bound: ModelBound | None, ranks: Any, microbatch: Any, way: GraphVariant) -> ModelBound:
+    def raised(
+        self, bound: ModelBound | None, ranks: Any, microbatch: Any, way: GraphVariant, tick: Tick = no_limit
+    ) -> ModelBound:
         share = np.asarray(microbatch, float) / ranks
         less = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 0.6, Recompute.FULL: 0.2}[way.recompute]
         again = {Recompute.NONE: 0.0, Recompute.SELECTIVE: 0.3, Recompute.FULL: 1.0}[way.recompute]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
@@ -25,3 +26,7 @@ class Outcome:
 def halley(*words: str, width: int = 100) -> Outcome:
     made = CliRunner().invoke(app, list(words), env={"COLUMNS": str(width)}, prog_name="halley")
     return Outcome(made.exit_code, made.stdout, made.stderr)
+
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "projections.pt2"
+"""A file of torch.export without weights: the norm and the projections to queries, keys and values of a transformer block."""

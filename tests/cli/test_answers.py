@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +14,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.cli.running import halley
+from tests.cli.running import PROGRAM, halley
 from tests.cli.test_plan import OWN, TINY
+from tests.report.chromium import chromium
 
 from halley.answer import Certificate
 from halley.answers.base import Answer
 from halley.answers.load import KINDS, as_answer, load
 from halley.errors import BadInput, HalleyError
 from halley.io.results.envelope import KINDS as SAVED_KINDS
+from halley.report.browser import browser
 from halley.verify import verify
 from halley.verify.findings import differences
 
@@ -38,6 +41,10 @@ FEW = ("--system", "4 x a100, nvlink 4")
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mapping": (("optimise", *GEMM), ("optimise", *GEMM, "--objective", "energy", "--no-baselines")),
     "estimate": (("estimate", "mapping.txt", *GEMM), ("estimate", "mapping.txt", *GEMM[:-3], "16", *GEMM[-2:])),
+    "network-mapping": (
+        ("optimise", str(PROGRAM), "--dtype", "bf16", "--chip", "edge", "--gap", "0.2"),
+        ("optimise", str(PROGRAM), "--dtype", "bf16", "--chip", "edge", "--objective", "energy"),
+    ),
     "collective": (
         ("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-h100"),
         ("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-h100", "--algorithm", "ring"),
@@ -168,6 +175,8 @@ def test_report(made: Made, kind: str, empty_folder: Path) -> None:
     assert outcome.code == 0, outcome.err
     text = (empty_folder / "page.html").read_text()
     assert text.startswith("<!doctype html>")
+    assert 'class="tiles"' in text
+    assert "\N{FULL BLOCK}" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)  # bars are drawn
     assert text.count("<section") == text.count("</section>") > 0
     load(made[kind][0]).report(empty_folder / "again.html")
     assert (empty_folder / "again.html").read_text().count("<table") == text.count("<table")
@@ -185,7 +194,14 @@ def test_explain(made: Made, kind: str) -> None:
     assert "expected" in wrong.err
 
 
-PARTS = {"mapping": "1", "estimate": "2", "collective": "ring", "sharding": "ops", "training-plan": "tiny layer"}
+PARTS = {
+    "mapping": "1",
+    "network-mapping": "linear-1",
+    "estimate": "2",
+    "collective": "ring",
+    "sharding": "ops",
+    "training-plan": "tiny layer",
+}
 
 
 @pytest.mark.parametrize(("kind", "part"), [*PARTS.items(), ("dfmodel-plan", "partitions")])
@@ -339,6 +355,8 @@ def test_a_changed_number_of_the_answer_is_found(made: Made, kind: str, empty_fo
 DECISIONS: list[tuple[str, tuple[str | int, ...], Any]] = [
     ("mapping", ("answer", "best", "plan"), "hold dram: A B C\n  compute gemm"),
     ("estimate", ("answer", "plan"), MAPPING.replace("spread m by 8 over cluster.x", "spread m by 8 over cluster.y")),
+    ("network-mapping", ("answer", "layers", 0, "best", "plan"), "hold dram: A B C\n  compute gemm"),
+    ("network-mapping", ("answer", "layers", 0, "name"), "gemm-1"),
     ("collective", ("answer", "chosen", "algorithm"), "ring"),
     ("collective", ("answer", "chosen", "algorithm"), "nothing"),
     ("sharding", ("answer", "axes", 0, "size"), 2),
@@ -457,3 +475,18 @@ def test_data_frames(made: Made, kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(BadInput, match="the package pandas or polars"):
         answer.to_frame()
+
+
+@pytest.mark.medium
+@pytest.mark.skipif(browser() is None, reason="no Chromium is installed")
+def test_pages_of_all_kinds_fit_a_phone(made: Made, empty_folder: Path) -> None:
+    """Nothing sticks out at 400 px or at 1280, and the pages load nothing and complain of nothing."""
+    with chromium(empty_folder / "profile") as running:
+        for kind, (file, _, _) in made.items():
+            page = empty_folder / f"{kind}.html"
+            load(file).report(page)
+            for width in (400, 1280):
+                running.size(width, 900)
+                running.open(page)
+                assert running.run("document.documentElement.scrollWidth <= innerWidth"), (kind, width)
+            assert running.complaints() == [], kind

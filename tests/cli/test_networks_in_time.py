@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,15 +11,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from halley.cli.errors import LimitReached
-from halley.cli.mappings import network
-from halley.cli.options import remarks
 from halley.errors import Fault, SearchStopped
 from halley.importers.training import training_problem
 from halley.io.chips.load import load_chip
+from halley.ir.neural_network import LeftOut, NetworkLayer, NeuralNetwork
+from halley.mapping import network
 from halley.mapping.problem import Objective, Problem
 from halley.optim.deadline import Deadline, TimeIsUp
-from halley.report.networks_on_chip import on_chip_lines
+from halley.report.mapping.networks_on_chip import on_chip_lines
 from halley.training.search.search import best_training_plan, bounded_search
 from halley.training.search.space import training_space
 from halley.workloads import build
@@ -42,61 +42,58 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def searched(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, takes: dict[str, float], limit: float, extra: float = 0.0
-) -> tuple[list[Any], bool, list[tuple[str, float]]]:
-    """The layers, whether the search was cut short, and its searches with their limits. A layer has a mapping if it has the
+    clock: Clock, takes: dict[str, float], limit: float, extra: float = 0.0
+) -> tuple[list[Any], list[tuple[str, float]]]:
+    """The layers, and their searches with their limits. A layer has a mapping if it has the
     time that it takes."""
     asked: list[tuple[str, float]] = []
 
-    def solve(problem: Problem, console: object, label: str) -> tuple[Any, bool]:
+    def solve(problem: Problem, label: str) -> tuple[Any, bool]:
         assert problem.time_limit is not None
         name = label.split(" (")[0]
         asked.append((name, problem.time_limit))
         clock.now += min(takes[name], problem.time_limit)
         if problem.time_limit < takes[name]:
-            raise LimitReached(Fault(name, "a mapping", "none"))
+            raise SearchStopped(Fault(name, "a mapping", "none"))
         return f"mapping of {name}", False
 
-    monkeypatch.setattr(network, "solve_noted", solve)
     work = build("gemm", {"m": 4, "n": 4, "k": 4})
     layers = tuple(SimpleNamespace(name=name, workload=work, count=1) for name in takes)
     whole = cast(Any, SimpleNamespace(layers=layers))
-    found, cut = network._searched(whole, load_chip("edge"), Objective.TIME, 0.0, limit, extra, remarks())
-    return found, cut, asked
+    searches = network._Searches(whole, load_chip("edge"), Objective.TIME, 0.0, limit, extra, solve, {})
+    return searches.run(), asked
 
 
-def test_layers_share_the_time_and_what_short_ones_leave(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    found, cut, asked = searched(monkeypatch, clock, {"a": 1.0, "b": 2.0, "c": 6.0}, 9.0)
+def test_layers_share_the_time_and_what_short_ones_leave(clock: Clock) -> None:
+    found, asked = searched(clock, {"a": 1.0, "b": 2.0, "c": 6.0}, 9.0)
     assert [item.result for item in found] == ["mapping of a", "mapping of b", "mapping of c"]
-    assert not cut
     assert asked == [("a", 3.0), ("b", 4.0), ("c", 6.0)]
 
 
-def test_a_layer_without_a_mapping_is_searched_again(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    found, cut, asked = searched(monkeypatch, clock, {"a": 4.0, "b": 1.0, "c": 1.0}, 9.0)
+def test_a_layer_without_a_mapping_is_searched_again(clock: Clock) -> None:
+    found, asked = searched(clock, {"a": 4.0, "b": 1.0, "c": 1.0}, 9.0)
     assert [bool(item.result) for item in found] == [True, True, True]
-    assert not cut
     assert asked[-1] == ("a", 4.0)
     assert clock.now <= 9.0
 
 
-def test_layers_that_were_not_reached_say_so_and_the_limit_is_kept(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    found, _, _ = searched(monkeypatch, clock, {"a": 8.0, "b": 8.0}, 4.0)
+def test_layers_that_were_not_reached_say_so_and_the_limit_is_kept(clock: Clock) -> None:
+    found, _ = searched(clock, {"a": 8.0, "b": 8.0}, 4.0)
     assert [item.reason for item in found] == [network.LATE, network.LATE]
     assert clock.now <= 4.0
     clock.now = 0.0
-    found, _, asked = searched(monkeypatch, clock, {"a": 8.0, "b": 8.0}, 4.0, extra=20.0)
+    found, asked = searched(clock, {"a": 8.0, "b": 8.0}, 4.0, extra=20.0)
     assert all(item.result for item in found)
     assert asked[2:] == [("a", 20.0), ("b", 20.0)]
 
 
 def test_the_headline_counts_layers_and_costs_what_is_left_out() -> None:
-    left = SimpleNamespace(operator="Erf", reason="a test", bytes=102_400)
-    item = SimpleNamespace(layer=SimpleNamespace(name="b", count=1, workload=None), result=None, reason="late")
-    layers = SimpleNamespace(name="net", layers=(), left_out=(left,))
+    layer = NetworkLayer("b", "Gemm", build("gemm", {"m": 4, "n": 4, "k": 4}), ("b",))
+    left = LeftOut("Erf", "a test", 1, 102_400)
+    whole = NeuralNetwork("net", "net.onnx", 17, "bf16", 0, (layer, replace(layer, name="c")), {}, (left,))
     chip = load_chip("edge")
-    found = [SimpleNamespace(**vars(item), time=0.0, energy=0.0, bound=0.0) for _ in range(2)]
-    lines = on_chip_lines(cast(Any, layers), chip, Objective.TIME, cast(Any, found))
+    found = tuple(network.LayerResult(layer, None, "late") for layer in whole.layers)
+    lines = on_chip_lines(network.NetworkResult(whole, chip, Objective.TIME, 0.0, 9.0, found))
     assert "for 0 of 2 distinct layers" in lines[0]
     took = 102_400 / chip.memories[0].read_bandwidth
     assert any(line.startswith(f"not imported, beside these totals: {1e6 * took:.4g} us, ") for line in lines)
@@ -121,3 +118,34 @@ def test_the_set_up_ends_at_a_deadline() -> None:
     problem = training_problem("gpt2-xl", "8 x h100, nvlink 8", 8)
     with pytest.raises(TimeIsUp):
         bounded_search(problem, deadline=Deadline(0.0))
+
+
+MILLION = "1000000 x h100, nvlink 8, ib"
+
+
+def test_a_step_of_bounds_ends_with_the_deadline() -> None:
+    """Bounds by kernels of 16,000 sequences on a million chips take minutes: they are ended between two products."""
+    problem = replace(training_problem("gpt3-1t", "1024 x h100, nvlink 8, ib", 2048), home="dram")
+    found = bounded_search(problem)
+    found.floors.deadline.end = 0.0
+    with pytest.raises(TimeIsUp):
+        found.floors.raise_times(0, 0)
+    assert not found.floors.raised
+
+
+def test_a_first_plan_in_a_hurry_needs_no_bounds_by_kernels() -> None:
+    problem = replace(training_problem("gpt3-6.7b", "16 x h100, nvlink 8, ib", 64), home="dram")
+    found = bounded_search(problem)
+    found.find_first_plan(raised=False)
+    assert found.best
+    assert not found.floors.raised
+    assert found.bound <= best_training_plan(problem).cost.time <= found.incumbent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [2048, 16_000])
+def test_a_million_chips_have_a_plan_within_a_minute(batch: int) -> None:
+    problem = training_problem("gpt3-1t", MILLION, batch)
+    found = best_training_plan(problem, limit=60.0)
+    assert found.cost.time < math.inf
+    assert 0 < found.certificate.bound <= found.certificate.value

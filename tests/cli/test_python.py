@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.cli.running import PROGRAM
 from tests.cli.running import halley as command
 
 import halley
@@ -42,6 +43,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "OwnMapping": lambda: halley.estimate(TEXT, gemm(), "edge"),
     "CollectiveAnswer": lambda: halley.collective("all-reduce", "1 MiB", "dgx-h100"),
     "TrainingResult": lambda: halley.plan("gpt2-xl", CLUSTER, 8, fix="tp=2"),
+    "NetworkResult": lambda: halley.optimise_network(PROGRAM, "edge", dtype="bf16", gap=0.5),
+    "GraphPlan": lambda: halley.shard(gemm(), CLUSTER),
+    "Served": lambda: halley.serve("llama3-8b", "2 x h100, nvlink 2", 1024, 128, concurrency=16),
     "ServingPlan": lambda: halley.plan_serving("llama3-8b", CLUSTER, 1024, 256, together=True),
 }
 
@@ -83,10 +87,8 @@ def test_a_returned_value_prints_as_its_headline(name: str) -> None:
 
 def test_all_values_of_answers_are_answerable() -> None:
     from halley.dfmodel.plan import DFModelResult
-    from halley.graphs.plan import GraphPlan
-    from halley.serving.served import Served
 
-    kinds = [*(type(made(name)) for name in MADE), DFModelResult, GraphPlan, Served]
+    kinds = [*(type(made(name)) for name in MADE), DFModelResult]
     assert {kind.__name__ for kind in kinds if issubclass(kind, Answerable)} == set(VALUES)
 
 
@@ -129,6 +131,13 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: halley.plan_serving("llama3-8b", CLUSTER, cast(Any, 1.5), 2), "plan_serving, input: expected a whole number"),
     (lambda: halley.plan_serving("llama3-8b", CLUSTER, -1, 2), "input: expected a number of tokens"),
     (lambda: halley.plan_serving("llama3-8b", CLUSTER, 1, 2, slo=cast(Any, 3)), "plan_serving, slo: expected text or None"),
+    (lambda: halley.serve("llama3-8b", CLUSTER, 1, 2), "load: expected a concurrency or a rate; got neither"),
+    (lambda: halley.serve("llama3-8b", CLUSTER, 1, 2, concurrency=1, tp=0), "serve, tp: expected a whole number from 1; got 0"),
+    (lambda: halley.shard(cast(Any, "gemm"), CLUSTER), "shard, workload: expected a Workload; got 'gemm'"),
+    (
+        lambda: halley.shard(gemm(), CLUSTER, splits={"gemm": {"rows": "m"}}),
+        "op gemm: expected an axis of the system; got 'rows'",
+    ),
     (lambda: halley.optimise(cast(Any, gemm())), "optimise, problem: expected a Problem; got a Workload"),
     (lambda: halley.optimise(problem(), cast(Any, True)), "optimise, progress: expected a function"),
     (lambda: halley.estimate(cast(Any, 3), gemm(), "edge"), "estimate, mapping: expected text or a tree of a mapping; got 3"),
@@ -139,6 +148,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: halley.sensitivity(cast(Any, problem())), "sensitivity, answer: expected"),
     (lambda: halley.sweep(cast(Any, 3)), "expected a path; got 3"),
     (lambda: halley.codesign(cast(Any, 3)), "expected a path; got 3"),
+    (lambda: halley.optimise_network("net.pt2", "edge", dims={"b": 1}), "--dim: expected none for a program"),
+    (
+        lambda: halley.optimise_network(PROGRAM, "edge", "edp", dtype="bf16"),
+        "objective: expected time or energy for a whole network",
+    ),
+    (
+        lambda: halley.optimise_network(PROGRAM, "edge", dtype="bf16", gap=1.5),
+        "optimise_network, gap: expected a number from 0 to below 1",
+    ),
     (lambda: halley.build("gemm", cast(Any, 3)), "workload gemm: expected a map of parameters; got 3"),
     (lambda: halley.time("gemm", {"m": 4, "n": 4}, "h100"), "gemm: k: expected a size; got none"),
     (lambda: halley.time("gemm", {"m": 4, "n": 4, "k": 4, "j": 4}, "h100"), "gemm: expected the sizes m, n, k; got 'j'"),
@@ -183,7 +201,7 @@ def test_the_command_says_it_too(tmp_path: Path) -> None:
     said = command("compare", str(tmp_path / "one.json"), str(tmp_path / "two.json"))
     assert "the questions differ in objective:" in said.out
     (tmp_path / "net.json").write_text('{"schema": "halley.network-on-chip/1"}')
-    assert "halley optimise NETWORK --layer NAME" in command("show", str(tmp_path / "net.json"), width=300).err
+    assert "run 'halley optimise NETWORK' again" in command("show", str(tmp_path / "net.json"), width=300).err
 
 
 def test_files_of_jax_are_no_models_yet() -> None:
@@ -210,3 +228,38 @@ def test_the_time_of_a_kernel_is_that_of_the_command() -> None:
     words = [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
     said = command("time", "gemm", *words, "--chip", "h100", "--json")
     assert float(halley.time("gemm", sizes, "h100").time) == said.json["time_s"]
+
+
+def test_functions_of_plans_give_what_their_commands_give() -> None:
+    served = command("serve", "llama3-8b", "--system", "2 x h100, nvlink 2", "--input", "1024", "--output", "128",
+                     "--concurrency", "16", "--json").json  # fmt: skip
+    assert made("Served").to_dict()["answer"] == served["answer"]
+    sharded = command("shard", "gemm", "--m", "8", "--n", "8", "--k", "8", "--system", CLUSTER, "--json").json
+    assert made("GraphPlan").to_dict()["answer"] == sharded["answer"]
+
+
+def test_lists_of_chips_and_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    chips, models = halley.chips(), halley.models()
+    assert tuple(chips) == halley.chip_names()
+    assert chips["edge"] == halley.load_chip("edge")
+    assert models["llama3-8b"].layers == 32
+    with pytest.raises(KeyError):
+        chips["../edge"]
+    assert "edge" in repr(chips)
+    chips.show()
+    assert capsys.readouterr().out.split() == command("chips").out.split()
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(read_csv=lambda text: text.read()))
+    for listing in (chips, models):
+        assert listing._repr_html_().count("<tr>") == len(listing) + 1
+        rows = listing.to_frame().splitlines()
+        assert len(rows) == len(listing) + 1
+
+
+def test_progress_of_a_network_goes_from_layer_to_layer() -> None:
+    said: list[tuple[str, float]] = []
+    found = halley.optimise_network(
+        PROGRAM, "edge", dtype="bf16", gap=0.5, progress=lambda text, share: said.append((text, share))
+    )
+    assert found.enough
+    assert all(0 <= share <= 1 for _, share in said)
+    assert {text.split(" (")[0] for text, _ in said} == {item.layer.name for item in found.layers}

@@ -17,6 +17,7 @@ from halley.io.results.training import plan_document
 from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.pipeline.data_parallel import Sharded
+from halley.report.plans.cluster import cluster_picture
 from halley.report.plans.figures import plan_roofline
 from halley.report.plans.others import why
 from halley.report.plans.page import plan_page
@@ -188,3 +189,14 @@ def test_one_screen_names_the_software_and_says_what_is_not_validated() -> None:
     assert "how far to trust" not in dict(short_tables(made)[0].rows)
     experts = replace(made, problem=replace(made.problem, shape=replace(SHAPE, gated=True, experts=Experts(8, 2, 16384))))
     assert "B200" in dict(short_tables(experts)[0].rows)["how far to trust"]
+@pytest.mark.parametrize("fixed", ["tensor", "pipeline", "replicas"])
+def test_the_cluster_has_every_rank_of_every_axis(fixed: str) -> None:
+    result = planned(fixed)
+    drawn = cluster_picture(result)
+    tips = [title.text or "" for title in drawn.iter("title")]
+    for part in result.plan.assignment:
+        assert sum(tip.startswith(f"{part.axis}: ") and tip.endswith(f" of {part.size}") for tip in tips) >= part.size
+    assert len(tips) == sum(part.size for part in result.plan.assignment) + 1  # and one chip
+    said = {text.text for text in drawn.iter("text")}
+    assert {"1 a100"} <= said
+    assert ("layers (PP)" in said) is (result.plan.pipeline.stages > 1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 from xml.etree.ElementTree import Element
@@ -25,7 +23,7 @@ from halley.io.results.models import AnswerFile
 from halley.report.browser import png_file
 from halley.report.html_tables import table_html
 from halley.report.markup import svg_file
-from halley.report.rows import Row, csv_text
+from halley.report.rows import Row, csv_text, frame
 from halley.report.table import Table
 from halley.report.terminal import show as shown
 from halley.verify.findings import Finding, Progress, figures
@@ -205,14 +203,7 @@ class Answer(ABC, Generic[V]):
         """Bare numbers, the first table unless it is named, as a data frame of pandas, or of polars where there is no pandas.
 
         Raises BadInput: there is no table of that name; neither package is installed."""
-        known = self.sheets()
-        text = self.table(name or next(iter(known)))
-        for package, read in (("pandas", "read_csv"), ("polars", "read_csv")):
-            try:
-                return getattr(import_module(package), read)(io.StringIO(text))
-            except ImportError:
-                continue
-        raise BadInput(Fault("to_frame", "the package pandas or polars", "neither", "run: pip install pandas"))
+        return frame(self.table(name or next(iter(self.sheets()))))
 
     def plot(self, name: str = "") -> Picture:
         """A figure, the first unless it is named, which notebooks show. Raises BadInput: there is none of that name."""

@@ -21,7 +21,7 @@ from halley.report.networks.collective import collective_document, collective_ta
 from halley.report.networks.sweep import sweep_plot
 from halley.report.networks.topology import topology_figure
 from halley.report.rows import Row
-from halley.report.table import Table
+from halley.report.table import Table, gap_text
 from halley.units import format_bytes, format_time
 from halley.verify.collective import collective_findings
 from halley.verify.findings import Finding, Progress
@@ -128,7 +128,7 @@ class CollectivesAnswer(Answer[CollectiveAnswer]):
     def _bars(self) -> Element:
         single = self._single()
         bars = {cost.algorithm: _parts(cost, single) for cost in single.candidates[:MOST_CANDIDATES_DRAWN]}
-        return account_bars(f"{self.value.title}: time of the fastest candidates", bars, PARTS, single.cost.algorithm)
+        return account_bars("Time of the fastest candidates", bars, PARTS, single.cost.algorithm)
 
     def _plot(self) -> Element:
         value = self.value
@@ -146,7 +146,11 @@ class CollectivesAnswer(Answer[CollectiveAnswer]):
         certificate = self.certificate
         verdict = "times over sizes" if certificate is None else certificate.status.value
         proven = certificate is not None and certificate.gap == 0
-        return simple_page("Halley collective", (self.value.title, verdict), drawn, self.tables(True), self.content(), proven)
+        lines, main = (self.value.title, verdict), {}
+        if (single := self.value.single) is not None and certificate is not None:
+            main = {"time at link rates": format_time(single.cost.time), "gap to the bound": gap_text(certificate.gap)}
+            main |= {"algorithm": single.cost.algorithm, "ranks": f"{len(single.team.ranks):,}"}
+        return simple_page("Halley collective", lines, drawn, self.tables(True), self.content(), proven, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         assert isinstance(other, CollectivesAnswer)  # of one family

@@ -16,6 +16,7 @@ from halley.verify.findings import Finding, Progress
 KINDS: dict[str, tuple[str, str]] = {
     "mapping": ("halley.answers.mapping", "MappingAnswer"),
     "estimate": ("halley.answers.mapping", "EstimateAnswer"),
+    "network-mapping": ("halley.answers.networks", "NetworkAnswer"),
     "collective": ("halley.answers.collective", "CollectivesAnswer"),
     "sharding": ("halley.answers.plans", "ShardingAnswer"),
     "training-plan": ("halley.answers.plans", "TrainingAnswer"),
@@ -27,6 +28,7 @@ KINDS: dict[str, tuple[str, str]] = {
 
 VALUES: dict[str, str] = {
     "Result": "mapping",
+    "NetworkResult": "network-mapping",
     "OwnMapping": "estimate",
     "CollectiveAnswer": "collective",
     "GraphPlan": "sharding",
@@ -49,8 +51,8 @@ def load(path: str | Path) -> Answer[Any]:
 
 
 def as_answer(value: object) -> Answer[Any]:
-    """The answer of a value that a search returned: `Result`, `OwnMapping`, `CollectiveAnswer`, `GraphPlan`, `TrainingResult`,
-    `DFModelResult`, `Served` or `ServingPlan`. Raises BadInput: another value.
+    """The answer of a value that a search returned: `Result`, `NetworkResult`, `OwnMapping`, `CollectiveAnswer`, `GraphPlan`,
+    `TrainingResult`, `DFModelResult`, `Served` or `ServingPlan`. Raises BadInput: another value.
 
     >>> import halley
     >>> made = halley.optimise(halley.Problem(halley.build("gemm", {"m": 4, "n": 4, "k": 4}), halley.load_chip("edge")))

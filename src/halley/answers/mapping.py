@@ -27,6 +27,8 @@ from halley.report.mapping.explain import explanation
 from halley.report.mapping.facts import (
     comparison,
     comparison_table,
+    outer_name,
+    outer_traffic,
     plan_text,
     problem_text,
     result_tables,
@@ -41,7 +43,7 @@ from halley.report.mapping.sheets import SHEETS
 from halley.report.mapping.tree import find, lines
 from halley.report.rows import Row
 from halley.report.table import Table
-from halley.units import format_time
+from halley.units import format_bytes, format_energy, format_time
 from halley.verify import verify
 from halley.verify.findings import Finding, Progress
 from halley.verify.findings import figures as same_figures
@@ -157,7 +159,14 @@ class EstimateAnswer(Answer[OwnMapping]):
 
     def page(self) -> str:
         drawn = [make() for make in self.pictures().values()]
-        return simple_page("Halley estimate", self.lines(), drawn, self.tables(), self.content(), False)
+        estimate, chip = self.value.estimate, self.value.chip
+        moved = f"{outer_name(chip)} traffic"
+        main = {
+            "time": format_time(float(estimate.time)),
+            "energy": format_energy(float(estimate.energy)),
+            moved: format_bytes(outer_traffic(chip, estimate)),
+        }
+        return simple_page("Halley estimate", self.lines(), drawn, self.tables(), self.content(), False, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         return _compared(self, other, names)

@@ -40,7 +40,7 @@ from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import traffic_tables
 from halley.report.plans.words import DIMS, plan_words, schedule_words, short_words
 from halley.report.rows import Row
-from halley.report.table import Table
+from halley.report.table import Table, gap_text
 from halley.sharding.axes import Role, assignment_text, degree, parts_of
 from halley.sharding.solution import Sharding
 from halley.training.op_mapping import OpMapping, op_mapping
@@ -146,7 +146,13 @@ class ShardingAnswer(Answer[GraphPlan]):
     def page(self) -> str:
         drawn = [make() for make in self.pictures().values()]
         proven = self.certificate.status is Status.OPTIMAL
-        return simple_page("Halley sharding", self.lines(), drawn, self.tables(True), self.content(), proven)
+        main = {
+            "time": format_time(self.value.time),
+            "memory of a chip": format_bytes(self.value.memory.total),
+            "chips": f"{self.value.problem.system.chips:,}",
+            "gap to the bound": gap_text(self.certificate.gap),
+        }
+        return simple_page("Halley sharding", self.lines(), drawn, self.tables(True), self.content(), proven, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         first, second = self.value, other.value
@@ -330,7 +336,14 @@ class DFModelAnswer(Answer[DFModelResult]):
 
     def page(self) -> str:
         drawn = [make() for make in self.pictures().values()]
-        return simple_page("Halley plan, view of DFModel", self.lines(), drawn, self.tables(), self.content(), True)
+        value = self.value
+        main = {
+            "iteration": format_time(value.time),
+            "tokens": f"{value.problem.batch * value.problem.sequence / value.time:,.0f} /s",
+            "chips": f"{value.problem.system.chips:,}",
+            "gap to the bound": gap_text(self.certificate.gap),
+        }
+        return simple_page("Halley plan, view of DFModel", self.lines(), drawn, self.tables(), self.content(), True, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         first, second = self.value, other.value

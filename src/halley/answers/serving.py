@@ -103,7 +103,8 @@ class ServingAnswer(Answer[Served]):
         return {"parts": lambda: _part_bars(self.value)}
 
     def page(self) -> str:
-        return simple_page("Halley serving", self.lines(), [_part_bars(self.value)], self.tables(True), self.content(), False)
+        drawn, main = [_part_bars(self.value)], _main(self.value)
+        return simple_page("Halley serving", self.lines(), drawn, self.tables(True), self.content(), False, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         assert isinstance(other, ServingAnswer)  # of one family
@@ -113,6 +114,12 @@ class ServingAnswer(Answer[Served]):
         tables = (parts_table(names, *accounts, PARTS, format_time), decisions_table(names, *decided))
         made = {"answers": [self.content(), other.content()], "decisions": decisions_document(*decided)}
         return Comparison(tables, {"schema": COMPARISON, **made, "reasons": [parts_document(names, *accounts)]})
+
+
+def _main(value: Served) -> dict[str, str]:
+    """The figures that a reader looks for first."""
+    ttft, tpot = format_time(value.state.ttft), format_time(value.state.tpot)
+    return {"output": f"{value.output:,.0f} tokens/s", "TTFT": ttft, "TPOT": tpot, "chips": f"{value.deployment.chips:,}"}
 
 
 def _part_rows(value: Served) -> Iterator[Row]:
@@ -202,7 +209,8 @@ class ServingPlanAnswer(Answer[ServingPlan]):
 
     def page(self) -> str:
         drawn = [item() for item in self.pictures().values()]
-        return simple_page("Halley serving", self.lines(), drawn, self.tables(True), self.content(), False)
+        main = _main(self.value.served)
+        return simple_page("Halley serving", self.lines(), drawn, self.tables(True), self.content(), False, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
         assert isinstance(other, ServingPlanAnswer)  # of one family

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from halley.errors import BadInput
 from halley.importers.lowering import NotLowered, Shape
-from halley.importers.network import ImportedNetwork, LeftOut, LoweredNode, NetworkLayer, NetworkNode
+from halley.importers.network import ImportedNetwork, LoweredNode, NetworkNode
+from halley.ir.neural_network import LeftOut, NetworkLayer
 from halley.ir.workload import DTYPE_BYTES
 from halley.workloads.user import graph
 
@@ -77,8 +78,8 @@ class Assembly:
             layers,
             views,
             self._left_out(),
-            nodes,
             tuple(remarks),
+            nodes,
             tuple(results),
             frozenset(self.constant),
         )

@@ -15,8 +15,11 @@ from halley.io.networks.fits import load_libraries
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
 from halley.ir.system import System
+from halley.serving.deployment import Deployment
+from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.search import Limits, ServingObjective, ServingProblem
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 
@@ -63,6 +66,31 @@ def serving_problem(
         front,
         fits=serving_fits(found.chip.name),
     )
+
+
+def deployment(
+    model: ServedModel,
+    system: System,
+    layout: ReplicaLayout,
+    software: ServingSoftware,
+    efficiency: str | None = None,
+) -> Deployment:
+    """A deployment with the measured kernels and libraries of its chip and its links. ``efficiency``: fit of a chip's kernels, by
+    default that with which the software of serving was fitted.
+
+    Raises BadInput: a layout that model or system do not have, or no such fit; Infeasible: a model that does not fit.
+    """
+    fitted = load_chip_fit(efficiency or DEFAULT_FIT).efficiency
+    return Deployment(model, system, layout, software, fitted, load_libraries(system), fits=serving_fits(system.chip.name))
+
+
+def layout_on(system: System, tp: int | None = None, pp: int = 1, ep: int = 1, dp: int = 1) -> ReplicaLayout:
+    """The layout of a replica: unless ``tp`` is given, all chips are one replica.
+
+    >>> layout_on(load_system("8 x h100, nvlink 8"), pp=2).tp
+    4
+    """
+    return ReplicaLayout(max(system.chips // (pp * dp), 1) if tp is None else tp, pp=pp, ep=ep, dp=dp)
 
 
 def served_model(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel:

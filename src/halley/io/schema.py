@@ -14,6 +14,7 @@ from halley.io.results.collective import CollectiveFile
 from halley.io.results.dfmodel import DFModelFile
 from halley.io.results.graphs import ShardingFile
 from halley.io.results.models import EstimateFile, MappingFile
+from halley.io.results.networks import NetworkMappingFile
 from halley.io.results.serving import ServingFile
 from halley.io.results.serving_plan import ServingPlanFile
 from halley.io.results.training import TrainingFile
@@ -27,6 +28,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "problem": ProblemModel,
     "mapping": MappingFile,
     "estimate": EstimateFile,
+    "network-mapping": NetworkMappingFile,
     "collective": CollectiveFile,
     "sharding": ShardingFile,
     "training-plan": TrainingFile,

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+Tick = Callable[[], None]
+"""Called between the parts of a long step; it may raise to end it."""
+
+
+def no_limit() -> None:
+    """A `Tick` that never ends a step."""
 
 
 class TimeIsUp(Exception):

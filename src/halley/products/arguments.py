@@ -12,6 +12,8 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 
 from halley.errors import BadInput, Fault
 from halley.ir.mapping import Node
+from halley.mapping.problem import WALL_TIME
+from halley.units import parse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,3 +94,11 @@ def at_least(where: str, least: int, **numbers: int | None) -> None:
         if number is not None and number < least
     ]:
         raise BadInput(faults)
+
+
+def limit_of(where: str, time_limit: float | str | None) -> float | None:
+    """A time limit [s], which may be text such as "60 s". Raises BadInput, UnitError: no time."""
+    limit = parse(time_limit, WALL_TIME, where=f"{where}, time_limit") if isinstance(time_limit, str) else time_limit
+    if limit is not None and not limit >= 0:
+        raise BadInput(Fault(f"{where}, time_limit", "seconds, at least 0", f"{limit}"))
+    return limit

@@ -1,16 +1,58 @@
-"""`halley.plan_serving`: the best deployment of a model."""
+"""`halley.serve`: what one deployment of a model does under a load; `halley.plan_serving`: the best deployment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from halley.importers.serving import lengths_of, serving_problem
+from halley.importers.serving import SOFTWARE, deployment, layout_on, lengths_of, served_model, serving_problem
+from halley.io.software import load_software
+from halley.io.systems.system import load_system
 from halley.ir.system import System
-from halley.products.arguments import checked
+from halley.products.arguments import at_least, checked
+from halley.serving.deployment import Load
 from halley.serving.search import ServingPlan, search
+from halley.serving.served import Served, served
 
 Progress = Callable[[str, float], None]
+
+
+@checked
+def serve(
+    model: str | Path,
+    system: System | str | Path,
+    input: int,
+    output: int,
+    prefix: int = 0,
+    concurrency: float | None = None,
+    rate: float | None = None,
+    tp: int | None = None,
+    pp: int = 1,
+    ep: int = 1,
+    dp: int = 1,
+    weights: str = "bf16",
+    cache: str = "bf16",
+    software: str | None = None,
+    efficiency: str | None = None,
+) -> Served:
+    """What one deployment does: latency, throughput, memory, where the time goes, and bounds for any schedule of requests.
+
+    ``model`` and ``system``: as for `halley.plan`; ``input``, ``output``, ``prefix``: mean tokens of a prompt, of an answer, and
+    of what the cache has already; ``concurrency``: users, each of whom asks again at once, or ``rate`` [1/s] of Poisson
+    arrivals; ``tp``: tensor-parallel ranks, all chips unless given; ``pp``: stages, ``ep``: groups of experts, ``dp``: attention
+    ranks of a replica; ``weights``, ``cache``: dtypes; ``software``: the serving framework.
+
+    >>> found = serve("llama3-8b", "2 x h100, nvlink 2", input=1024, output=128, concurrency=16, tp=1)
+    >>> found.deployment.replicas, found.requests <= found.bounds[0].rate
+    (2, True)
+
+    Raises BadInput: an unknown name, or numbers that make no sense; Infeasible: the model does not fit, or arrivals outrun it.
+    """
+    at_least("serve", 1, tp=tp, pp=pp, ep=ep, dp=dp)
+    load = Load(lengths_of(input, output, prefix), concurrency, rate)
+    found = system if isinstance(system, System) else load_system(system)
+    layout, asked = layout_on(found, tp, pp, ep, dp), served_model(str(model), weights, cache)
+    return served(deployment(asked, found, layout, load_software(software or SOFTWARE), efficiency), load)
 
 
 @checked

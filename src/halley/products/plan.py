@@ -9,12 +9,10 @@ from halley.errors import BadInput, Fault
 from halley.importers.training import RECIPE, training_problem
 from halley.io.cache import user_store
 from halley.ir.system import System
-from halley.mapping.problem import WALL_TIME
-from halley.products.arguments import at_least, checked
+from halley.products.arguments import at_least, checked, limit_of
 from halley.training.plan import Fixed, TrainingResult
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
-from halley.units import parse
 from halley.workloads.transformer import Transformer
 
 Progress = Callable[[str, float], None]
@@ -53,9 +51,7 @@ def plan(
     at_least("plan", 1, batch=batch, sequence=sequence)
     if kernels not in ("library", "searched"):
         raise BadInput(Fault("kernels", "library or searched", repr(kernels)))
-    limit = parse(time_limit, WALL_TIME, where="time_limit") if isinstance(time_limit, str) else time_limit
-    if limit is not None and not limit >= 0:
-        raise BadInput(Fault("plan, time_limit", "seconds, at least 0", f"{limit}"))
+    limit = limit_of("plan", time_limit)
     searched = kernels == "searched"
     problem = training_problem(model, system, batch, sequence, fix, whole, optimizer, efficiency, software, searched)
     if searched:

@@ -52,3 +52,8 @@ def document(
 
 def _asset(name: str) -> str:
     return (files("halley.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def zoomed_out() -> Element:
+    """The button by which a timeline that was zoomed shows the whole again."""
+    return el("div", el("button", "Show the whole", id="whole", type="button", hidden="hidden"), class_="tools")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from halley.ir.hardware import Axis, Chip, Die, Level, Link, Topology
+from halley.report.rows import Row
 from halley.report.table import Table
 from halley.silicon.area import area_parts, silicon
 from halley.units import (
@@ -25,7 +26,7 @@ Fact = tuple[str, str]
 
 def chip_list(chips: Sequence[Chip]) -> Table:
     """One chip a row."""
-    rows = tuple((chip.name, _peak(chip), " > ".join(map(_level, chip.levels)), chip.description) for chip in chips)
+    rows = tuple((chip.name, _peak_text(chip), " > ".join(map(_level, chip.levels)), chip.description) for chip in chips)
     return Table("Chips", ("name", "MACs/s", "levels", "description"), rows, spare=frozenset({3}))
 
 
@@ -180,14 +181,26 @@ def tables_at(chip: Chip, prefixes: Iterable[str]) -> tuple[Table, ...]:
     return _sourced("Hardware numbers", chip, facts) if facts else ()
 
 
-def _peak(chip: Chip) -> str:
+def chip_rows(chips: Iterable[Chip]) -> Iterator[Row]:
+    """Chips with their peak and their outermost memory as bare numbers; NaN and no element type without a matrix engine."""
+    yield ("name", "macs_per_s", "dtype", "memory_B", "bandwidth_B_per_s", "description")
+    for chip in chips:
+        outer = chip.memories[0]
+        yield (chip.name, *(_peak(chip) or (math.nan, "")), outer.capacity, outer.read_bandwidth, chip.description)
+
+
+def _peak(chip: Chip) -> tuple[float, str] | None:
     """Multiply-accumulates per second of all matrix engines, in bf16 or else the first element type that the file lists."""
     if chip.matrix is None:
-        return "-"
+        return None
     dtype = next((name for name in ("bf16", *chip.matrix.rate) if name in chip.matrix.rate), "")
     members = math.prod(level.count for level in chip.levels)
-    macs = members * chip.matrix.rows * chip.matrix.cols * chip.matrix.rate.get(dtype, 1.0) * chip.matrix.clock
-    return f"{macs / 1e12:.4g} T {dtype}".rstrip()
+    return members * chip.matrix.rows * chip.matrix.cols * chip.matrix.rate.get(dtype, 1.0) * chip.matrix.clock, dtype
+
+
+def _peak_text(chip: Chip) -> str:
+    peak = _peak(chip)
+    return "-" if peak is None else f"{peak[0] / 1e12:.4g} T {peak[1]}".rstrip()
 
 
 def _level(level: Level) -> str:

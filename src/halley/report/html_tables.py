@@ -8,6 +8,8 @@ from xml.etree.ElementTree import Element
 from halley.report.markup import el, html_text
 from halley.report.table import Table
 
+BLOCK = "█"
+"""What a bar in a table is made of."""
 BREAKABLE_CHARACTERS = 24
 """Characters of a word from which on it may be broken, so that no table is wider than its page."""
 
@@ -36,6 +38,11 @@ def _row(tag: str, cells: Iterable[str], right: frozenset[int], strong: bool = F
     for position, cell in enumerate(cells):
         long = any(len(word) > BREAKABLE_CHARACTERS for word in cell.split())
         aligned = {"class": "right", "style": "text-align:right"} if position in right else {"class": "long"} if long else {}
+        if cell.strip() and not cell.strip(BLOCK + " "):
+            # a bar of characters, as terminals have it; notebooks bring no style sheet
+            drawn = f"width:{0.5 * cell.count(BLOCK):g}em;height:1em;background:var(--bar,#b9d7ea)"
+            row.append(el(tag, el("div", class_="bar", style=drawn)))
+            continue
         # the indentation of a tree is its meaning
         words = cell.lstrip(" ")
         first, *further = ("\N{NO-BREAK SPACE}" * (len(cell) - len(words)) + words).split("\n")

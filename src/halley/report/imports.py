@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from halley.importers.model import ImportedModel, LayerWorkload
 from halley.importers.source import plan_remarks
+from halley.report.rows import Row
 from halley.report.table import Table, percent
 from halley.workloads.transformer import Transformer
 
@@ -84,6 +85,15 @@ def import_document(model: ImportedModel) -> dict[str, Any]:
         "groups": groups,
         "layers": layers,
     }
+
+
+def model_rows(models: Iterable[tuple[Transformer, int]]) -> Iterator[Row]:
+    """The same as bare numbers."""
+    yield ("name", "parameters", "layers", "model", "heads", "kv_heads", "experts", "experts_of_a_token", "sequence", "source")
+    for shape, parameters in models:
+        experts = (shape.experts.experts, shape.experts.top_k) if shape.experts else (0, 0)
+        extents = parameters, shape.layers, shape.model, shape.heads, shape.kv_heads
+        yield (shape.name, *extents, *experts, shape.sequence, shape.source)
 
 
 def model_list(models: Sequence[tuple[Transformer, int]]) -> Table:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from halley.errors import BadInput, Fault
 
 Cell = str | float | int
 Row = tuple[Cell, ...]
@@ -19,6 +23,16 @@ def csv_text(rows: Iterable[Row]) -> str:
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(tuple(map(_cell, row)) for row in rows)
     return stream.getvalue()
+
+
+def frame(text: str) -> Any:
+    """Such text as a data frame of pandas, or of polars where there is no pandas. Raises BadInput: neither is installed."""
+    for package in ("pandas", "polars"):
+        try:
+            return import_module(package).read_csv(io.StringIO(text))
+        except ImportError:
+            continue
+    raise BadInput(Fault("to_frame", "the package pandas or polars", "neither", "run: pip install pandas"))
 
 
 def _cell(value: Cell) -> Cell:

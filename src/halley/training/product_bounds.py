@@ -20,6 +20,7 @@ from halley.formulas.timing import total
 from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.searched import SearchedKernels
+from halley.optim.deadline import Tick, no_limit
 from halley.training.groups import GroupTimes, ProductGroup, product_groups
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts, op_tasks
@@ -40,16 +41,20 @@ class ProductBounds:
     searched: SearchedKernels | None = None
     _known: dict[object, LeastTimes] = field(default_factory=dict)
 
-    def raised(self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number) -> ModelBound:
-        """The bounds with products no faster than their kernels; ``graphs``: of the parts in order."""
-        found = [self._part(part, graph, microbatch, ranks) for part, graph in zip(bound.parts, graphs, strict=True)]
+    def raised(
+        self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number, tick: Tick = no_limit
+    ) -> ModelBound:
+        """The bounds with products no faster than their kernels; ``graphs``: of the parts in order; ``tick``: called before each
+        product."""
+        found = [self._part(part, graph, microbatch, ranks, tick) for part, graph in zip(bound.parts, graphs, strict=True)]
         blocks = tuple(zip(found[1:-1], bound.layers, strict=True))
         return ModelBound(found[0], blocks, found[-1])
 
-    def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number) -> PartBound:
+    def _part(self, bound: PartBound, graph: TrainingGraph, microbatch: Number, ranks: Number, tick: Tick) -> PartBound:
         more: dict[str, list[Number]] = {"forward": [], "recompute": [], "backward": [], "excess": []}
         passes = graph.found.passes
         for op in graph.workload.ops:
+            tick()
             gain = self.gain(graph, op, microbatch, ranks)
             more[passes[op.name]].append(gain.time)
             more["excess"].append(gain.excess)

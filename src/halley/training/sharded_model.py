@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from halley.formulas.numbers import Number, maximum
 from halley.kernels.machine import Machine, machine
+from halley.optim.deadline import Tick, no_limit
 from halley.sharding.communication import Communication
 from halley.training.axis_bounds import AxisBounds, GraphVariant
 from halley.training.kernels import TrainingGraph
@@ -66,8 +67,10 @@ class CostModel(Protocol):
     def bound(self, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
         """Lower bounds of every field over all shardings over so many ranks; numbers and arrays."""
 
-    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
-        """The same with better bounds of times, for more effort, if there are any."""
+    def raised(
+        self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant, tick: Tick = no_limit
+    ) -> ModelBound:
+        """The same with better bounds of times, for more effort, if there are any; ``tick``: called between the products."""
 
     def tighter(self, communication: Communication, microbatch: int, variant: GraphVariant) -> Iterable[Floats]:
         """Increasingly better bounds of a microbatch through one layer of each kind [kinds] [s], to which the ``excess`` of
@@ -160,13 +163,15 @@ class ShardedModel:
         grouped = problem.searched is not None
         return self._launched(model_bound(*given, variant.recompute, variant.fused, problem.recipe, grouped), variant)
 
-    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
+    def raised(
+        self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant, tick: Tick = no_limit
+    ) -> ModelBound:
         """As in `CostModel`: products are no faster than their kernels."""
         if self.problem.software is not None:
             # what products take longer adds to the work of the chip, not to that of its host
             given = (self.problem.shape, microbatch, self.problem.sequence, ranks, self.chip, self.problem.efficiency)
             bound = model_bound(*given, variant.recompute, variant.fused, self.problem.recipe)
-        return self._launched(self.products.raised(bound, self._graphs(variant), microbatch, ranks), variant)
+        return self._launched(self.products.raised(bound, self._graphs(variant), microbatch, ranks, tick), variant)
 
     def _launched(self, bound: ModelBound, variant: GraphVariant) -> ModelBound:
         """The bound, where a host launches the kernels: no pass takes less than its launches."""

@@ -10,6 +10,7 @@ for finding in verify(halley.optimise(problem)):
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from halley.cost.own import OwnMapping
@@ -17,6 +18,7 @@ from halley.dfmodel.plan import DFModelResult
 from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphPlan
 from halley.ir.text import to_text
+from halley.mapping.network import NetworkResult
 from halley.mapping.result import Result, Solution
 from halley.training.plan import TrainingResult
 from halley.verify.findings import Finding, Progress
@@ -42,7 +44,7 @@ class Verifiable(Protocol):
     def findings(self, limit: float, search: bool, progress: Progress | None) -> Iterator[Finding]: ...
 
 
-Subject = Verifiable | Result | OwnMapping | GraphPlan | TrainingResult | DFModelResult
+Subject = Verifiable | Result | NetworkResult | OwnMapping | GraphPlan | TrainingResult | DFModelResult
 
 
 def verify(subject: Subject, limit: float = 60.0, search: bool = True, progress: Progress | None = None) -> Iterator[Finding]:
@@ -54,6 +56,8 @@ def verify(subject: Subject, limit: float = 60.0, search: bool = True, progress:
     match subject:
         case Result():
             yield from _result(subject, limit, search, progress)
+        case NetworkResult():
+            yield from _network(subject, limit, search, progress)
         case OwnMapping(workload=workload, chip=chip, plan=plan):
             yield from mapping_findings(MappingClaim("mapping", workload, chip, to_text(plan)))
         case GraphPlan():
@@ -80,6 +84,14 @@ def _result(result: Result, limit: float, search: bool, progress: Progress | Non
         claim = _claim(result, result.best)
         if claim.proof is not None:
             yield mapping_search_finding(claim.name, problem, claim.proof, limit, progress)
+
+
+def _network(network: NetworkResult, limit: float, search: bool, progress: Progress | None) -> Iterator[Finding]:
+    """Each layer by itself, with an equal part of the time for its search."""
+    done = [(item.layer.name, item.result) for item in network.layers if item.result is not None]
+    for name, result in done:
+        for finding in _result(result, limit / len(done), search, progress):
+            yield replace(finding, part=name)
 
 
 def _claim(result: Result, solution: Solution) -> MappingClaim:

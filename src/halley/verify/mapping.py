@@ -240,4 +240,6 @@ def mapping_search_finding(
         return Finding(name, what, False, f"a mapping with {found} exists, below the file's bound")
     if again.best.status is Status.OPTIMAL:
         return Finding(name, what, True, f"the optimum is {found}, proven anew in {certificate.seconds:.1f} s")
+    if again.best.status is Status.WITHIN:
+        return Finding(name, what, True, f"{found} anew, within the gap that was asked for; nothing below the bound found")
     return Finding(name, what, None, f"not proven anew within {limit:g} s, nothing below the bound found; raise --time-limit")

@@ -1,4 +1,4 @@
-"""``halley simulate``: a result's plan run as events, beside what the formulas say."""
+"""``halley simulate``: a mapping run as events, beside what the formulas say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from halley.cost.anatomy import anatomy
 from halley.cost.evaluate import evaluate
 from halley.cost.figures import resource_name
 from halley.errors import BadInput, Fault
-from halley.io.results.result import read_record
+from halley.io.results.envelope import read_saved
+from halley.io.results.estimate import read_own
+from halley.io.results.result import record_of
+from halley.ir.hardware import Chip
+from halley.ir.mapping import Node
+from halley.ir.workload import Workload
 from halley.report.mapping.causes import summary
 from halley.report.table import Table, percent
 from halley.report.terminal import show
@@ -34,18 +39,13 @@ def simulate(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Simulate a plan's transfers, computes and collective steps with resources as queues.
+    """Simulate a mapping's transfers, computes and collective steps with resources as queues.
 
     Example: halley simulate result.json
     """
     most = options.whole_number("--limit", limit, most=10**7)
     first = None if iterations is None else options.whole_number("--iterations", iterations, example=3)
-    record = read_record(file)
-    solutions = {solution.name: solution for solution in (record.content.answer.best, *record.content.answer.baselines)}
-    if plan not in solutions:
-        raise BadInput(Fault("--plan", f"one of: {', '.join(solutions)}", repr(plan)))
-    tree, chip = record.plan(solutions[plan]), record.problem.chip
-    workload = record.workload(solutions[plan])
+    workload, chip, tree = _mapping(file, plan)
     if first is not None:
         workload = first_iterations(workload, tree, first)
     estimate, found = evaluate(workload, chip, tree), run(workload, chip, tree, most)
@@ -78,3 +78,19 @@ def simulate(
             Table("Resources at work", ("resource", "busy", "share"), busy_rows, frozenset({1, 2})),
         ),
     )
+
+
+def _mapping(file: str, plan: str) -> tuple[Workload, Chip, Node]:
+    """The mapping of that name in a file of mappings, or the one in a file of an estimate.
+
+    Raises BadInput: a file of another kind, or no such plan; IllegalMapping: it breaks a rule.
+    """
+    saved = read_saved(file)
+    if saved.kind == "estimate":
+        own = read_own(saved)
+        return own.workload, own.chip, own.plan
+    record = record_of(saved)
+    solutions = {solution.name: solution for solution in (record.content.answer.best, *record.content.answer.baselines)}
+    if plan not in solutions:
+        raise BadInput(Fault("--plan", f"one of: {', '.join(solutions)}", repr(plan)))
+    return record.workload(solutions[plan]), record.problem.chip, record.plan(solutions[plan])

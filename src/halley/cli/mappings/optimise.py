@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -65,13 +65,8 @@ def optimise(
     asked = options.seconds(time_limit)
     wanted = options.baselines(baseline, baselines)
     if is_network(workload) and not has_layer(context.args):
-        from halley.cli.mappings.network import network_to_map, optimise_network  # here: only networks need them
-
-        network, machine = network_to_map(workload, context.args), load_chip(options.needed_chip(chip))
         _refuse_for_networks({"--front": front, "--baseline": baseline, "--trace": trace})
-        if out:
-            refuse_existing(out, force)
-        optimise_network(network, machine, options.objective(objective), options.gap(gap), asked, out, force, json)
+        _network(workload, context.args, (chip, objective, gap, asked), (out, force, save), (details, json))
         return
     if Path(workload).suffix in (".yaml", ".yml") and not has_layer(context.args):
         problem, good = _from_file(workload, context.args, chip, objective, asked, front, wanted)
@@ -108,6 +103,37 @@ def optimise(
             save_trace(result, trace, force)
     if not enough(result, good):
         remarks.print(Text(f"halley: {verdict(result.best.certificate)}"))
+        raise typer.Exit(LIMIT_EXIT_CODE)
+
+
+def _network(
+    workload: str,
+    words: Sequence[str],
+    question: tuple[str | None, str | None, str | None, float | None],
+    written: tuple[str | None, bool, bool],
+    shown: tuple[bool, bool],
+) -> None:
+    """A whole network. ``question``: chip, objective, gap, time limit; ``written``: where, whether over another file, whether at
+    all; ``shown``: with details, as JSON."""
+    from halley.answers.networks import NetworkAnswer  # here: only networks need them
+    from halley.cli.mappings.network import network_to_map, optimise_network
+
+    (chip, objective, gap, limit), (out, force, save), (details, json) = question, written, shown
+    network, machine = network_to_map(workload, words), load_chip(options.needed_chip(chip))
+    path = Path(out) if out is not None else file_name(network.name, machine.name)
+    if save:
+        refuse_existing(str(path), force or out is None)
+    result = optimise_network(network, machine, options.objective(objective), options.gap(gap), limit)
+    answer = NetworkAnswer(result)
+    with saved_first(lambda: _written(answer.document(), path, out is None, force, "the kernels") if save else ""):
+        if json:
+            options.print_json(answer.document())
+        else:
+            console = options.output()
+            for place, line in enumerate(answer.lines()):
+                console.print(Text(line, style="" if place else "bold"))
+            show(console, answer.tables(details))
+    if not result.enough:
         raise typer.Exit(LIMIT_EXIT_CODE)
 
 
@@ -157,15 +183,18 @@ def _save(result: Result, out: str | None, force: bool) -> str:
     """Write the result; what to say about it."""
     from halley.io.results.result import result_document
 
-    text = dumps(result_document(result))
-    path = Path(out) if out is not None else own_name(result.problem)
-    written = None
-    if out is None and not force:
+    return _written(result_document(result), Path(out) if out is not None else own_name(result.problem), out is None, force)
+
+
+def _written(document: Mapping[str, Any], path: Path, numbered: bool, force: bool, details: str = "the certificate") -> str:
+    """Write an answer, under a name with a number if that one is taken and nobody asked for it; what to say about it."""
+    text, written = dumps(document), None
+    if numbered and not force:
         with suppress(BadInput):  # written elsewhere below, which says why
             path = written = write_numbered(path, text)
     if written is None:
         write_answers({str(path): text}, force)
-    return f"written to {path}; 'halley show {path} --details' prints the certificate, 'halley check {path}' verifies it"
+    return f"written to {path}; 'halley show {path} --details' prints {details}, 'halley check {path}' verifies it"
 
 
 def own_name(problem: Problem) -> Path:
@@ -175,5 +204,14 @@ def own_name(problem: Problem) -> Path:
     >>> str(own_name(Problem(build("gemm", {"m": 4, "n": 4, "k": 4}), load_chip("edge"))))
     'gemm-edge.json'
     """
-    stem = "-".join(_UNUSUAL.sub("-", name)[:60].strip(".-") for name in (problem.workload.name, problem.chip.name)) or "result"
+    return file_name(problem.workload.name, problem.chip.name)
+
+
+def file_name(*names: str) -> Path:
+    """The name of a file of an answer about what has these names.
+
+    >>> str(file_name("my net", "edge"))
+    'my-net-edge.json'
+    """
+    stem = "-".join(_UNUSUAL.sub("-", name)[:60].strip(".-") for name in names) or "result"
     return Path(f"{stem}.json")

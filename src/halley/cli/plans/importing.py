@@ -61,7 +61,7 @@ def import_(
 def _network(context: typer.Context, source: str, out: str | None, json: bool) -> None:
     """A network, which model files cannot hold."""
     from halley.cli.mappings.network import network_of  # here, and below: only networks need them
-    from halley.report.networks_on_chip import network_document, network_lines, network_tables
+    from halley.report.mapping.networks_on_chip import network_document, network_lines, network_tables
 
     if out:
         raise BadInput(Fault("-o", "no model file of a network", out, "a model file has a transformer; --json prints the layers"))

@@ -26,12 +26,11 @@ from halley.cli.plans.serving_load import (
     load_of,
     refuse_load,
 )
-from halley.cli.plans.systems import EfficiencyOption, SystemOption, serving_efficiency_of, system_of
+from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
-from halley.importers.serving import served_model
-from halley.io.chips.kernel_fits import serving_fits
+from halley.importers.serving import deployment as deployment_of
+from halley.importers.serving import layout_on, served_model
 from halley.io.files.text import read_text_bounded
-from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
 from halley.io.software import load_software
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
@@ -136,20 +135,9 @@ def serve(
         layout, asked = flags.layout, replace(asked, weights=flags.weights or weights, cache=flags.cache or cache)
         host = replace(host, users=flags.users or host.users, budget=flags.budget or host.budget)
     else:
-        numbers = {
-            name: options.whole_number(f"--{name}", text, 1, example=2) for name, text in (("pp", pp), ("ep", ep), ("dp", dp))
-        }
-        rest = max(found.chips // (numbers["pp"] * numbers["dp"]), 1)
-        layout = ReplicaLayout(tp=options.whole_number("--tp", tp, rest, example=2), **numbers)
-    deployment = Deployment(
-        asked,
-        found,
-        layout,
-        host,
-        serving_efficiency_of(efficiency),
-        load_libraries(found),
-        fits=serving_fits(found.chip.name),
-    )
+        given = (("tp", tp), ("pp", pp), ("ep", ep), ("dp", dp))
+        layout = layout_on(found, **{name: options.whole_number(f"--{name}", text, example=2) for name, text in given if text})
+    deployment = deployment_of(asked, found, layout, host, efficiency)
     if load is None:
         found_by_events = replayed(
             deployment, str(trace), options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0

@@ -10,7 +10,6 @@ from rich.text import Text
 from halley.cli import options
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.training import sustained
-from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
 from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
 from halley.ir.system import System
@@ -67,8 +66,3 @@ def is_searched(kernels: str, efficiency: str | None) -> bool:
     if kernels == SEARCHED and efficiency:
         raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
     return kernels == SEARCHED
-
-
-def serving_efficiency_of(name: str | None) -> Efficiency:
-    """That with which the software of serving was fitted, of any chip, in short runs; or the named one."""
-    return load_chip_fit(name or DEFAULT_FIT).efficiency

@@ -24,7 +24,17 @@ from halley.version import halley_version
 FILE_LIMIT = 64 * 2**20
 """Largest file of an answer that is read [B]."""
 
-KINDS = ("mapping", "estimate", "collective", "sharding", "training-plan", "dfmodel-plan", "serving", "serving-plan")
+KINDS = (
+    "mapping",
+    "estimate",
+    "network-mapping",
+    "collective",
+    "sharding",
+    "training-plan",
+    "dfmodel-plan",
+    "serving",
+    "serving-plan",
+)
 """Kinds of answers."""
 
 Plain = dict[str, Any]
@@ -167,7 +177,7 @@ UNREAD = {
     "halley.plan/1": "it lacks the layouts between ops, from which a plan is costed again: run 'halley plan' again",
     "halley.graph-plan/1": "it lacks the system and the layouts between ops: run 'halley shard' again",
     "halley.dfmodel-plan/1": "it lacks the system and the partitions: run 'halley plan --view dfmodel' again",
-    "halley.network-on-chip/1": "it has many layers: 'halley optimise NETWORK --layer NAME -o FILE' saves one of them",
+    "halley.network-on-chip/1": "it lacks the mappings: run 'halley optimise NETWORK' again",
     "halley.network/1": "it lists layers: 'halley optimise NETWORK --layer NAME' maps one of them",
     "halley.estimate/1": "it lacks the chip: run 'halley estimate' again",
 }

@@ -19,7 +19,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 
 
-def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+def as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
     """The schema shows a chip file; the chip's own reader checks it."""
     return value
 
@@ -42,7 +42,7 @@ class QuestionModel(Model):
     """The problem, with every default filled in."""
 
     workload: WorkloadModel = Field(description="what was mapped")
-    chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
+    chip: Annotated[ChipFile, WrapValidator(as_it_is)] = Field(description="the whole chip, as in a chip file")
     objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
     gap: Annotated[Amount, Field(lt=1)] = Field(description="relative gap at which the search may stop")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
@@ -150,7 +150,7 @@ class OwnQuestionModel(Model):
     """What a mapping of the user's maps, and to what."""
 
     workload: WorkloadModel = Field(description="what is mapped")
-    chip: Annotated[ChipFile, WrapValidator(_as_it_is)] = Field(description="the whole chip, as in a chip file")
+    chip: Annotated[ChipFile, WrapValidator(as_it_is)] = Field(description="the whole chip, as in a chip file")
 
 
 class ChoiceModel(Model):

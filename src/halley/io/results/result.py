@@ -49,8 +49,8 @@ def result_document(result: Result) -> dict[str, Any]:
         "fixed_variant": problem.fixed_variant,
     }
     answer = {
-        "best": _solution(result.best),
-        "baselines": [_solution(solution) for solution in result.baselines],
+        "best": solution_document(result.best),
+        "baselines": [solution_document(solution) for solution in result.baselines],
         "absent": list(result.absent),
         "front": [{"time_s": p.time, "energy_J": p.energy, "plan": to_text(p.plan)} for p in result.front],
     }
@@ -71,7 +71,8 @@ def workload_document(workload: Workload) -> dict[str, Any]:
     return {"kind": workload.name, "parameters": dict(workload.parameters)}
 
 
-def _solution(solution: Solution) -> dict[str, Any]:
+def solution_document(solution: Solution) -> dict[str, Any]:
+    """A mapping with its estimate and its certificate as plain data."""
     certificate = solution.certificate
     return {
         "name": solution.name,
@@ -110,10 +111,7 @@ class Record:
 
     def workload(self, solution: SolutionModel) -> Workload:
         """The variant that the solution maps."""
-        parameters = dict(self.problem.workload.parameters)
-        if "variant" in parameters:
-            parameters["variant"] = solution.variant
-        return build(self.problem.workload.name, parameters)
+        return _variant(self.problem.workload, solution)
 
     def plan(self, solution: SolutionModel) -> Node:
         return parse(solution.plan, f"{self.name}: {solution.name}")
@@ -131,7 +129,9 @@ def read_record(path: str | Path) -> Record:
 def record_of(saved: Saved) -> Record:
     """The result in a file of an answer. Raises BadInput as `read_record`."""
     if saved.kind != "mapping":
-        raise BadInput(Fault(saved.name, "the answer to a mapping problem", f"a {saved.kind}", "read it with halley.load"))
+        raise BadInput(
+            Fault(saved.name, "the answer to a mapping problem", f"one of the kind {saved.kind}", "'halley show' reads it")
+        )
     content, chip = with_chip(saved, MappingFile)
     question = content.question
     problem = Problem(
@@ -166,15 +166,26 @@ def load_result(path: str | Path) -> Result:
 
 def result_of(record: Record) -> Result:
     """The result of a record, its plans costed again. Raises as `load_result`."""
-    solutions = [_rebuilt(record, model) for model in (record.content.answer.best, *record.content.answer.baselines)]
+    solutions = [
+        rebuilt(record.name, record.problem, model) for model in (record.content.answer.best, *record.content.answer.baselines)
+    ]
     front = tuple(Point(p.time_s, p.energy_J, parse(p.plan, f"{record.name}: front")) for p in record.content.answer.front)
     return Result(record.problem, solutions[0], tuple(solutions[1:]), front, tuple(record.content.answer.absent))
 
 
-def _rebuilt(record: Record, model: SolutionModel) -> Solution:
-    workload, chip, plan = record.workload(model), record.problem.chip, record.plan(model)
+def _variant(workload: Workload, model: SolutionModel) -> Workload:
+    parameters = dict(workload.parameters)
+    if "variant" in parameters:
+        parameters["variant"] = model.variant
+    return build(workload.name, parameters)
+
+
+def rebuilt(name: str, problem: Problem, model: SolutionModel) -> Solution:
+    """A solution of the problem in the file of that name, costed again. Raises BadInput: no mapping; IllegalMapping: it breaks a
+    rule."""
+    workload, chip, plan = _variant(problem.workload, model), problem.chip, parse(model.plan, f"{name}: {model.name}")
     if faults := legality.faults(plan, workload, chip):
-        raise IllegalMapping([Fault(f"{record.name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
+        raise IllegalMapping([Fault(f"{name}: {f.where}", f.expected, f.got, f.remedy) for f in faults])
     c = model.certificate
     certificate = MappingCertificate(
         c.value.value,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from halley.report.document import document
+from halley.report.document import document, zoomed_out
 from halley.report.draw import BarPart, ChartBar, colours, stacked
 from halley.report.html_tables import table
 from halley.report.markup import el
@@ -21,19 +21,28 @@ def simple_page(
     tables: Sequence[Table],
     data: Mapping[str, Any],
     proven: bool,
+    main: Mapping[str, str],
 ) -> str:
-    """The page as HTML. ``lines``: the headline, and what is proven; ``data``: the file of the answer, for the page to hold."""
+    """The page as HTML. ``lines``: the headline, what is proven, and remarks; ``data``: the file of the answer, for the page to
+    hold; ``main``: the figures that a reader looks for first, by name."""
     first, *others = lines
     header = [el("p", kicker, class_="kicker"), el("h1", first)]
-    header += [el("div", el("strong", line), class_="verdict" if proven else "verdict open") for line in others]
+    header += [el("div", el("strong", line), class_="verdict" if proven else "verdict open") for line in others[:1]]
+    header += [el("p", line) for line in others[1:]]
+    header.append(el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in main.items()), class_="tiles"))
     sections = []
     if pictures:
-        shown = [el("figure", picture) for picture in pictures]
-        sections.append(el("section", el("h2", "Pictures"), *shown, id="pictures"))
+        shown = [item for picture in pictures for item in (*_tools(picture), el("figure", picture))]
+        heading = pictures[0].get("aria-label", "")  # what the first one shows
+        sections.append(el("section", el("h2", heading), *shown, id="pictures"))
     sections.append(el("section", el("h2", "In numbers"), *(table(item) for item in tables), id="numbers"))
     made = data["provenance"]
     footer = f"Halley {made['halley']}, Python {made['python']}; made {made['created']}."
     return document(first, header, sections, data, "answer.json", footer)
+
+
+def _tools(picture: Element) -> list[Element]:
+    return [zoomed_out()] if "gantt" in picture.get("class", "") else []
 
 
 def account_bars(title: str, bars: Mapping[str, Mapping[str, float]], names: Mapping[str, str], strong: str = "") -> Element:

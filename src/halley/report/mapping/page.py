@@ -275,7 +275,7 @@ def _timeline(result: Result) -> list[Element]:
         "early and drains as late as possible, and all rounds of a loop as one. Every lane adds up to the busy time of its "
         "resource. Click a phase to zoom."
     )
-    back = el("div", el("button", "Show the whole", id="whole", type="button", hidden="hidden"), class_="tools")
+    back = document.zoomed_out()
     words = "Memory ports have the colour of their tensor; engines are dark, networks red, ports with several tensors grey."
     return [el("p", text, class_="lead"), back, _picture(result, "timeline", words), table(_phases(result.best))]
 

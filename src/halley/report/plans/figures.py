@@ -9,6 +9,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.report.draw import BarPart, ChartBar, byte_base, colours, stacked
 from halley.report.mapping.plots import roofline_plot
 from halley.report.mapping.roofline import Peak, Roof, Roofline
+from halley.report.plans.cluster import cluster_picture
 from halley.report.plans.plan import ACCOUNT, HELD
 from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.traffic import ROUNDING
@@ -88,6 +89,7 @@ def plan_roofline(cost: PlanCost) -> Roofline:
 
 FIGURES: Mapping[str, Callable[[TrainingResult], Element]] = {
     "account": account_figure,
+    "cluster": cluster_picture,
     "schedule": schedule_figure,
     "memory": memory_figure,
     "roofline": roofline_figure,

@@ -29,6 +29,8 @@ CAPTIONS = {
     "plan, the stage that finishes last; the parts add up to the plan's time.",
     "schedule": "From the event simulation of the plan, with a few microbatches where an iteration has many. Numbers are those "
     "of microbatches; lighter colours are further chunks of a stage. At the end, gradients are summed and the optimizer works.",
+    "cluster": "From the outermost axis of the system down to one chip: each row is the inside of one member of the row above, "
+    "and its cells are coloured by what the plan splits over them. On the right: the link of a member in each direction.",
     "memory": "Stages with equal memory share a bar.",
     "roofline": "From the rate that the plan reaches up to the rate that each resource alone would allow: the shorter the stem, "
     "the busier the resource.",
@@ -43,6 +45,7 @@ def plan_page(result: TrainingResult) -> str:
     on_chip, trees = _tables(on_chip_tables(result.cost)), _op_trees(result)
     sections = [
         _section("account", "Where the time goes, and why alternatives are slower", _picture(result, "account"), *others),
+        _section("cluster", "Cluster", _picture(result, "cluster")),
         _section("schedule", "Schedule", _picture(result, "schedule")),
         _section("memory", "Memory", _picture(result, "memory")),
         _section("roofline", "Hierarchical roofline", _picture(result, "roofline")),

@@ -144,7 +144,7 @@ class PlanFloors:
             rows = slice(block * SIZES_AT_ONCE, (block + 1) * SIZES_AT_ONCE)
             ranks, microbatch = self.sizes[:, rows].astype(np.float64)
             rough = self.model.bound(ranks, microbatch, self.variants[variant])
-            bound = self.model.raised(rough, ranks, microbatch, self.variants[variant])
+            bound = self.model.raised(rough, ranks, microbatch, self.variants[variant], self.deadline.check)
             self.raised[variant, block] = bound
             self.floors[variant].replace(rows, part_floors(bound, len(ranks)))
 

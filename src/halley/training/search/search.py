@@ -141,7 +141,7 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, e
         except TimeIsUp:
             deadline.end = end
             if not found.best:
-                found.find_first_plan()
+                found.find_first_plan(raised=False)
             _search(found, progress, end)
         stopped = time.perf_counter() > end
         deadline.end = math.inf

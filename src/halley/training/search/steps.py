@@ -177,13 +177,13 @@ class TrainingSearch:
         self._open.remove(item)
         divide(self._open, item, self._process if work is None else lambda each: work(each.key))
 
-    def find_first_plan(self) -> None:
+    def find_first_plan(self, raised: bool = True) -> None:
         """Looks for a first plan: among the groups with equally many chips per op, from few to many, in the one with least
-        memory."""
+        memory. ``raised`` False: groups keep the less tight bounds that are known without their kernels, as time is short."""
         ranks = {item.key: self._mesh(self._layouts[item.key][0]).ranks(Role.MODEL) for item in self._waiting()}
         for number in sorted(set(ranks.values())):
             for item in [item for item in self._waiting() if ranks[item.key] == number and item.stage is ItemStage.WORK]:
-                self._process_early(item)
+                self._process_early(item, lambda key: self._prune_groups_by_memory(key, raised))
             waiting = [item for item in self._waiting() if ranks[item.key] == number]
             for item in sorted(waiting, key=lambda item: self._saved_rank(item.key))[:1]:
                 self._time_group(item)
@@ -254,9 +254,9 @@ class TrainingSearch:
                 return [item._replace(bound=bound)]
         return []
 
-    def _prune_groups_by_memory(self, key: int) -> Iterator[SearchItem]:
+    def _prune_groups_by_memory(self, key: int, raised: bool = True) -> Iterator[SearchItem]:
         """Prunes layouts of a group that fit with none of the options, and bounds the work of the others by their kernels,
-        equally for all options."""
+        equally for all options. ``raised`` False: by their kernels at the rates of the chip, which is faster and less tight."""
         layouts, options, chosen = self._layouts[key], self._options(key), self.floors.space.options
         fits = np.zeros(len(layouts), dtype=bool)
         # those that probably need least first; none needs least everywhere: parameters that are sharded are gathered again
@@ -264,11 +264,13 @@ class TrainingSearch:
             left = np.flatnonzero(~fits)
             if not len(left):
                 break
+            self.floors.deadline.check()
             fits[left] = self.floors.memories(layouts[left], option) <= self.problem.capacity
         self.bounds[np.ix_(layouts[~fits], options)] = np.inf
         if fits.any():
             layouts, variant = layouts[fits], key % len(self.floors.variants)
-            self.floors.raise_times(variant, int(layouts[0]))
+            if raised:
+                self.floors.raise_times(variant, int(layouts[0]))
             self._layouts[key], self._work[key] = layouts, self.floors.floor(layouts[:1], variant).work[0]
             places = np.ix_(layouts, options)
             bounds = self.floors.work_times(layouts, int(options[0]))

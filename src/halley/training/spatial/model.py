@@ -23,6 +23,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency, machine
 from halley.optim.constrained import ConstrainedMinimum
+from halley.optim.deadline import Tick, no_limit
 from halley.optim.elimination import CostTable, cost, weighted
 from halley.rewrite.recompute import Recompute
 from halley.sharding.communication import Communication
@@ -146,7 +147,9 @@ class SpatialModel:
         parts = [self._floor(part, graph, microbatch, ranks) for part, graph in zip(known.parts, graphs, strict=True)]
         return ModelBound(parts[0], tuple(zip(parts[1:-1], known.layers, strict=True)), parts[-1])
 
-    def raised(self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant) -> ModelBound:
+    def raised(
+        self, bound: ModelBound, ranks: Number, microbatch: Number, variant: GraphVariant, tick: Tick = no_limit
+    ) -> ModelBound:
         """As in `CostModel`: there are no better ones."""
         return bound
 
