@@ -1,6 +1,7 @@
 """What phases wait for: mappings whose time hangs on one kind of wait, by formula and by simulation.
 
-Each was once the winner of a search whose formula left that wait out (or is like it), and took 9 to 41 % longer than it said."""
+Each was once the winner of a search whose formula left that wait out (or is like it), and took 9 to 41 % longer than it
+said; the last two took 9 and 16 % less."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import pytest
 
 from halley import build, load_chip
 from halley.cost.evaluate import evaluate
-from halley.formulas.timing import contended_time
+from halley.formulas.timing import contended_time, share_of_rounds
 from halley.ir.hardware import Granularity
 from halley.ir.text import parse
+from halley.rewrite import legality
 from halley.simulate.simulation import simulate
+from halley.workloads import variants
 
 GEMV = {"m": 1, "n": 4096, "k": 4096}
 WIDE = {"m": 1, "n": 5508, "k": 4096}
@@ -145,6 +148,57 @@ CASES = {
                           compute values
                       reduce-scatter O over mxu.x to e with direct
         """),
+    "drains of one visit while the next one computes, on one bus with the fills": ("cloud", "gemm",
+        {"b": 32, "m": 128, "n": 128, "k": 64}, """
+        hold dram: A B C
+          spread b by 8 over cluster.x
+            spread b by 2 over cluster.y
+              for b by 1
+                hold ibuf x2: A
+                  hold obuf x2: C
+                    hold wbuf x2: B
+                      compute gemm
+        """),
+    "children two rounds apart that share the matrix engine, in four rounds": ("cloud", "attention",
+        {"batch": 1, "heads": 4, "kv_heads": 4, "queries": 1024, "keys": 1024, "head_dim": 128}, """
+        hold dram: Q K V O
+          for h by 1
+            hold glb x4: z
+              hold glb x3: S E U
+                overlap
+                  spread m by 256 over cluster.x
+                    spread n by 256 over cluster.y
+                      hold ibuf x2: Q
+                        for n by 128
+                          hold obuf x2: S
+                            hold wbuf x2: K
+                              compute scores
+                  spread m by 256 over cluster.x
+                    spread m by 64 over cluster.y
+                      for m by 1
+                        hold obuf x2: S|S2|E
+                          hold obuf: mx z
+                            sequence
+                              compute scale
+                              compute max
+                              compute exp
+                              compute sum
+                  spread m by 256 over cluster.x
+                    spread n by 256 over cluster.y
+                      hold obuf x2: U
+                        sequence
+                          for n by 128
+                            hold wbuf x2: V
+                              hold ibuf x2: E
+                                compute values
+                          reduce-scatter U over cluster.y to e with ring
+                  spread m by 256 over cluster.x
+                    spread m by 64 over cluster.y
+                      for m by 1
+                        hold obuf x2: z
+                          hold obuf x2: U|O
+                            compute divide
+        """),
 }  # fmt: skip
 
 
@@ -157,6 +211,7 @@ def test_the_formula_waits_as_the_simulation_does(case: str) -> None:
     lines = text.strip("\n").splitlines()
     margin = len(lines[0]) - len(lines[0].lstrip())
     tree = parse("\n".join(line[margin:] for line in lines) + "\n")
+    workload = next(work for work in (workload, *variants(workload)) if not legality.faults(tree, work, machine))
     formula, simulated = float(evaluate(workload, machine, tree).time), simulate(workload, machine, tree).time
     assert simulated == pytest.approx(formula, rel=0.05)
 
@@ -167,3 +222,7 @@ def test_children_that_share_an_engine_take_no_longer_than_in_turn() -> None:
     assert contended_time([30, 20], 50) == 50
     times = [contended_time([30, other], 25) for other in (1, 5, 20, 30)]
     assert times == sorted(times)
+    assert contended_time([30, 20], 25, share_of_rounds(2, 2)) == 30  # the second begins when the first has ended
+    shares = [share_of_rounds(rounds, 2) for rounds in (2, 3, 4, 100)]
+    assert shares == sorted(shares)
+    assert share_of_rounds(4, 1) == 1

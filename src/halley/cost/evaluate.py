@@ -32,6 +32,7 @@ from halley.formulas.timing import (
     contended_time,
     longest,
     pipeline_time,
+    share_of_rounds,
     stall_time,
     total,
 )
@@ -54,7 +55,7 @@ from halley.ir.mapping import (
 from halley.ir.masks import mask_over
 from halley.ir.workload import Workload
 from halley.rewrite.prefetch import handed_over, in_lockstep, is_single, makes_steps
-from halley.rewrite.rounds import hands_over
+from halley.rewrite.rounds import hands_over, rounds_apart
 
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
 """By child of a `Parallel` or `Pipeline`: the number of members of the axis that it has, and the first of them."""
@@ -159,6 +160,7 @@ class _Fold:
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.lockstep = in_lockstep(chip)
         self.prefetched: PrefetchedRamps | None = None  # ramps of prefetched Holds of the current child; None outside sequences
+        self.phases: Number = 1  # entries of the enclosing phase
         self.stale: set[str] = set()  # accumulators whose running maximum has moved since they were last touched
 
     def visit(self, node: Node, scope: CountingScope) -> SubtreeCost:
@@ -241,7 +243,7 @@ class _Fold:
                 found = self._phases(node.children, scope, self._shares(node) if isinstance(node, Parallel) else {})
                 slowest, hand_over = longest(found.times), self._hand_over(node, found.times, scope)
                 barriers = found.barriers(slowest, self.counter.entries(scope), hand_over=hand_over)
-                work = maximum(slowest, self._contended(node, found))
+                work = maximum(slowest, self._contended(node, found, scope))
                 return SubtreeCost(work, found.busy, barriers=barriers, hand_over=hand_over)
             case Pipeline():
                 inside = scope.with_loop(Loop(node.dim, node.tile, None, path=scope.path))
@@ -285,13 +287,19 @@ class _Fold:
         both = part(full * first.work, ones) + part(maximum(cost.work - full * first.work, 0), rest)
         return replace(cost, apart=maximum(cost.apart, np.where(apart, both, 0.0)))
 
-    def _contended(self, node: Overlap | Parallel, found: ChildPhases) -> Number:
+    def _contended(self, node: Overlap | Parallel, found: ChildPhases, scope: CountingScope) -> Number:
         """Time [s] of children that share an engine. Children of a `Parallel` have separate engines."""
         if isinstance(node, Parallel) or not self.counter.times:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
         users = shared_engines(self.chip, ops)
-        return longest(contended_time([found.times[at] for at in own], found.busy.get(name, 0)) for name, own in users.items())
+
+        def time(name: Resource, own: list[int]) -> Number:
+            apart = rounds_apart(own, ops)
+            share = share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
+            return contended_time([found.times[at] for at in own], found.busy.get(name, 0), share)
+
+        return longest(time(name, own) for name, own in users.items())
 
     def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
         """Children that hand over: the enclosing phase pays their pipeline fill and drain. Bounds of all tile sizes omit them, as
@@ -314,7 +322,7 @@ class _Fold:
         busy: Busy = {}
         steps: list[Number] = []
         some: list[Number] = []
-        outer = self.prefetched
+        outer, phases = self.prefetched, self.phases
         prefetched = [PrefetchedRamps(waits or frozenset()) for _ in children]
         disjoint = self.chip.levels.index(self.chip.level(next(iter(shares[0][0]))[0])) if shares else None
         for index, child in enumerate(children):
@@ -324,26 +332,27 @@ class _Fold:
                 firsts = {axis: scope.firsts.get(axis, 0) + begin for axis, begin in first.items()}
                 inside = replace(inside, shares={**scope.shares, **own_share}, firsts={**scope.firsts, **firsts})
             self.prefetched = None if waits is None else prefetched[index]
+            self.phases = entries = self.counter.entries(inside)
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
             ahead.append(times[-1] if cost.barriers is None else self._ahead(cost, inside))
             if cost.barriers is not None:
                 some.append(cost.barriers.some)
-            entries = self.counter.entries(inside)
             steps.append(entries if cost.barriers is None else cost.barriers.steps + (1 - cost.barriers.some) * entries)
             for resource, amount in cost.busy.items():
                 own = disjoint is not None and depth_of(self.chip, resource) >= disjoint
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
-        self.prefetched = outer
+        self.prefetched, self.phases = outer, phases
         return ChildPhases(times, ahead, busy, total(steps) if some else None, longest(some), prefetched)
 
     def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
         """The cost of a Hold's body, and the ramps of its prefetched Holds; None if the body is a phase of its own."""
-        outer = self.prefetched
+        outer, phases, single = self.prefetched, self.phases, single_buffer(node.buffers)
         self.prefetched = prefetched = None if outer is None or is_single(node) else PrefetchedRamps(outer.waits)
+        self.phases = phases + single * (self.counter.entries(scope) - phases)
         inner = self.visit(node.body, scope)
-        self.prefetched = outer
+        self.prefetched, self.phases = outer, phases
         return inner, prefetched
 
     def _ramps(self, node: Hold, body: Ramps, prefetched: Ramps, own: Callable[[Ramps], Ramps]) -> tuple[Ramps, Ramps]:

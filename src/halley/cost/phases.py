@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -338,6 +338,14 @@ class SubtreeCost:
         """Time [s] in steady state, with full buffers: the maximum of its work and its busiest resource."""
         return longest((self.work, *self.busy.values()))
 
+    def steady_without(self, uses: Sequence[Mapping[Resource, Number]]) -> Number:
+        """The same without the busy times of the resources in ``uses`` (1; 0 for those that an open number of buffers omits)."""
+        result: Number = self.work
+        for name, time in self.busy.items():
+            used = longest(each[name] for each in uses if name in each)
+            result = maximum(result, (1 - used) * time)
+        return result
+
     def visit(self, entries: Number) -> Callable[[Resource], Number]:
         """For one of ``entries`` visits: the work [s] during which a resource is not busy, as a function of the resource."""
         work = self.work if self.hand_over is None else total(self.hand_over.times)
@@ -367,6 +375,15 @@ class SubtreeCost:
             result[resource] = before + after, step
         return result
 
+    def overlapping_drains(self, resource: Resource, entries: Number) -> Number:
+        """Time [s] of the drains of an earlier visit by a resource of the ramps, which may run during the work after its last
+        fill, less the latency of the last drain, which comes after that work. A rough bound assumes several visits."""
+        if resource not in self.up.ports or resource not in self.down.ports:
+            return 0
+        last = self.down.ports[resource]
+        earlier = minimum(self.drains[resource] / entries - last.time, last.time) if resource in self.drains else last.time
+        return earlier - last.latency
+
     def time(self, entries: Number, least: bool = False) -> Number:
         """Time [s] of the subtree as a phase. Barriers only delay transfers that could run ahead."""
         ahead = self._time_ahead(entries, least)
@@ -382,7 +399,8 @@ class SubtreeCost:
         work = self.work if type(self.apart) is int else maximum(self.work, self.apart)
         result = maximum(phase_time(entries, up, down, work, beside), longest(self.busy[name] for name in self.early))
         for name, (transfers, step) in ends.items():
-            result = maximum(result, port_phase_time(entries, transfers + step, self.busy.get(name, 0)))
+            waits = transfers + maximum(step - self.overlapping_drains(name, entries), 0)
+            result = maximum(result, port_phase_time(entries, waits, self.busy.get(name, 0)))
         for name in (name for name in self.drains if name in self.up.ports and name in self.down.ports):
             port = self.down.ports[name]
             waits = port.there * self.up.time + port.latency + port.step

@@ -88,16 +88,22 @@ class VisitTimes:
                 even = 1 - minimum(steps - floor_div(steps, slots) * slots, 1)
                 fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
             inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
+            moves, done = fetching, fetching + inside  # fills alone, and with the work that follows them
             if fetches and coming:
-                # fills further in that the time inside has already
-                beside = inside - inner.work if inner.hand_over is None else 0
-                through = self._through(scope, fetches, node.buffers) - beside
-                together = maximum(self._together(scope, fetches, node.buffers), through)
-                fetching = maximum(fetching, positive(moved[0]) * together)
-            own = fetching + storing
+                some, counted = positive(moved[0]), self._started(fetches, node.buffers)
+                together, through = self._shared(scope, counted), self._through(scope, fetches, node.buffers)
+                if inner.hand_over:
+                    moves = maximum(fetching, some * maximum(together, through))
+                    done = moves + inside
+                else:  # the time inside has some of these fills already
+                    after = inner.steady_without([dict.fromkeys(fetch.busy, fetch.there) for fetch in counted])
+                    done = maximum(done, some * maximum(together + after, through + inner.work))
+                    moves = maximum(fetching, some * maximum(together, through - (inside - inner.work)))
+            own = moves + storing
             moving.append((group, own))
-            before = None if self.rough else (fetching if inner.hand_over else fetching + inside - inner.work) / entries
-            visits = HoldVisits(group, own + inside, inside, entries, slots, before=before)
+            before = None if self.rough else (moves if inner.hand_over else done - inner.work) / entries
+            follows = inside if inner.hand_over else inner.steady_without([transfer.uses for transfer in transfers])
+            visits = HoldVisits(group, done + storing, follows, entries, slots, before=before)
             if not is_none(larger):
                 full = (1 + larger) / entries
                 each = sequential / entries + (larger * total(moved) + (1 + larger) * inside) / entries
@@ -109,7 +115,7 @@ class VisitTimes:
                     inside = maximum(
                         inside, longest(_queued_time(own, entries) for own in inner.visits if isinstance(own, HoldVisits))
                     )
-                    before = (fetching + inside - inner.work) / entries
+                    before = (moves + inside - inner.work) / entries
                 for again, beside in self._returning(scope, group):
                     waits = () if inner.hand_over or self.rough else (own, inner.work)
                     returns = AccumulatorVisits(group, own + inside, entries, again, beside, 0, before, *waits)
@@ -132,10 +138,10 @@ class VisitTimes:
         found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
         return {name: several * time for name, time in found.items()}
 
-    def _together(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
-        """Time [s] of fills that start together on each visit of a Hold with ``buffers`` buffers: fills through the same port are
+    def _started(self, fetches: Iterable[HoldFills], buffers: Number) -> list[HoldFills]:
+        """The fills that start together on each visit of a Hold with ``buffers`` buffers; fills through the same port are then
         sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
-        return self._shared(scope, [fetch.scaled(_starts(fetch, buffers) * fetch.single) for fetch in fetches])
+        return [fetch.scaled(_starts(fetch, buffers) * fetch.single) for fetch in fetches]
 
     def _through(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
         """Time [s] of the same fills and of the first ones of the same tensors further in, which follow them, on each visit.

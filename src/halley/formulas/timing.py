@@ -197,20 +197,35 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     return slowest + waiting_time(total(stages), slowest, tiles)
 
 
-def contended_time(times: Sequence[Number], busy: Number) -> Number:
+def contended_time(times: Sequence[Number], busy: Number, share: Number = 1) -> Number:
     """Total time of concurrent children that share an engine, served first come, first served.
 
-    .. math:: T = T_m + \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
+    .. math:: T = T_m + f \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
 
-    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them. Holds for: children that
-    each use the engine in proportion to their time: the longest waits while the others are served. No more than the sum of the
-    children. Rises with each of its symbols. Source: docs/model.md; against the simulation in docs/referee.md.
+    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them, f [1] share of the rounds
+    in which they work at the same time. Holds for: children that each use the engine in proportion to their time: the longest
+    waits while the others are served. No more than the sum of the children. Rises with each of its symbols. Source:
+    docs/model.md; against the simulation in docs/referee.md.
 
-    >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
-    (55.0, 40.0)
+    >>> contended_time([40, 30], 35), contended_time([40, 10], 0), contended_time([40, 30], 35, 0.5)
+    (55.0, 40.0, 47.5)
     """
     slowest, sequential = longest(times), total(times)
-    return slowest + minimum(busy, sequential) * (1 - slowest / sequential)
+    return slowest + share * minimum(busy, sequential) * (1 - slowest / sequential)
+
+
+def share_of_rounds(rounds: Number, behind: Number) -> Number:
+    """Share of the rounds between the first and the last one in which two children work at the same time.
+
+    .. math:: f = \\max\\left(0, 1 - \\frac{\\max(d - 1, 0)}{\\max(n - 1, 1)}\\right)
+
+    Symbols: n [1] rounds of a phase, d [1] rounds by which the second child is behind the first. Source: the children work at
+    the same time in n - d rounds; n - 1 rounds follow the first one, which `waiting_time` has apart; docs/model.md.
+
+    >>> share_of_rounds(4, 1), share_of_rounds(4, 2), share_of_rounds(2, 3)
+    (1.0, 0.6666666666666667, 0)
+    """
+    return maximum(0, 1 - maximum(behind - 1, 0) / maximum(rounds - 1, 1))
 
 
 def waiting_time(work: Number, busiest: Number, tiles: Number) -> Number:

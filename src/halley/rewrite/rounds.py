@@ -7,8 +7,9 @@ running maximum): a later round changes it before a later child has read the val
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import assert_never
 
 from halley.errors import Fault
@@ -25,7 +26,7 @@ from halley.ir.mapping import (
     children,
     walk,
 )
-from halley.ir.workload import Workload
+from halley.ir.workload import Op, Workload
 from halley.rewrite.scopes import Path
 
 ConcurrentNode = Overlap | Parallel | Pipeline
@@ -69,6 +70,17 @@ def hands_over(node: Overlap | Parallel, workload: Workload) -> bool:
 
 def _linked(found: list[Touches]) -> bool:
     return any(one.made & other.all for i, one in enumerate(found) for j, other in enumerate(found) if i != j)
+
+
+def rounds_apart(users: Sequence[int], children: Sequence[Sequence[Op]]) -> int:
+    """The least number of rounds between two of the children ``users``. A child is one round behind the latest child that it
+    reads from. ``children``: the ops of each child."""
+    made = [{name for op in ops for name in op.outputs} for ops in children]
+    used = [{name for op in ops for name in (*op.inputs, op.scaled_by)} for ops in children]
+    behind: list[int] = []
+    for index in range(len(children)):
+        behind.append(max((behind[at] + 1 for at in range(index) if made[at] & used[index]), default=0))
+    return min(later - earlier for earlier, later in pairwise(sorted(behind[user] for user in users)))
 
 
 def buffers_needed(first: int, last: int, stays: bool) -> int:

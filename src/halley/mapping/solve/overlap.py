@@ -20,7 +20,7 @@ from halley.cost.estimate import Resource
 from halley.cost.programs.program import Array, Indices
 from halley.cost.resources import depth_of, shared_engines
 from halley.errors import Fault, InternalError
-from halley.formulas.timing import contended_time, in_flight_time, total, waiting_time
+from halley.formulas.timing import contended_time, in_flight_time, share_of_rounds, total, waiting_time
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled
@@ -31,6 +31,7 @@ from halley.mapping.solve.outside_stages import outside_cost
 from halley.mapping.solve.stage_fronts import Pick, Vector
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import Skeleton
+from halley.rewrite.rounds import rounds_apart
 
 MEMBERS_WITHOUT_TIGHTENING = 8
 """Up to this number of members of an axis, bound tightening is not worth a search, as few frames use its result."""
@@ -77,7 +78,9 @@ class Rounds:
             return
         inside = self.chip.levels.index(self.chip.level(frame.partition.level)) if frame.partition else len(self.chip.levels)
         ops = [[group.costs.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
-        self.contended = {} if frame.partition else shared_engines(self.chip, ops)
+        together = {} if frame.partition else shared_engines(self.chip, ops)
+        rounds = self.outside.entries / self.outside.phases
+        self.contended = {name: (own, share_of_rounds(rounds, rounds_apart(own, ops))) for name, own in together.items()}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), ())
         self.parts = self._promising(alone)
@@ -248,9 +251,9 @@ class Rounds:
         for resource, time in outside_cost.busy.items():
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
-        for engine, users in self.contended.items():
+        for engine, (users, share) in self.contended.items():
             times = [np.maximum(children[child], MIN_TIME) for child in users]
-            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0)))
+            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0), np.asarray(share)[at]))
         for resource in work.keys() - outside_cost.ends.keys():
             busiest = np.maximum(busiest, work[resource])
         waiting = outside_cost.phases[at] * waiting_time(children.sum(axis=0), busiest, outside_cost.entries[at])
