@@ -29,7 +29,7 @@ from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, closed_loop, held_to, prompt_time
+from halley.serving.steady import Lengths, closed_loop, front_end_alone, held_to, prompt_time
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
 from halley.units import counted
@@ -486,11 +486,13 @@ def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
 
 @dataclass(frozen=True, slots=True)
 class _PromptReplica:
-    """A replica that processes prompts: ``single`` [s] a prompt, on ``engines`` at a time, ``moved`` [s] its cache."""
+    """A replica that processes prompts: ``single`` [s] a prompt, on ``engines`` at a time, ``moved`` [s] its cache, ``front``
+    [s] the front end."""
 
     layout: ReplicaLayout
     single: float
     moved: float
+    front: float
     software: ServingSoftware
 
     @property
@@ -509,7 +511,7 @@ class _PromptReplica:
         busy, streamed = rate * self.single / self.engines, self.software.request_user * rate
         if busy > BUSY_SHARE_MOST * (1 + REPLICAS_ROUNDING) or streamed >= 1:
             return math.inf
-        inside = self.single * (1 + busy / (2 * (1 - busy))) + self.moved + self.software.request
+        inside = self.single * (1 + busy / (2 * (1 - busy))) + self.moved + self.front
         return (inside + streamed * decoding) / (1 - streamed)
 
     def most(self, limit: float, decoding: float) -> float:
@@ -548,7 +550,8 @@ def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float)
         if deployment.software.budget != largest or layout.chips >= total:
             continue
         moved = transfer_time(deployment, lengths.input, link, layout.tp)
-        prompts[key] = _PromptReplica(layout, prompt_time(deployment.step, 1, lengths), moved, deployment.software)
+        single, front = prompt_time(deployment.step, 1, lengths), front_end_alone(deployment.software, deployment.model)
+        prompts[key] = _PromptReplica(layout, single, moved, front, deployment.software)
         users = np.array(sorted({round(2 ** (n / PER_OCTAVE)) for n in range(PER_OCTAVE * 12)}), dtype=np.float64)
         users = users[users <= deployment.capacity_users(lengths)]
         times = deployment.step.time(StepBatch(users, lengths.mean_context))

@@ -6,6 +6,7 @@ requests: they are read in blocks, and results go into histograms unless all of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -213,7 +214,8 @@ def _engine(
     settings = np.zeros(loop.SETTINGS, dtype=np.int64)
     settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, users, software.page
     settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
-    settings[loop.CACHED_INPUT] = cached
+    settings[loop.CACHED_INPUT], settings[loop.RECEIVE] = cached, software.receive
+    settings[loop.WAIT_STEPS], settings[loop.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
     shared = prefix // software.page
     integers[loop.FREE], integers[loop.NEWEST] = memory.capacity_pages - shared, -1
     count = 2 * users + 2

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from halley.serving.memory import ServingMemory
+from halley.serving.model import ServedModel
+from halley.serving.software import IDEAL, ServingSoftware
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.tables import Array
 
@@ -26,6 +28,8 @@ FIXED_POINT_TOLERANCE = 1e-7
 """Relative error of a fixed point that ends its search."""
 QUEUE_LIMIT = 64
 """Requests in flight, relative to the sequences of a batch, from which arrivals count as too many."""
+MOST_EXPONENT = 100.0
+"""Largest number whose exponential is taken: with more prompts a step, each is followed by another."""
 SATURATED_STEPS = 1.0
 """Steps that a prompt waits, from which the tokens of a step are said to limit the rate."""
 
@@ -84,7 +88,12 @@ def prompt_time(step: StepModel, batch: float, lengths: Lengths) -> float:
 
 def front_end(step: StepModel, users: float) -> float:
     """Time of a request in the front end of a replica whose engines have ``users`` requests each [s]."""
-    return step.software.request + step.software.request_user * users * step.layout.dp * step.layout.pp
+    return front_end_alone(step.software, step.model) + step.software.request_user * users * step.layout.dp * step.layout.pp
+
+
+def front_end_alone(software: ServingSoftware, model: ServedModel) -> float:
+    """Time of the only request in the front end [s]."""
+    return software.request + (software.request_experts if model.shape.experts else 0.0)
 
 
 def closed_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
@@ -108,14 +117,15 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, \\min(j c, B - n))
 
     Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk, B [1] budget of a step. A request meets the others alone:
-    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`).
+    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`), and those that
+    the server does not admit at once (`admission_steps`) for steps without prompts.
     """
     software = step.software
     most = min(max(memory.capacity_pages // max(memory.pages(lengths.mean_context), 1), 1.0), software.users)
     running = min(users, most)
     limit = "users in flight" if running == users else "memory for the cache" if most < software.users else "sequences of a batch"
     more, budget, new = max(lengths.output - 1, 0.0), float(software.budget), lengths.new
-    decoding, chunks, wait = decoding_sequences(running, budget, new, more)
+    decoding, chunks, wait, late = decoding_sequences(running, budget, new, more, software)
     chunk, fits = new / chunks, max((budget - decoding) / (new / chunks), 1.0)
     prompts = decoding / more * chunks if more else min(running, fits)
     if not more:
@@ -130,14 +140,16 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
         (decoding, *_mixture(fits, fits)),
         (seen, *_mixture(other * prompts, min(fits, (budget - seen) / chunk))),
         (other * decoding, *_mixture(other * prompts, fits, own=True)),
+        (decoding, np.zeros(1), np.ones(1)),
         (decoding, *_mixture(prompts, fits)),
     )
-    (full, tpot, own, whole), parts = _mean_steps(step, context, chunk, keys, mixed)
-    service = wait * full + chunks * own + more * tpot
+    (full, tpot, own, plain, whole), parts = _mean_steps(step, context, chunk, keys, mixed)
+    first = wait * full + late * plain + chunks * own
+    service = first + more * tpot
     rate = running / service
     queued = (users - running) / rate
     parts = {name: value for name, value in parts.items() if value > 0}
-    return Steady(users, running, queued + wait * full + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
+    return Steady(users, running, queued + first, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
 
 
 def held_to(state: Steady, most: float) -> Steady:
@@ -148,36 +160,70 @@ def held_to(state: Steady, most: float) -> Steady:
     return replace(state, rate=most, ttft=state.ttft + latency - state.users / state.rate)
 
 
-def decoding_sequences(running: float, budget: float, new: float, more: float) -> tuple[float, float, float]:
-    """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits) of ``running`` sequences: ``new`` prompt
-    tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
+def admission_steps(software: ServingSoftware, prompts: float, decoding: float, new: float) -> float:
+    """Steps until a server admits a prompt of ``new`` tokens, where ``prompts`` arrive in a step and ``decoding`` sequences
+    decode.
+
+    .. math:: a = \\frac{I^2 / 2 + K / 2}{I + K} - \\frac{1}{2} + \\frac{L + \\mu L^2 / 2}{1 + \\mu L}, \\quad
+        K = (1 - e^{-\\mu I}) e^\\mu, \\quad L = \\min(W, (\\lceil (S - n) / P \\rceil - 1) / \\mu)
+
+    Symbols: I [1] steps between two receipts of requests, K [1] steps with prompts that follow one, behind each of which there is
+    another receipt; mu [1] prompts that arrive in a step; L [1] steps for which the first of several prompts waits for the
+    others, W [1] the most that it may, S [1] tokens with which a step starts at once, P [1] tokens of a prompt, n [1] decoding
+    sequences. Holds for: prompts that arrive like a Poisson process.
+
+    >>> admission_steps(ServingSoftware(), 0.1, 8, 1024)
+    0.0
+    >>> [round(admission_steps(ServingSoftware(receive=30), rate, 8, 1024), 1) for rate in (0.001, 0.1)]
+    [14.5, 14.0]
+    >>> round(admission_steps(ServingSoftware(wait_steps=20), 0.01, 8, 1024), 1)
+    18.3
+    """
+    steps = 0.0
+    if software.receive > 1:
+        every = software.receive
+        more = -math.expm1(-prompts * every) * math.exp(min(prompts, MOST_EXPONENT))
+        steps += (every**2 + more) / 2 / (every + more) - 0.5
+    if software.wait_steps and prompts > 0:
+        enough = math.ceil((math.ceil(software.wait_share * software.budget) - decoding) / new)
+        longest = min(software.wait_steps, max(enough - 1, 0) / prompts)
+        steps += (longest + prompts * longest**2 / 2) / (1 + prompts * longest)
+    return steps
+
+
+def decoding_sequences(
+    running: float, budget: float, new: float, more: float, software: ServingSoftware = IDEAL
+) -> tuple[float, float, float, float]:
+    """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits for others' tokens, and for its admission) of
+    ``running`` sequences: ``new`` prompt tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
 
     Each step brings n / M prompts, and has B - n tokens for them. They queue like Poisson arrivals of equal work:
 
-    .. math:: N = n (1 + \\frac{k + w}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
+    .. math:: N = n (1 + \\frac{k + w + a}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
         \\rho = \\frac{n P}{M (B - n)}
 
     Symbols: N, n [1] sequences that run and that decode, M [1] output tokens after the first, k [1] chunks of a prompt, w [1]
-    steps that it waits, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P) sequences decode, where each step
-    is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
+    steps that it waits, a [1] `admission_steps`, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P)
+    sequences decode, where each step is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
 
     >>> [round(value, 1) for value in decoding_sequences(1000, 512, 1024, 127)]
-    [56.5, 3.0, 2118.0]
+    [56.5, 3.0, 2118.0, 0.0]
     """
     if not more:
-        return 0.0, float(math.ceil(new / budget)), 0.0
-    low, high = 0.0, min(running, budget * more / (more + new))
+        return 0.0, float(math.ceil(new / budget)), 0.0, 0.0
+    low, high, late = 0.0, min(running, budget * more / (more + new)), 0.0
     for _ in range(ROUNDS):
         decoding = (low + high) / 2
         free = budget - decoding
         chunks = math.ceil(new / free)
         busy = decoding / more * new / free * max(running - 1, 0.0) / running
         wait = busy / (2 * (1 - busy)) * new / free if busy < 1 else math.inf
-        if decoding * (1 + (chunks + wait) / more) > running:
+        late = min(running - 1, 1.0) * admission_steps(software, decoding / more, decoding, new)  # alone it is admitted at once
+        if decoding * (1 + (chunks + wait + late) / more) > running:
             high = decoding
         else:
             low = decoding
-    return decoding, float(chunks), max((running / decoding - 1) * more - chunks, 0.0)
+    return decoding, float(chunks), max((running / decoding - 1) * more - chunks - late, 0.0), late
 
 
 def _mixture(prompts: float, fits: float, own: bool = False) -> tuple[Array, Array]:
