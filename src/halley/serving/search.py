@@ -23,13 +23,13 @@ from halley.kernels.library.times import KernelFits
 from halley.kernels.machine import Efficiency
 from halley.network.fit.overlay import Overlay
 from halley.serving.bounds import prompt_bound, throughput_bounds
-from halley.serving.deployment import Deployment, Load, transfer_time
-from halley.serving.layout import ReplicaLayout, divisors
+from halley.serving.deployment import Deployment, Load, ReachedRates, transfer_time
+from halley.serving.layout import ReplicaLayout, ReplicaNetwork, divisors
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
-from halley.serving.steady import Lengths, closed_loop, front_end_alone, held_to, prompt_time
+from halley.serving.steady import Lengths, closed_loops, front_end_alone, held_to, prompt_time
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
 from halley.units import counted
@@ -38,6 +38,8 @@ BUDGETS = (512, 2048, 8192)
 """Tokens of a step that are tried."""
 PER_OCTAVE = 4
 """Batches that are tried between a number and its double."""
+BATCHES_AT_ONCE = 6
+"""Batches of a candidate that are timed together: their steps are looked up in one call."""
 LEFT_OUT = (
     "engines with different layouts, other than a pool for prompts and one for decoding",
     "batches between those tried (four to an octave)",
@@ -173,6 +175,8 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     """All candidates that fit: their memory holds at least one request."""
     found = []
     where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
+    network = ReplicaNetwork(problem.system, problem.libraries)
+    rates: dict[ServedModel, ReachedRates] = {}
     closest = math.inf
     for model in problem.models:
         for layout in layouts(problem, model):
@@ -185,13 +189,22 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
                     closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
                     continue
                 made = Deployment(
-                    model, problem.system, layout, software, problem.efficiency, problem.libraries, fits=problem.fits
+                    model,
+                    problem.system,
+                    layout,
+                    software,
+                    problem.efficiency,
+                    problem.libraries,
+                    fits=problem.fits,
+                    network=network,
                 )
                 try:
-                    made.step.network.dimensions(layout.tp, 1, False)
-                    made.step.network.dimensions(layout.stage, 1, False)
+                    network.dimensions(layout.tp, 1, False)
+                    network.dimensions(layout.stage, 1, False)
                 except BadInput:
                     continue  # groups that do not divide the axes
+                made.__dict__["engine_memory"] = memory
+                made.__dict__["rates"] = rates.setdefault(model, made.rates) if model not in rates else rates[model]
                 found.append(made)
     if not found:
         capacity = problem.system.tiers[0].capacity * problem.software.share
@@ -267,17 +280,18 @@ def points(deployment: Deployment, number: int, problem: ServingProblem, most: f
     lengths = problem.lengths
     fits = deployment.capacity_users(lengths)
     steps = math.floor(math.log2(max(fits, 1)) * PER_OCTAVE)
-    for users in sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)}):
-        state = closed_loop(deployment.step, deployment.engine_memory, float(users), lengths)
-        if state.tpot <= problem.limits.tpot and state.ttft <= problem.limits.ttft:
-            state = held_to(state, most / deployment.engines)
-        requests = state.rate * deployment.engines
-        chip = requests * lengths.output / deployment.chips
-        yield OperatingPoint(
-            number, users, state.ttft, state.tpot, requests, 1 / state.tpot if state.tpot > 0 else math.inf, chip
-        )
-        if state.tpot > LIMIT_EXCESS_FACTOR * problem.limits.tpot or state.ttft > LIMIT_EXCESS_FACTOR * problem.limits.ttft:
-            return  # larger batches are no faster
+    every = sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)})
+    for first in range(0, len(every), BATCHES_AT_ONCE):
+        tried = every[first : first + BATCHES_AT_ONCE]
+        for users, state in zip(tried, closed_loops(deployment.step, deployment.engine_memory, tried, lengths), strict=True):
+            if state.tpot <= problem.limits.tpot and state.ttft <= problem.limits.ttft:
+                state = held_to(state, most / deployment.engines)
+            requests = state.rate * deployment.engines
+            chip = requests * lengths.output / deployment.chips
+            user = 1 / state.tpot if state.tpot > 0 else math.inf
+            yield OperatingPoint(number, users, state.ttft, state.tpot, requests, user, chip)
+            if state.tpot > LIMIT_EXCESS_FACTOR * problem.limits.tpot or state.ttft > LIMIT_EXCESS_FACTOR * problem.limits.ttft:
+                return  # larger batches are no faster
 
 
 def objective_cost(problem: ServingProblem, deployment: Deployment, rate: float) -> float:
