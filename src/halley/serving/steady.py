@@ -272,7 +272,8 @@ def decoding_sequences(
 
 
 def root(function: Callable[[float], float], low: float, high: float, under: float) -> float:
-    """Where a rising function is 0 between two numbers, at the first of which it is ``under``; the second where it is below 0 there.
+    """Where a rising function is 0 between two numbers, at the first of which it is ``under``; the second where it is below 0
+    there.
 
     The secant; where one end stays, its value is halved (Illinois), and next to an infinite value the interval is.
 
