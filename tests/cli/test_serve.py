@@ -82,6 +82,18 @@ def test_speculation_is_in_the_file_and_needs_memory(tmp_path: Path) -> None:
     assert "weights of the draft 131.4" in flat(outcome.err)
 
 
+def test_a_measured_curve_of_acceptance() -> None:
+    """A head that proposes tokens with the acceptance that was measured on it; a wrong name says which there are."""
+    words = (*SERVE, "--concurrency", "4", "--draft", "head", "--json")
+    outcome = halley(*words, "--acceptance", "llama-3.1-8b/eagle3/humaneval")
+    assert outcome.code == 0, outcome.err
+    rounds = json.loads(outcome.out)["answer"]["speculation"]
+    assert rounds[2]["tokens"] == pytest.approx(3.05, rel=0.01)
+    outcome = halley(*words, "--acceptance", "llama-3.1-8b/eagle3/human")
+    assert outcome.code == 1
+    assert "llama-3.1-8b/eagle3-specforge/gpqa" in flat(outcome.err)
+
+
 def test_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,input,output\n0,512,64\n0.1,600,32\n0.1,20,5\n")

@@ -29,6 +29,7 @@ from halley.cli.plans.serving_load import (
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, serving_efficiency_of, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.serving import served_model
+from halley.io.acceptance import load_acceptance
 from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
@@ -43,9 +44,11 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import check_draft_fits
 from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
-from halley.serving.speculation import Acceptance, Round, speculation_round
+from halley.serving.speculation import Acceptance, Round, proposing_head, speculation_round
 from halley.serving.steady import Lengths
 
+HEAD = "head"
+"""Value of --draft for one layer of the model itself."""
 WINDOWS = range(1, 9)
 """Tokens that a draft proposes in a round."""
 
@@ -69,12 +72,19 @@ def serve(
     ep: Annotated[str | None, typer.Option("--ep", help="Groups of experts; 1 by default.", metavar="NUMBER")] = None,
     dp: Annotated[str | None, typer.Option("--dp", help="Attention ranks of a replica; 1 by default.", metavar="NUMBER")] = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", help="Speculative decoding with this model on the same chips.", metavar="MODEL")
+        str | None,
+        typer.Option(
+            "--draft",
+            help="Speculative decoding with this model on the same chips; head: one layer of the model itself (EAGLE, MTP).",
+            metavar="MODEL",
+        ),
     ] = None,
     acceptance: Annotated[
         str | None,
         typer.Option(
-            "--acceptance", help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95.", metavar="A,D"
+            "--acceptance",
+            help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95; or a measured curve by its name.",
+            metavar="A,D",
         ),
     ] = None,
     from_flags: Annotated[
@@ -198,17 +208,25 @@ def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptan
         raise BadInput(
             Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
         )
-    parts = [options.number("--acceptance", part.strip(), 1.0) for part in acceptance.split(",")]
-    if len(parts) > 2:
-        raise BadInput(Fault("--acceptance", "one or two numbers", repr(acceptance)))
-    chances = Acceptance(*parts)
-    model = served_model(draft, deployment.model.weights, deployment.model.cache)
+    chances = acceptance_of(acceptance)
+    own = deployment.model
+    model = proposing_head(own) if draft == HEAD else served_model(draft, own.weights, own.cache)
     tp = math.gcd(deployment.layout.tp, model.shape.heads)
     small = replace(deployment, model=model, layout=ReplicaLayout(tp))
     users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context
     where = f"speculation with {model.shape.name} on {deployment.system.name}"
     check_draft_fits(deployment.engine_memory, small.memory, users, context, where)
     return [speculation_round(deployment.step, small.step, chances, window, users, context) for window in WINDOWS]
+
+
+def acceptance_of(text: str) -> Acceptance:
+    """One or two numbers, or the name of a measured curve. Raises BadInput: neither."""
+    if "/" in text:
+        return load_acceptance(text)
+    parts = [options.number("--acceptance", part.strip(), 1.0) for part in text.split(",")]
+    if len(parts) > 2:
+        raise BadInput(Fault("--acceptance", "one or two numbers, or the name of a measured curve", repr(text)))
+    return Acceptance(*parts)
 
 
 def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:
