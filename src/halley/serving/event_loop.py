@@ -71,12 +71,11 @@ def run(
     """Until all requests of the block have ended (0), more requests are wanted (1), or ``results`` is full (2); -1: a request
     needs more pages than there are.
 
-    ``slots`` [slots, columns]; ``times`` [slots, 2]: arrival and first token [s]; ``calendar`` [steps]: first slot that ends at
-    a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 3]: arrival, first and last token [s];
-    ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at ``contexts``; ``prefill``
-    [chunks,
-    keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``, ``front`` [s] of the host in a step,
-    and of a request of a closed loop before its prompt is scheduled.
+    ``slots`` [slots, columns]; ``times`` [slots, 3]: arrival, first token and first scheduled [s]; ``calendar`` [steps]: first
+    slot that ends at a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 4]: arrival, first and last
+    token, first scheduled [s]; ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at
+    ``contexts``; ``prefill`` [chunks, keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``,
+    ``front`` [s] of the host in a step, and of a request of a closed loop before its prompt is scheduled.
     """
     budget, most_users, page = settings[BUDGET], settings[USERS], settings[PAGE]
     prefix, limit, more = settings[PREFIX], settings[USERS_LIMIT], settings[MORE]
@@ -201,7 +200,7 @@ def run(
                 request = integers[HEAD]
                 slots[slot, ID], slots[slot, GOAL], slots[slot, LEFT] = integers[BASE] + request, goal, outputs[request]
                 slots[slot, FRESH], slots[slot, INPUT], slots[slot, OUTPUT] = 1, goal, outputs[request]
-                times[slot, 0] = arrivals[request]
+                times[slot, 0], times[slot, 2] = arrivals[request], now
                 integers[HEAD] += 1
             slots[slot, DONE], slots[slot, PAGES], slots[slot, ENTRY] = done + take, wanted, -1
             integers[FREE] -= wanted
@@ -341,6 +340,7 @@ def finish(integers: Any, slots: Any, times: Any, results: Any, result_times: An
     row = integers[WRITTEN]
     results[row, 0], results[row, 1], results[row, 2] = slots[slot, ID], slots[slot, INPUT], slots[slot, OUTPUT]
     result_times[row, 0], result_times[row, 1], result_times[row, 2] = times[slot, 0], times[slot, 1], now
+    result_times[row, 3] = times[slot, 2]
     integers[WRITTEN] += 1
     integers[FINISHED] += 1
     slots[slot, AFTER] = integers[SPARE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -34,11 +35,15 @@ from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.text import read_text_bounded
 from halley.io.networks.fits import load_libraries
 from halley.io.requests import read_requests
+from halley.io.results.envelope import provenance
 from halley.io.software import load_software
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
+from halley.report.answers.page import simple_page
 from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_document, speculation_table
+from halley.report.serving.trace import trace_pictures, trace_tables
+from halley.report.table import Table
 from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import check_draft_fits
@@ -46,7 +51,10 @@ from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
 from halley.serving.speculation import Acceptance, Round, proposing_head, speculation_round
 from halley.serving.steady import Lengths
+from halley.units import format_time
 
+MOST_ON_PAGE = 10**6
+"""Requests that a page is made of at most: their times are kept."""
 HEAD = "head"
 """Value of --draft for one layer of the model itself."""
 WINDOWS = range(1, 9)
@@ -71,6 +79,12 @@ def serve(
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages; 1 by default.", metavar="NUMBER")] = None,
     ep: Annotated[str | None, typer.Option("--ep", help="Groups of experts; 1 by default.", metavar="NUMBER")] = None,
     dp: Annotated[str | None, typer.Option("--dp", help="Attention ranks of a replica; 1 by default.", metavar="NUMBER")] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(
+            "--page", help="With --trace or --events: what the requests did over time, as a page (HTML).", metavar="FILE"
+        ),
+    ] = None,
     draft: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +144,10 @@ def serve(
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
         refuse_existing(out, force)
+    if page is not None:
+        refuse_existing(page, force)
+        if trace is None and events is None:
+            raise BadInput(Fault("--page", "--trace or --events beside it", "neither", "write for example '--events 1000'"))
     if emit is not None:
         known_engine(emit)
         if json or trace is not None:
@@ -162,22 +180,29 @@ def serve(
     )
     if load is None:
         found_by_events = replayed(
-            deployment, str(trace), options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0
+            deployment,
+            str(trace),
+            options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0,
+            page is not None,
         )
         dtypes, where = f"{asked.weights}, cache {asked.cache}", f"{found.chips:,} x {found.chip.name}, {layout.text}"
         line = f"{asked.shape.name} ({dtypes}) on {where}: {trace}"
-        give((line,), [events_table(found_by_events, found.chips)], events_document(found_by_events), json, None, force)
+        shown, figures = [events_table(found_by_events, found.chips)], events_document(found_by_events)
+        give((line,), shown, figures, json, None, force, pages_of(page, deployment, found_by_events, line, shown))
         return
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
-    tables, document = serving_tables(value), serving_answer_document(value)
+    tables, document, pages = serving_tables(value), serving_answer_document(value), dict[str, str]()
     if draft is not None or acceptance is not None:
         rounds = rounds_of(deployment, value, draft, acceptance)
         tables.insert(1, speculation_table(rounds))
         document["answer"]["speculation"] = speculation_document(rounds)
     if events is not None:
-        simulated = drawn(deployment, load, options.whole_number("--events", events, most=10**8, example=1000))
+        most = MOST_ON_PAGE if page is not None else 10**8
+        number = options.whole_number("--events", events, most=most, example=1000)
+        simulated = drawn(deployment, load, number, page is not None)
         tables.insert(1, events_table(simulated, found.chips, load.concurrency is not None))
+        pages = pages_of(page, deployment, simulated, lines[0], tables[1:2])
         document["answer"]["events"] = events_document(simulated)
     if years is not None or power_price is not None:
         rates = cost_rates(years, power_price)
@@ -186,7 +211,7 @@ def serve(
             raise BadInput(Fault(found.name, "stated prices and power of its parts", "none", "give them in a system file"))
         tables.insert(1, cost_table(value, *rates, cost))
         document["answer"]["cost"] = {"usd_per_million_output_tokens": cost, "years": rates[0], "usd_per_kwh": rates[1]}
-    give(lines, tables, document, json, out, force)
+    give(lines, tables, document, json, out, force, pages)
     if emit is not None:
         show_flags(value, emit)
 
@@ -229,19 +254,29 @@ def acceptance_of(text: str) -> Acceptance:
     return Acceptance(*parts)
 
 
-def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:
+def pages_of(page: str | None, deployment: Deployment, found: Simulated, line: str, tables: Sequence[Table]) -> dict[str, str]:
+    """The page of simulated requests by its name, if one is asked for."""
+    if page is None:
+        return {}
+    document = events_document(found) | {"provenance": provenance()}
+    pictures, more = trace_pictures(deployment, found), trace_tables(deployment, found)
+    words = f"{found.requests:,} requests, {found.tokens:,} output tokens, {format_time(found.time)}; {deployment.software.name}"
+    return {page: simple_page("Halley serving, by events", (line, words), pictures, [*tables, *more], document, False)}
+
+
+def replayed(deployment: Deployment, trace: str, prefix: int, keep: bool = False) -> Simulated:
     """The requests of a file, event by event."""
     deployment.check(Lengths(1, 1))
     blocks = read_requests(trace, prefix)
-    found = simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, prefix=prefix)
+    found = simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, prefix=prefix, keep=keep)
     if not found.requests:
         raise BadInput(Fault(trace, "at least one request", "none"))
     return found
 
 
-def drawn(deployment: Deployment, load: Load, count: int) -> Simulated:
+def drawn(deployment: Deployment, load: Load, count: int, keep: bool = False) -> Simulated:
     """So many requests of the load, with lengths uniform within a fifth around their means, event by event."""
     bounds = [(0.9 * mean, 1.1 * mean) for mean in (load.lengths.input, load.lengths.output)]
     users = 0 if load.concurrency is None else int(load.concurrency)
     blocks = generated(count, load.rate or 0.0, bounds[0], bounds[1])
-    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix))
+    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix), keep)
