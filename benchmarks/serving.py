@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from benchmarks.measure import Measurement
 from halley.importers.serving import lengths_of, serving_problem
 from halley.serving.bounds import throughput_bounds
-from halley.serving.candidates import deployments
 from halley.serving.deployment import Load
-from halley.serving.problem import ServingProblem
-from halley.serving.search import search
+from halley.serving.plans.candidates import deployments
+from halley.serving.plans.problem import ServingProblem
+from halley.serving.plans.search import search
 from halley.serving.served import served
 from halley.serving.simulate import generated, simulate
 from halley.serving.steady import arrivals

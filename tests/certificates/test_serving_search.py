@@ -19,13 +19,13 @@ from halley.errors import BadInput, Infeasible
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
-from halley.serving.candidates import PER_OCTAVE, deployments
 from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.pools import BUSY_SHARE_MOST, best_pools
-from halley.serving.problem import BUDGETS, Limits, ServingObjective, ServingProblem
-from halley.serving.search import search
+from halley.serving.plans.candidates import PER_OCTAVE, deployments
+from halley.serving.plans.pools import BUSY_SHARE_MOST, best_pools
+from halley.serving.plans.problem import BUDGETS, Limits, ServingObjective, ServingProblem
+from halley.serving.plans.search import search
 from halley.serving.served import served
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch

@@ -91,7 +91,7 @@ def test_the_page_of_simulated_requests(tmp_path: Path, load: tuple[str, str]) -
     outcome = halley(*SERVE, *load, "--events", "60", "--page", str(page), "--json")
     assert outcome.code == 0, outcome.err
     events, text = json.loads(outcome.out)["answer"]["events"], page.read_text()
-    for words in ("Requests by what they do", "Cache on a chip", "room for it", "queue until the prompt is scheduled"):
+    for words in ("Requests by what they do", "Cache on a chip", "capacity: ", "queue until the prompt is scheduled"):
         assert words in text
     assert format_time(events["ttft_s"]["mean"]) in text
     assert format_time(events["tpot_s"]["mean"]) in text

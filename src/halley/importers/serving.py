@@ -16,7 +16,7 @@ from halley.io.software import load_software
 from halley.io.systems.system import load_system
 from halley.ir.system import System
 from halley.serving.model import ServedModel
-from halley.serving.problem import Limits, ServingObjective, ServingProblem
+from halley.serving.plans.problem import Limits, ServingObjective, ServingProblem
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from halley.importers.serving import lengths_of, serving_problem
 from halley.ir.system import System
 from halley.products.arguments import checked
-from halley.serving.search import ServingPlan, search
+from halley.serving.plans.search import ServingPlan, search
 
 Progress = Callable[[str, float], None]
 

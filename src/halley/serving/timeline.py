@@ -20,7 +20,7 @@ FRONT, QUEUE, OTHERS = "front end", "queue", "prompts of others"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Timeline:
+class RequestTimeline:
     """The state of all engines at some ``times`` [s], arrays of one length: requests that wait (``waiting``), whose prompts are
     processed (``prompts``) and that decode (``decoding``), and ``tokens`` in the cache."""
 
@@ -31,7 +31,7 @@ class Timeline:
     tokens: Array
 
 
-def timeline(rows: Array, points: int = POINTS) -> Timeline:
+def timeline(rows: Array, points: int = POINTS) -> RequestTimeline:
     """The state at evenly spaced moments, of requests as `Simulated.rows` has them. A prompt is cached evenly while it is
     processed, an answer while it is decoded.
 
@@ -55,7 +55,7 @@ def timeline(rows: Array, points: int = POINTS) -> Timeline:
     tokens = -until(last, inputs + np.where(last > first, outputs, 0.0))
     for start, end, slope in ((scheduled, first, filling), (first, last, growing)):
         tokens += times * (until(start, slope) - until(end, slope)) - until(start, slope * start) + until(end, slope * end)
-    return Timeline(times, came - begun, begun - answered, answered - ended, np.maximum(np.round(tokens, 6), 0.0))
+    return RequestTimeline(times, came - begun, begun - answered, answered - ended, np.maximum(np.round(tokens, 6), 0.0))
 
 
 def first_token_parts(deployment: Deployment, found: Simulated) -> dict[str, float]:

@@ -22,10 +22,13 @@ NAMES = PARTS | {
     OTHERS: "steps that are longer for prompts of others",
 }
 """Parts of the times of a request."""
+ORDER = (FRONT, QUEUE, "matrices", "attention", "experts", "collectives", "host", OTHERS, "elementwise", "head")
+"""In the bars; those that are long have colours of their own."""
 WIDTH, HEIGHT = 1120.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 20.0, 44.0, 40.0
 """Size and margins of a figure [px]."""
 GIB = 2.0**30
+"""Bytes of a GiB."""
 
 
 def trace_pictures(deployment: Deployment, found: Simulated) -> list[Element]:
@@ -36,7 +39,8 @@ def trace_pictures(deployment: Deployment, found: Simulated) -> list[Element]:
     sharing = deployment.replicas * deployment.layout.dp
     cache = made.tokens / sharing * memory.page / memory.page_tokens / GIB
     bars = {"TTFT": first_token_parts(deployment, found), "TPOT": next_token_parts(deployment, found)}
-    names = dict.fromkeys(name for parts in bars.values() for name in parts)  # a part has one colour in both bars
+    used = {name for parts in bars.values() for name in parts}
+    names = [name for name in ORDER if name in used]  # a part has one colour in both bars
     pictures = [
         over_time("Requests by what they do, of all engines", made.times, requests, ""),
         over_time("Cache on a chip", made.times, {"cache in use": cache}, "GiB", memory.cache / GIB),
@@ -85,6 +89,6 @@ def over_time(title: str, times: Array, series: Mapping[str, Array], unit: str, 
         drawn.append(el("path", d=shape, fill="none", stroke=colour, stroke_width=1.8))
     if limit:
         drawn.append(line(LEFT, y(limit), WIDTH - RIGHT, y(limit), stroke=FAINT, stroke_dasharray="6 4"))
-        drawn.append(words(WIDTH - RIGHT, y(limit) - 5, f"room for it: {limit:,.3g} {unit}", anchor="end"))
+        drawn.append(words(WIDTH - RIGHT, y(limit) - 5, f"capacity: {limit:,.3g} {unit}", anchor="end"))
     squares, _ = legend(entries, LEFT, 24, inner)
     return canvas(HEIGHT, title, [*drawn, *squares], WIDTH)

@@ -11,7 +11,7 @@ from halley.serving.deployment import Deployment, ReachedRates
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, divisors
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
-from halley.serving.problem import ServingProblem
+from halley.serving.plans.problem import ServingProblem
 from halley.serving.steady import closed_loops, held_to
 from halley.serving.step import StepModel
 from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows

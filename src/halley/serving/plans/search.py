@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from halley.answer import Answerable, Certificate, Status
 from halley.errors import Fault, HalleyError, Infeasible
 from halley.serving.bounds import prompt_bound, throughput_bounds
-from halley.serving.candidates import CandidateBounds, OperatingPoint, deployments, pareto, points
 from halley.serving.deployment import Deployment, Load
-from halley.serving.pools import Pools, best_pools
-from halley.serving.problem import (
+from halley.serving.plans.candidates import CandidateBounds, OperatingPoint, deployments, pareto, points
+from halley.serving.plans.pools import Pools, best_pools
+from halley.serving.plans.problem import (
     REPLICAS_ROUNDING,
     ServingObjective,
     ServingProblem,

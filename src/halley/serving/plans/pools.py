@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halley.serving.candidates import PER_OCTAVE
 from halley.serving.deployment import Deployment, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.problem import REPLICAS_ROUNDING, ServingObjective, ServingProblem, replicas_for
+from halley.serving.plans.candidates import PER_OCTAVE
+from halley.serving.plans.problem import REPLICAS_ROUNDING, ServingObjective, ServingProblem, replicas_for
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import front_end_alone, prompt_time
 from halley.serving.step import StepBatch
