@@ -11,7 +11,9 @@ from benchmarks.measure import Measurement
 from halley.importers.serving import lengths_of, serving_problem
 from halley.serving.bounds import throughput_bounds
 from halley.serving.deployment import Load
-from halley.serving.search import ServingProblem, deployments, search
+from halley.serving.plans.candidates import deployments
+from halley.serving.plans.problem import ServingProblem
+from halley.serving.plans.search import search
 from halley.serving.served import served
 from halley.serving.simulate import generated, simulate
 from halley.serving.steady import arrivals

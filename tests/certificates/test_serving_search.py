@@ -22,17 +22,10 @@ from halley.kernels.machine import PEAK
 from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.search import (
-    BUDGETS,
-    BUSY_SHARE_MOST,
-    PER_OCTAVE,
-    Limits,
-    ServingObjective,
-    ServingProblem,
-    best_pools,
-    deployments,
-    search,
-)
+from halley.serving.plans.candidates import PER_OCTAVE, deployments
+from halley.serving.plans.pools import BUSY_SHARE_MOST, best_pools
+from halley.serving.plans.problem import BUDGETS, Limits, ServingObjective, ServingProblem
+from halley.serving.plans.search import search
 from halley.serving.served import served
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.running import halley
 
+from halley.units import format_time
+
 SERVE = ("serve", "llama3-8b", "--system", "1 x h100", "--input", "2048", "--output", "256")
 PLAN = ("plan", "llama3-8b", "--serve", "--system", "2 x h100, nvlink 2", "--input", "1024", "--output", "128", "--together")
 
@@ -80,6 +82,34 @@ def test_speculation_is_in_the_file_and_needs_memory(tmp_path: Path) -> None:
     outcome = halley(*SERVE, "--concurrency", "4", "--draft", "llama3-70b", "--acceptance", "0.7")
     assert outcome.code == 2
     assert "weights of the draft 131.4" in flat(outcome.err)
+
+
+@pytest.mark.parametrize("load", [("--rate", "4"), ("--concurrency", "6")])
+def test_the_page_of_simulated_requests(tmp_path: Path, load: tuple[str, str]) -> None:
+    """Requests and the cache over time, and where the times to first and next token go: the parts add up to both."""
+    page = tmp_path / "page.html"
+    outcome = halley(*SERVE, *load, "--events", "60", "--page", str(page), "--json")
+    assert outcome.code == 0, outcome.err
+    events, text = json.loads(outcome.out)["answer"]["events"], page.read_text()
+    for words in ("Requests by what they do", "Cache on a chip", "capacity: ", "queue until the prompt is scheduled"):
+        assert words in text
+    assert format_time(events["ttft_s"]["mean"]) in text
+    assert format_time(events["tpot_s"]["mean"]) in text
+    outcome = halley(*SERVE, *load, "--page", str(tmp_path / "other.html"))
+    assert outcome.code == 1
+    assert "--trace or --events" in flat(outcome.err)
+
+
+def test_a_measured_curve_of_acceptance() -> None:
+    """A head that proposes tokens with the acceptance that was measured on it; a wrong name says which there are."""
+    words = (*SERVE, "--concurrency", "4", "--draft", "head", "--json")
+    outcome = halley(*words, "--acceptance", "llama-3.1-8b/eagle3/humaneval")
+    assert outcome.code == 0, outcome.err
+    rounds = json.loads(outcome.out)["answer"]["speculation"]
+    assert rounds[2]["tokens"] == pytest.approx(3.05, rel=0.01)
+    outcome = halley(*words, "--acceptance", "llama-3.1-8b/eagle3/human")
+    assert outcome.code == 1
+    assert "llama-3.1-8b/eagle3-specforge/gpqa" in flat(outcome.err)
 
 
 def test_a_trace(tmp_path: Path) -> None:

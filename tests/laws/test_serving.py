@@ -88,6 +88,26 @@ def test_closed_forms_are_near_the_simulation() -> None:
     check_errors(times, 0.02, 0.05, 0.10)
 
 
+LATE = ({"receive": 10}, {"receive": 30}, {"wait_steps": 20, "wait_share": 0.9}, {"wait_steps": 8, "wait_share": 0.6})
+"""Servers that receive requests every so many steps, or let prompts wait for others."""
+
+
+@pytest.mark.parametrize("settings", LATE)
+@pytest.mark.parametrize(("users", "long", "answer"), [(1, 300, 100), (4, 200, 400), (16, 300, 100), (48, 200, 400)])
+def test_prompts_that_are_admitted_late(settings: dict[str, float], users: int, long: int, answer: int) -> None:
+    """Throughput within 6 % of the simulation, times to first token within 25 %, which are three to eighteen times as long as
+    with prompts that are admitted at once; a user alone does not wait."""
+    made = deployment(software=replace(SOFTWARE, budget=2048, **settings))  # type: ignore[arg-type]
+    state = closed_loop(made.step, made.engine_memory, users, Lengths(0.9 * long, 0.9 * answer))
+    blocks = generated(60 * users + 600, 0.0, (0.8 * long, long), (0.8 * answer, answer), seed=1)
+    found = simulate(made.step, made.engine_memory, blocks, concurrency=users)
+    assert state.rate == pytest.approx(found.requests / found.time, rel=0.06)
+    assert state.ttft == pytest.approx(found.ttft.mean, rel=0.25)
+    soon = deployment(software=replace(SOFTWARE, budget=2048))
+    alone = closed_loop(soon.step, soon.engine_memory, users, Lengths(0.9 * long, 0.9 * answer)).ttft
+    assert (state.ttft > 2 * alone) == (users > 1)
+
+
 @pytest.mark.medium
 def test_closed_forms_are_near_the_simulation_in_200_cases() -> None:
     """Throughput and TPOT of closed loops, of one to 512 users, also where the tokens of a step are the limit; TPOT and TTFT of

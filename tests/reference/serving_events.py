@@ -39,6 +39,7 @@ def plain_simulation(
     coming, running, stack, now = list(every), list[Sequence](), list[Sequence](), 0.0
     ended: list[Sequence] = []
     released = users or len(every)
+    unheard, heard, waited = 0, 0.0, 0
 
     def held(item: Sequence) -> int:
         return math.ceil(item.cached / page)
@@ -48,7 +49,9 @@ def plain_simulation(
             for item in coming:
                 if item.number < released and math.isnan(item.last) and item.number >= 0 and item.arrival < 0:
                     item.arrival = now
-        waiting = [item for item in coming if (item.number < released if users else item.arrival <= now)]
+        if unheard % software.receive == 0 or not (running or stack):
+            heard = now
+        waiting = [item for item in coming if (item.number < released if users else item.arrival <= heard)]
         if not running and not stack and not waiting:
             now = coming[0].arrival
             continue
@@ -80,6 +83,12 @@ def plain_simulation(
             free -= extra
             batch.append((item, take))
             spare -= take
+        if software.wait_steps and decoding and not stack:
+            asked = len(decoding) + sum(take for _, take in batch) + sum(item.input for item in waiting)
+            if waiting and asked < math.ceil(software.wait_share * budget) and waited < software.wait_steps:
+                waited, blocked = waited + 1, True
+            else:
+                waited = 0
         while spare > 0 and not blocked and len(running) < software.users and (stack or waiting):
             item = stack[-1] if stack else waiting[0]
             take = min(item.goal - item.done, spare)
@@ -107,6 +116,7 @@ def plain_simulation(
         if len(decoding) + tokens > software.graphs:
             time = max(time, step.model.shape.layers * software.layer)
         now += time + software.step + software.user * (len(decoding) + len(batch))
+        unheard = 0 if batch else unheard + 1
         finished = []
         for item in decoding:
             item.made += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,6 +33,22 @@ def test_times_are_those_of_the_plain_simulation(rows: list[tuple[float, int, in
     plain = plain_simulation(made.step, pages, *(values.tolist() for values in (block.arrivals, block.inputs, block.outputs)))
     assert found is not None
     assert found[:, 5].tolist() == list(range(len(rows)))
+    np.testing.assert_allclose(found[:, 1], [item.first for item in plain], rtol=2e-5)
+    np.testing.assert_allclose(found[:, 2], [item.last for item in plain], rtol=2e-5)
+
+
+@pytest.mark.medium
+@settings(max_examples=30, deadline=None)
+@given(lengths, st.sampled_from([1, 2, 7, 30]), st.sampled_from([(0, 0.9), (4, 0.5), (20, 0.9)]), st.sampled_from([130, 4000]))
+def test_requests_that_are_received_late_or_wait_for_others(
+    rows: list[tuple[float, int, int]], receive: int, wait: tuple[int, float], pages: int
+) -> None:
+    """Servers that receive requests every so many steps, or collect prompts: as the plain simulation."""
+    made, block = deployment(), requests(rows)
+    made = replace(made, software=replace(made.software, receive=receive, wait_steps=wait[0], wait_share=wait[1]))
+    found = simulate(made.step, small_memory(made, pages), [block], keep=True).rows
+    plain = plain_simulation(made.step, pages, *(values.tolist() for values in (block.arrivals, block.inputs, block.outputs)))
+    assert found is not None
     np.testing.assert_allclose(found[:, 1], [item.first for item in plain], rtol=2e-5)
     np.testing.assert_allclose(found[:, 2], [item.last for item in plain], rtol=2e-5)
 

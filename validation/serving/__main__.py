@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
             first = medians((loop.simulated.ttft.mean, loop.row.ttft) for loop in mine if loop.row.ttft)
             print(
                 f"closed {kind} {half}: {ours[2]} rows, TPOT median {ours[0]:.1%}, mean {ours[1]:.1%}, "
-                f"by events {events[0]:.1%}; "
+                f"by events {events[0]:.1%}, {events[1]:.1%}; "
                 f"roofline {flat[0]:.1%}, {flat[1]:.1%}; TTFT by events {first[0]:.1%}, {first[1]:.1%}"
             )
             for pair in sorted({loop.row.pair for loop in mine}):

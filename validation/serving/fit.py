@@ -39,9 +39,11 @@ from the tables: the new numbers were no better, and worse for CloudMatrix384.""
 ROWS = 100
 """Rows that are fitted at most, evenly drawn: more change nothing."""
 
-FRONT = {"vllm": (0.034, 0.00092), "trtllm": (0.088, 0.0031), "sglang": (0.216, 0.0079)}
-"""Time of a request in the front end, and more of it for each request in flight [s]: fitted to TTFT less that of the event
-simulation, on the same rows, before all others."""
+FRONT = {"vllm": (0.032, 0.0011, 0.0), "trtllm": (0.020, 0.0011, 0.133), "sglang": (0.112, 0.0041, 0.0)}
+"""Time of a request in the front end, more of it for each request in flight, and for models with experts [s]
+(`validation.serving.front`)."""
+
+FRONT_TIMES = ("request", "request_user", "request_experts")
 
 FITS = {
     "vllm-2024": ("vllm", "static", ("A100", "H100")),
@@ -62,8 +64,7 @@ def software(name: str, values: NDArray[np.float64]) -> ServingSoftware:
     """The software with these parameters."""
     names = names_of(name)
     given = {key: float(value) * UNITS[key] for key, value in zip(names, values, strict=True)}
-    request, request_user = FRONT.get(name, (0.0, 0.0))
-    given |= {"request": request, "request_user": request_user}
+    given |= dict(zip(FRONT_TIMES, FRONT.get(name, (0.0, 0.0, 0.0)), strict=True))
     given |= {"network": NETWORK.get(name, 1.0), "graphs": 512}
     kernels = name if name in NETWORK else ""
     return ServingSoftware(name=name, budget=8192, users=1024, share=0.95, reserve=1e9, kernels=kernels, **given)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from validation.serving.recipes import started
 from validation.serving.rows import Measured, libraries_of
 
 from halley.io.chips.fits import load_chip_fit
@@ -55,6 +56,15 @@ class Predictor:
                 row.model, row.system, row.layout, software, efficiency(), libraries, None, LONGEST, fits
             )
         return self.known[key]
+
+    def started(self, row: Measured) -> Deployment:
+        """The deployment of a row with its server as the benchmark starts it."""
+        made = self.deployment(row)
+        software = started(row, made.software)
+        if software == made.software:
+            return made
+        key = id(made), software
+        return self.known.setdefault(key, replace(made, software=software))
 
     def static(self, row: Measured) -> float:
         """Time of a static batch [s]: in as many rounds as the cache has capacity for."""

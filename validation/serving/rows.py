@@ -74,6 +74,8 @@ class Measured:
     tpot: float | None
     experts: bool
     where: str
+    origin: str
+    version: str
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -148,6 +150,8 @@ def measured(folder: Path, modes: Sequence[str], sources: Sequence[str] = ()) ->
             positive(row, "tpot_ms", where) / 1e3 if row["tpot_ms"] else None,
             shape.experts is not None,
             f"row {number}: {name} on {gpus} {row['gpu']}, {row['framework']}, {row['isl']}/{row['osl']}, {row['batch']}",
+            row["origin"],
+            row["version"],
         )
 
 

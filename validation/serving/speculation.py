@@ -1,8 +1,10 @@
-"""Measured speculation: curves of acceptance with two numbers, and whether a draft model pays."""
+"""Measured speculation: curves of acceptance with two numbers, and whether a draft model pays. ``python -m
+validation.serving.speculation FOLDER`` prints the curves of ``halley/library/acceptance.yaml``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +31,25 @@ DRAFTS = {"meta-llama/Llama-2-7b-hf": ("llama2-7b", 1), "mistralai/Mixtral-8x7B-
 Curve = list[tuple[int, float]]
 
 
+DRAFTS_BY_WORD = {"specforge": "eagle3-specforge", "gqa": "eagle3-gqa", "eagle3": "eagle3", "dspark": "dspark", "mtp": "mtp"}
+"""Names of drafts by a word of the method, the first that it has."""
+
+
+def curve_name(row: Mapping[str, str]) -> str:
+    """Model, draft and task of a row, as the shipped table names them."""
+    model = row["model"].rsplit("/", 1)[-1].lower().removesuffix("-fp8").removesuffix("-instruct")
+    draft = next(name for word, name in DRAFTS_BY_WORD.items() if word in row["method"].lower())
+    thinking = "-" + row["notes"].replace("_", "-") if row["notes"].startswith("thinking") else ""
+    return f"{model}/{draft}/{row['dataset'].lower().removeprefix('speed-bench ')}{thinking}"
+
+
 def curves(folder: Path) -> dict[str, Curve]:
     """By name, (window, tokens of a round) of sequences at several windows."""
     found: dict[str, Curve] = {}
     for row in read_figures(folder / TABLE, ("source", "model", "method")):
         if row["topk"] != "1" or not row["acceptance_length"] or row["method"].startswith("Without"):
             continue
-        name = " ".join(row[key] for key in ("source", "model", "method", "dataset", "notes") if row[key])
-        found.setdefault(name, []).append((int(row["steps"]), float(row["acceptance_length"])))
+        found.setdefault(curve_name(row), []).append((int(row["steps"]), float(row["acceptance_length"])))
     return {name: sorted(set(curve)) for name, curve in found.items() if len({w for w, _ in curve}) >= LONG_CURVE}
 
 
@@ -76,3 +89,14 @@ def rounds(folder: Path) -> Iterator[tuple[str, Round, float]]:
         users, window = float(row["batch"]), int(row["steps"])
         found = speculation_round(target.step, draft.step, DRAFT_ACCEPTANCE, window, users, 1.5 * length)
         yield f"{row['model']}, batch {row['batch']}, {row['dataset']}", found, float(row["speedup"])
+
+
+def main(folder: Path) -> None:
+    """Prints the two numbers of each curve."""
+    for name, curve in sorted(curves(folder).items()):
+        made = fitted(curve)
+        print(f"  {name}: {{first: {made.first:.3f}, decay: {made.decay:.3f}}}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -29,7 +29,8 @@ from halley.report.serving.plan import (
     serving_plan_words,
 )
 from halley.report.table import Table
-from halley.serving.search import ServingObjective, ServingPlan
+from halley.serving.plans.problem import ServingObjective
+from halley.serving.plans.search import ServingPlan
 from halley.serving.served import Served
 from halley.serving.step import PARTS
 from halley.units import format_time

@@ -18,7 +18,7 @@ from halley.ir.system import System
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.search import Limits, ServingObjective, ServingProblem
+from halley.serving.plans.problem import Limits, ServingObjective, ServingProblem
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse

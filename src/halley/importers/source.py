@@ -10,7 +10,7 @@ from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model, is_
 from halley.importers.layers import shape_groups, shape_layers
 from halley.importers.model import ImportedModel
 from halley.io.files.text import read_text_bounded
-from halley.io.transformers import load_model
+from halley.io.transformers import load_windowed
 from halley.library import MODELS
 from halley.workloads.transformer import Transformer
 
@@ -28,7 +28,7 @@ def find_model(reference: str) -> ImportedModel:
     if reference.lstrip().startswith("{"):
         return import_config(reference, PASTED)
     if reference in MODELS.names():
-        return of_transformer(load_model(reference), f"{reference}.yaml")
+        return of_transformer(*load_windowed(reference), f"{reference}.yaml")
     if is_network(reference):
         remedy = "'halley import' lists its layers, 'halley optimise' maps them"
         raise BadInput(Fault(reference[:60], "a transformer", "a network of layers", remedy))
@@ -49,14 +49,15 @@ def find_model(reference: str) -> ImportedModel:
             raise BadInput(Fault(reference, f"a folder with {CONFIG}", "none in it", "name the folder of a model"))
     text = read_text_bounded(path)
     if path.suffix in (".yaml", ".yml"):
-        return of_transformer(load_model(path), str(path))
+        return of_transformer(*load_windowed(path), str(path))
     folder_name = path.absolute().parent.name if folder or path.parent.name else ""
     return import_config(text, str(path), folder_name if path.name == CONFIG else path.stem)
 
 
-def of_transformer(shape: Transformer, source: str) -> ImportedModel:
-    """A model that a plan trains as a whole."""
-    return ImportedModel(shape.name, "transformer", source, tuple(shape_groups(shape)), shape, shape_layers(shape))
+def of_transformer(shape: Transformer, window: int, windowed: int, source: str) -> ImportedModel:
+    """A model that a plan trains as a whole; ``windowed`` of its layers have a ``window``."""
+    groups, layers = tuple(shape_groups(shape)), shape_layers(shape, window, windowed == shape.layers)
+    return ImportedModel(shape.name, "transformer", source, groups, shape, layers, window=window, windowed=windowed)
 
 
 def planned(model: ImportedModel) -> Transformer:

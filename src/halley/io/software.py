@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import read_yaml
 from halley.library import SERVING_SOFTWARE
-from halley.serving.software import ServingSoftware
+from halley.serving.software import TIMES, ServingSoftware
 
 Part = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10**7)]
@@ -34,6 +34,7 @@ class ServingSoftwareFile(Model):
     collective: Latency = Field(description="start-up of a collective of the framework's own")
     request: Latency = Field(description="time of a request in the front end, before its prompt is scheduled")
     request_user: Latency = Field(description="more of that for each request in flight of a replica")
+    request_experts: Latency | None = Field(None, description="more of that for models with experts")
     graphs: Annotated[int, Field(ge=0, le=10**7)] = Field(description="tokens of the largest step replayed as a graph; 0: none")
     memory: Part = Field(description="share of the kernels' memory bandwidth that is reached in a server")
     matrix: Part = Field(description="share of the kernels' matrix rate that is reached in a server")
@@ -42,8 +43,28 @@ class ServingSoftwareFile(Model):
     budget: Count = Field(description="tokens of a step at most (chunked prefill)")
     users: Count = Field(description="sequences of a step at most")
     page: Count = Field(description="tokens of a page of the cache")
+    receive: Count = Field(1, description="steps between two receipts of requests; steps with prompts are followed by one")
+    wait_steps: Annotated[int, Field(ge=0, le=10**7)] = Field(0, description="steps that a new prompt waits for others at most")
+    wait_share: Part = Field(0.9, description="share of the tokens of a step from which new prompts do not wait for others")
     share: Part = Field(description="part of a chip's memory that the server takes")
     reserve: Size | None = Field(None, description="bytes of it for workspaces and graphs")
+
+
+PLAIN: tuple[str, ...] = (
+    "name",
+    "source",
+    "graphs",
+    "memory",
+    "matrix",
+    "network",
+    "kernels",
+    "budget",
+    "users",
+    "page",
+    "share",
+)
+PLAIN += ("receive", "wait_steps", "wait_share")
+"""Entries that are taken as they stand."""
 
 
 def load_software(path_or_name: str | Path) -> ServingSoftware:
@@ -59,10 +80,6 @@ def load_software(path_or_name: str | Path) -> ServingSoftware:
     file, findings = check(ServingSoftwareFile, document.data)
     if file is None:
         raise BadInput(document.faults(findings))
-    times = {key: getattr(file, key).value for key in ("step", "user", "layer", "gap", "collective", "request", "request_user")}
-    times["reserve"] = file.reserve.value if file.reserve else 0.0
-    rest = {
-        key: getattr(file, key)
-        for key in ("graphs", "memory", "matrix", "network", "kernels", "budget", "users", "page", "share", "name", "source")
-    }
-    return ServingSoftware(**times, **rest)
+    stated = {key: getattr(file, key) for key in (*TIMES, "reserve")}
+    values: dict[str, Any] = {key: each.value if each else 0.0 for key, each in stated.items()}
+    return ServingSoftware(**values, **{key: getattr(file, key) for key in PLAIN})

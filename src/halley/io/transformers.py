@@ -45,6 +45,13 @@ class LatentFile(Model):
     value_dim: Extent = Field(description="head dim of values")
 
 
+class WindowFile(Model):
+    """Layers in which a token attends to the last keys alone."""
+
+    keys: Extent = Field(description="keys that a token attends to at most, itself among them")
+    layers: Extent = Field(description="layers with the window; the others attend to all keys")
+
+
 class TransformerFile(Model):
     """A transformer."""
 
@@ -68,6 +75,7 @@ class TransformerFile(Model):
     causal: bool = Field(True, description="true: no token attends to later ones; false: an encoder")
     experts: ExpertsFile | None = Field(None, description="a mixture of experts")
     latent: LatentFile | None = Field(None, description="latent attention")
+    window: WindowFile | None = Field(None, description="sliding windows; serving has them, plans of training do not")
     published: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="parameters as the source states them")
 
 
@@ -79,21 +87,37 @@ def load_model(path_or_name: str | Path) -> Transformer:
 
     Raises BadInput: neither a shipped model nor a file that can be read; every fault of the file.
     """
+    return load_windowed(path_or_name)[0]
+
+
+def load_windowed(path_or_name: str | Path) -> tuple[Transformer, int, int]:
+    """`load_model`, the keys of its sliding window and the layers that have one; 0 where there is none.
+
+    >>> load_windowed("mistral-7b")[1:]
+    (4096, 32)
+    """
     text, name, _ = found(MODELS, path_or_name)
-    return parse_model(text, name)
+    return _parsed(text, name)
 
 
 def parse_model(text: str, name: str = "model") -> Transformer:
     """The transformer that the text of a file describes. Raises BadInput: every fault of the text."""
+    return _parsed(text, name)[0]
+
+
+def _parsed(text: str, name: str) -> tuple[Transformer, int, int]:
     document = read_yaml(text, name)
     file, findings = check(TransformerFile, document.data)
     if file is None:
         raise BadInput(document.faults(findings))
-    given = file.model_dump(exclude={"format", "remark", "experts", "latent"})
+    given = file.model_dump(exclude={"format", "remark", "experts", "latent", "window"})
+    keys, layers = (file.window.keys, file.window.layers) if file.window else (0, 0)
+    if layers > file.layers:
+        raise BadInput(document.faults([DocumentFault(("window", "layers"), f"at most {file.layers} layers", str(layers))]))
     experts = Experts(**file.experts.model_dump()) if file.experts else None
     latent = Latent(**file.latent.model_dump()) if file.latent else None
     try:
-        return Transformer(**given, experts=experts, latent=latent)
+        return Transformer(**given, experts=experts, latent=latent), keys, layers
     except BadInput as error:  # of a key together with others: "model NAME, KEY"
         raise BadInput(document.faults(_at_its_key(file.name, fault) for fault in error.faults)) from None
 

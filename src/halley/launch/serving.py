@@ -15,7 +15,7 @@ from halley.launch.settings import TEXT_LIMIT, Emitted, Setting, flag_text, read
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.search import ServingPlan
+from halley.serving.plans.search import ServingPlan
 from halley.serving.served import Served
 from halley.serving.steady import Lengths
 

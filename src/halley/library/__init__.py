@@ -93,6 +93,11 @@ def links_text() -> str:
     return _text("networks", "links")
 
 
+def acceptance_text() -> str:
+    """The table of measured acceptance of proposed tokens."""
+    return _text("acceptance")
+
+
 def parts_text() -> str:
     """The table of prices and power of parts."""
     return _text("parts")

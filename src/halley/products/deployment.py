@@ -11,7 +11,7 @@ from halley.io.systems.system import load_system
 from halley.ir.system import System
 from halley.products.arguments import at_least, checked
 from halley.serving.deployment import Load
-from halley.serving.search import ServingPlan, search
+from halley.serving.plans.search import ServingPlan, search
 from halley.serving.served import Served, served
 
 Progress = Callable[[str, float], None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from halley.serving.deployment import Deployment
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel, cached_tokens
@@ -58,10 +59,11 @@ def throughput_bounds(
     (tau B - A) / K, and the throughput sum n_s / sum t_s grows with that mean.
     """
     layout, shape = deployment.layout, deployment.model.shape
-    rates, chips, replicas = deployment.rates, deployment.chips, deployment.replicas
+    rates, replicas = deployment.rates, deployment.replicas
+    chips = replicas * layout.chips
     steps = max(lengths.output - 1, 0.0)
     tokens = lengths.new + steps
-    work = request_work(deployment, lengths)
+    work = request_work(deployment.model, lengths)
     found = [ThroughputBound("matrix rate", chips * rates.macs / work, f"{2 * work:.3g} operations a request")]
     most = min(mean_sequences(deployment, lengths) * layout.dp * layout.pp, users / replicas)
     if steps and most > 0:
@@ -88,6 +90,7 @@ def throughput_bounds(
     return tuple(sorted(found, key=lambda item: item.rate))
 
 
+@lru_cache(maxsize=64)
 def least_cached_tokens(model: ServedModel, lengths: Lengths) -> float:
     """Tokens that a layer keeps of a sequence that decodes, on average over its output tokens, at least: the mean of both ends of
     a function of the context that is concave."""
@@ -102,9 +105,10 @@ def mean_sequences(deployment: Deployment, lengths: Lengths) -> float:
     return min(memory.capacity_pages / each, deployment.software.users)
 
 
-def request_work(deployment: Deployment, lengths: Lengths) -> float:
+@lru_cache(maxsize=64)
+def request_work(model: ServedModel, lengths: Lengths) -> float:
     """Multiply-accumulates of one request."""
-    model, shape = deployment.model, deployment.model.shape
+    shape = model.shape
     steps = max(lengths.output - 1, 0.0)
     tokens = lengths.new + steps
     decoding = lengths.input + 1, lengths.input + max(steps, 1.0)
@@ -131,12 +135,9 @@ def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
 def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepBytes:
     """What a step reads at least, for up to ``most`` sequences of these lengths."""
     model, shape = deployment.model, deployment.model.shape
-    word = WEIGHT_BYTES[model.weights]
-    each = shape.layers * least_cached_tokens(model, lengths) * model.cache_width * CACHE_BYTES[model.cache]
-    layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
-    fixed = float(shape.vocabulary * shape.model * ACTIVATION_BYTES)
+    fixed, each = _plain_bytes(model, lengths)
     if shape.experts is not None:
-        layers += model.expert_layers * model.shared_parameters
+        word = WEIGHT_BYTES[model.weights]
         # concave in the number of sequences: never below the chord between its ends
         ends = [
             model.expert_layers * float(distinct_experts(n, shape.experts.experts, shape.experts.top_k)) * model.expert_parameters
@@ -144,4 +145,15 @@ def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepByt
         ]
         slope = (ends[1] - ends[0]) / (most - 1) if most > 1 else 0.0
         fixed, each = fixed + (ends[0] - slope) * word, each + slope * word
-    return StepBytes(fixed + layers * word, each, most)
+    return StepBytes(fixed, each, most)
+
+
+@lru_cache(maxsize=64)
+def _plain_bytes(model: ServedModel, lengths: Lengths) -> tuple[float, float]:
+    """Of a step, and of each of its sequences, without routed experts."""
+    shape = model.shape
+    each = shape.layers * least_cached_tokens(model, lengths) * model.cache_width * CACHE_BYTES[model.cache]
+    layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
+    if shape.experts is not None:
+        layers += model.expert_layers * model.shared_parameters
+    return float(shape.vocabulary * shape.model * ACTIVATION_BYTES) + layers * WEIGHT_BYTES[model.weights], each

@@ -53,7 +53,8 @@ class Load:
 class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
     ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
-    axis. ``copies``: replicas that serve, 0 for as many as there are chips for.
+    axis. ``copies``: replicas that serve, 0 for as many as there are chips for. ``network``: one that other deployments on the
+    system share, None: its own.
 
     Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
     """
@@ -68,6 +69,7 @@ class Deployment:
     longest: int = 32768
     fits: KernelFits | None = None
     copies: int = 0
+    network: ReplicaNetwork | None = None
 
     def __post_init__(self) -> None:
         if self.system.chips % self.layout.chips:
@@ -94,9 +96,8 @@ class Deployment:
     def step(self) -> StepModel:
         """The time of a step."""
         kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software, self.fits)
-        return StepModel(
-            self.model, self.layout, ReplicaNetwork(self.system, self.libraries), kernels, self.software, self.longest
-        )
+        network = self.network or ReplicaNetwork(self.system, self.libraries)
+        return StepModel(self.model, self.layout, network, kernels, self.software, self.longest)
 
     @cached_property
     def memory(self) -> ServingMemory:

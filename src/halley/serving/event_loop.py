@@ -9,6 +9,9 @@ Rules of a step, as in vLLM: each decoding sequence gets one token; prompts that
 start, first come first served, as far as the tokens of the step, the sequences of a batch and free pages go. Where a decoding
 sequence needs a page and none is free, the sequence that was admitted last is preempted: its pages are freed, and it waits in
 front of all others to compute its tokens again.
+
+A server may receive requests every so many steps alone (and behind each step with prompts), or let new prompts wait, while others
+decode, until the step has so many tokens or they have waited for so many steps.
 """
 
 from __future__ import annotations
@@ -19,19 +22,21 @@ from typing import Any
 (STEP, DECODING, PREFILLING, FREE, HEAD, RELEASED, FINISHED, WRITTEN, STACKED, NEWEST, SPARE, PREEMPTED, STEPS, PEAK, BASE) = (
     range(15)
 )
-INTEGERS = 15
+UNHEARD, WAITED = 15, 16  # steps since requests were received, and for which new prompts have waited for others
+INTEGERS = 17
 """Integers of the state."""
-# floats of the state: time, tokens cached by decoding sequences, integrals over time of decoding sequences and pages
-NOW, CACHED, BUSY, PAGES_TIME = range(4)
-FLOATS = 4
+# floats of the state: time, tokens cached by decoding sequences, integrals over time of decoding sequences and pages, and the
+# time when requests were received last
+NOW, CACHED, BUSY, PAGES_TIME, HEARD = range(5)
+FLOATS = 5
 """Floats of the state."""
 # columns of a slot
 (ID, GOAL, DONE, LEFT, PAGES, PHASE, START, OLDER, NEWER, AFTER, BEFORE, ENTRY, FRESH, INPUT, OUTPUT) = range(15)
 COLUMNS = 15
 """Integers of a slot."""
 # settings
-(BUDGET, USERS, PAGE, GRAPHS, PREFIX, USERS_LIMIT, MORE, CACHED_INPUT) = range(8)
-SETTINGS = 8
+(BUDGET, USERS, PAGE, GRAPHS, PREFIX, USERS_LIMIT, MORE, CACHED_INPUT, RECEIVE, WAIT_STEPS, WAIT_TOKENS) = range(11)
+SETTINGS = 11
 """Number of settings."""
 LARGE_JUMP = 256
 """Decode steps at most that are taken together while nothing else happens."""
@@ -66,12 +71,11 @@ def run(
     """Until all requests of the block have ended (0), more requests are wanted (1), or ``results`` is full (2); -1: a request
     needs more pages than there are.
 
-    ``slots`` [slots, columns]; ``times`` [slots, 2]: arrival and first token [s]; ``calendar`` [steps]: first slot that ends at
-    a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 3]: arrival, first and last token [s];
-    ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at ``contexts``; ``prefill``
-    [chunks,
-    keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``, ``front`` [s] of the host in a step,
-    and of a request of a closed loop before its prompt is scheduled.
+    ``slots`` [slots, columns]; ``times`` [slots, 3]: arrival, first token and first scheduled [s]; ``calendar`` [steps]: first
+    slot that ends at a step; ``results`` [rows, 3]: request, input, output; ``result_times`` [rows, 4]: arrival, first and last
+    token, first scheduled [s]; ``by_tokens`` [tokens], ``by_users`` [sequences] [s]; ``decode`` [sequences, contexts] [s] at
+    ``contexts``; ``prefill`` [chunks, keys] [s]; ``layers_floor`` [s] of a step of more tokens than a graph has; ``host_step``,
+    ``front`` [s] of the host in a step, and of a request of a closed loop before its prompt is scheduled.
     """
     budget, most_users, page = settings[BUDGET], settings[USERS], settings[PAGE]
     prefix, limit, more = settings[PREFIX], settings[USERS_LIMIT], settings[MORE]
@@ -94,12 +98,16 @@ def run(
             return 1  # a request of the next block may have arrived
         head = integers[HEAD]
         available = integers[RELEASED] if limit > 0 else total
-        waiting = head < available and arrivals[head] <= now
-        if integers[DECODING] == 0 and integers[PREFILLING] == 0 and integers[STACKED] == 0 and not waiting:
+        if integers[UNHEARD] % settings[RECEIVE] == 0:
+            floats[HEARD] = now
+        if integers[DECODING] == 0 and integers[PREFILLING] == 0 and integers[STACKED] == 0:
+            floats[HEARD] = now  # an idle server listens all the time
             if head >= available:
                 return 0
-            floats[NOW] = arrivals[head]
-            continue
+            if arrivals[head] > now:
+                floats[NOW] = arrivals[head]
+                continue
+        heard = floats[HEARD]
         # pages of sequences that decode; the newest make way
         step = integers[STEP]
         need = remainders[(-step) % page]
@@ -156,12 +164,23 @@ def run(
             cost += surface(chunks, keys, prefill, float(take), float(slots[slot, DONE]))
             if slots[slot, DONE] == slots[slot, GOAL]:
                 ended += 1
-        # new ones
+        # new ones, unless they wait for others
+        if settings[WAIT_STEPS] > 0 and users > 0 and integers[STACKED] == 0:
+            asked = users + prompt_tokens
+            place = integers[HEAD]
+            while place < available and arrivals[place] <= heard and asked < settings[WAIT_TOKENS]:
+                asked += inputs[place]
+                place += 1
+            if asked < settings[WAIT_TOKENS] and place > integers[HEAD] and integers[WAITED] < settings[WAIT_STEPS]:
+                integers[WAITED] += 1
+                held = True
+            else:
+                integers[WAITED] = 0
         while spare > 0 and not held and integers[DECODING] + integers[PREFILLING] < most_users:
             if integers[STACKED] > 0:
                 slot = stack[integers[STACKED] - 1]
                 goal, done = slots[slot, GOAL], slots[slot, DONE]
-            elif integers[HEAD] < available and arrivals[integers[HEAD]] <= now:
+            elif integers[HEAD] < available and arrivals[integers[HEAD]] <= heard:
                 slot = -1
                 goal, done = inputs[integers[HEAD]], min(prefix, inputs[integers[HEAD]] - 1)
                 if settings[CACHED_INPUT]:
@@ -181,7 +200,7 @@ def run(
                 request = integers[HEAD]
                 slots[slot, ID], slots[slot, GOAL], slots[slot, LEFT] = integers[BASE] + request, goal, outputs[request]
                 slots[slot, FRESH], slots[slot, INPUT], slots[slot, OUTPUT] = 1, goal, outputs[request]
-                times[slot, 0] = arrivals[request]
+                times[slot, 0], times[slot, 2] = arrivals[request], now
                 integers[HEAD] += 1
             slots[slot, DONE], slots[slot, PAGES], slots[slot, ENTRY] = done + take, wanted, -1
             integers[FREE] -= wanted
@@ -220,8 +239,10 @@ def run(
         jump, asked = 1, 0
         if prompts == 0:
             jump = LARGE_JUMP
-            if integers[STACKED] > 0 or (integers[HEAD] < available and arrivals[integers[HEAD]] <= now) or held:
+            if integers[STACKED] > 0 or (integers[HEAD] < available and arrivals[integers[HEAD]] <= heard) or held:
                 jump = 1
+            elif integers[HEAD] < available and arrivals[integers[HEAD]] <= now:
+                jump = min(jump, settings[RECEIVE] - integers[UNHEARD] % settings[RECEIVE])
             place = 0
             while place + 1 < jump:
                 if calendar[(step + place) % length] >= 0 or remainders[(-(step + place + 1)) % page] > integers[FREE] - asked:
@@ -238,7 +259,7 @@ def run(
         if tokens > settings[GRAPHS]:
             first = max(first, layers_floor)
         first += host_step
-        if jump > 1 and integers[HEAD] < available:
+        if jump > 1 and integers[HEAD] < available and arrivals[integers[HEAD]] > now:
             # an arrival ends the jump
             jump = max(1, min(jump, int((arrivals[integers[HEAD]] - now) / first)))
         for place in range(1, jump):
@@ -255,6 +276,7 @@ def run(
         floats[CACHED] += float(users) * jump
         integers[STEP] += jump
         integers[STEPS] += jump
+        integers[UNHEARD] = 0 if prompts > 0 else integers[UNHEARD] + jump
         integers[PEAK] = max(integers[PEAK], users)
         now, step = floats[NOW], integers[STEP]
         # sequences that end with this step
@@ -318,6 +340,7 @@ def finish(integers: Any, slots: Any, times: Any, results: Any, result_times: An
     row = integers[WRITTEN]
     results[row, 0], results[row, 1], results[row, 2] = slots[slot, ID], slots[slot, INPUT], slots[slot, OUTPUT]
     result_times[row, 0], result_times[row, 1], result_times[row, 2] = times[slot, 0], times[slot, 1], now
+    result_times[row, 3] = times[slot, 2]
     integers[WRITTEN] += 1
     integers[FINISHED] += 1
     slots[slot, AFTER] = integers[SPARE]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number, minimum
 from halley.formulas.timing import busy_time, transfer_time
@@ -57,11 +59,14 @@ class ReplicaLayout:
 
 @dataclass(frozen=True, eq=False)
 class ReplicaNetwork:
-    """A system as the groups of a replica see it. ``libraries``: by axis, what a communication library was measured to take."""
+    """A system as the groups of a replica see it. ``libraries``: by axis, what a communication library was measured to take.
+
+    It keeps the times that it was asked for: deployments that share one time each collective once."""
 
     system: System
     libraries: Mapping[str, Overlay] = field(default_factory=dict)
     _made: dict[tuple[Lane, str], MeasuredLane] = field(default_factory=dict)
+    _times: dict[tuple[object, ...], Number] = field(default_factory=dict)
 
     def dimensions(self, ranks: int, stride: int, measured: bool) -> tuple[MeasuredLane, ...]:
         """The lanes of a group of ``ranks`` that lie ``stride`` apart, with libraries where they are ``measured``. Raises
@@ -96,6 +101,13 @@ class ReplicaNetwork:
         bandwidth, and a measured library."""
         if ranks == 1:
             return 0.0 * size
+        asked = np.asarray(size, dtype=np.float64)
+        key = kind, ranks, stride, asked.shape, asked.tobytes(), startup, share
+        if key not in self._times:
+            self._times[key] = self._collective(kind, ranks, stride, size, startup, share)
+        return self._times[key]
+
+    def _collective(self, kind: CollectiveKind, ranks: int, stride: int, size: Number, startup: float, share: float) -> Number:
         own = startup + collective_time(kind, self.dimensions(ranks, stride, False))(size / share)
         if not self.libraries:
             return own

@@ -6,6 +6,7 @@ requests: they are read in blocks, and results go into histograms unless all of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,8 +104,8 @@ class TimeHistogram:
 class Simulated:
     """What a simulation found. ``ttft``, ``tpot``, ``latency``: histograms [s]; ``requests``, ``tokens``: that ended; ``time``
     [s] until the last ended; ``steps`` of all engines; ``preempted``: times that a request lost its place; ``peak``: most
-    sequences of one engine that decoded at a time; ``rows`` [requests, 6]: arrival, first and last token [s], input, output,
-    number, if all were asked for."""
+    sequences of one engine that decoded at a time; ``rows`` [requests, 7]: arrival, first and last token [s], input, output,
+    number, first scheduled [s], if all were asked for; ``front`` [s]: time of a request in the front end."""
 
     ttft: TimeHistogram = field(default_factory=TimeHistogram)
     tpot: TimeHistogram = field(default_factory=TimeHistogram)
@@ -115,6 +116,7 @@ class Simulated:
     steps: int = 0
     preempted: int = 0
     peak: int = 0
+    front: float = 0.0
     rows: Array | None = None
 
     @property
@@ -183,7 +185,7 @@ def simulate(
         with suppress(StopIteration):
             run.send(None)
     if keep:
-        table = np.concatenate(rows) if rows else np.zeros((0, 6))
+        table = np.concatenate(rows) if rows else np.zeros((0, 7))
         found.rows = table[np.argsort(table[:, 5], kind="stable")]
     return found
 
@@ -213,15 +215,16 @@ def _engine(
     settings = np.zeros(loop.SETTINGS, dtype=np.int64)
     settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, users, software.page
     settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
-    settings[loop.CACHED_INPUT] = cached
+    settings[loop.CACHED_INPUT], settings[loop.RECEIVE] = cached, software.receive
+    settings[loop.WAIT_STEPS], settings[loop.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
     shared = prefix // software.page
     integers[loop.FREE], integers[loop.NEWEST] = memory.capacity_pages - shared, -1
     count = 2 * users + 2
-    slots, times = np.zeros((count, loop.COLUMNS), dtype=np.int64), np.zeros((count, 2))
+    slots, times = np.zeros((count, loop.COLUMNS), dtype=np.int64), np.zeros((count, 3))
     slots[:, loop.AFTER] = np.arange(1, count + 1)
     slots[-1, loop.AFTER] = -1
     prefilling, stack = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    results, result_times = np.zeros((BLOCK + count, 3), dtype=np.int64), np.zeros((BLOCK + count, 3))
+    results, result_times = np.zeros((BLOCK + count, 3), dtype=np.int64), np.zeros((BLOCK + count, 4))
     remainders = np.zeros(software.page, dtype=np.int64)
     calendar = np.full(2, -1, dtype=np.int64)
     layers, state = shape.layers * software.layer, (integers, floats, settings)
@@ -260,7 +263,8 @@ def _engine(
         if written:
             # requests that arrive by themselves meet as many others as there are on average
             mean = float(floats[loop.BUSY] / floats[loop.NOW])
-            result_times[:written, 0] -= front if concurrency else front_end(step, mean)
+            found.front = front if concurrency else front_end(step, mean)
+            result_times[:written, 0] -= found.front
         _count(found, rows, results[:written], result_times[:written], keep)
         integers[loop.WRITTEN] = 0
         if status == -1:
@@ -301,7 +305,7 @@ def _count(found: Simulated, rows: list[Array], results: NDArray[np.int64], time
     found.requests += len(results)
     found.tokens += int(output.sum())
     if keep:
-        rows.append(np.column_stack([times, results[:, 1], output, results[:, 0]]))
+        rows.append(np.column_stack([times[:, :3], results[:, 1], output, results[:, 0], times[:, 3]]))
 
 
 def generated(

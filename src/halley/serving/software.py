@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from halley.errors import BadInput, Fault
 
+TIMES = ("step", "user", "layer", "gap", "collective", "request", "request_user", "request_experts")
+"""Names of the times of a framework [s]."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServingSoftware:
@@ -16,13 +19,18 @@ class ServingSoftware:
     for each sequence of the batch; ``layer``: to launch the kernels of one layer where no graph is replayed: a layer takes at
     least that; ``gap``: between two kernels; ``collective``: start-up of a collective; ``request``: of a request in the front
     end, before its prompt is scheduled; ``request_user``: more of it for each request in flight, whose tokens the front end
-    streams. ``graphs``: tokens of the largest step that is replayed as one graph (0: none).
+    streams; ``request_experts``: more of it for models with experts. ``graphs``: tokens of the largest step that is replayed as
+    one graph (0: none).
 
     ``memory``, ``matrix`` [1]: shares of the kernels' own bandwidth and matrix rate that are reached in a running server;
     ``network`` [1]: share of the links' bandwidth that its own collectives reach. ``kernels``: the framework in whose measured
     tables its kernels are; empty: none, so that all kernels are timed by formulas.
     ``budget``: tokens of a step at most (chunked prefill); ``users``: sequences of a step at most; ``page``: tokens of a page of
     the cache; ``share`` [1]: part of a chip's memory that the server may take; ``reserve`` [B]: of it for workspaces and graphs.
+
+    ``receive``: requests are received every so many steps, and behind each step with prompts (SGLang's scheduler-recv-interval).
+    ``wait_steps``: new prompts wait for others while sequences decode, for at most so many steps, until the step has the share
+    ``wait_share`` [1] of its tokens (TensorRT-LLM's batch_wait_timeout_iters and batch_wait_max_tokens_ratio).
 
     Raises BadInput: a time that is negative, a share beyond 0 to 1, a count below 1.
     """
@@ -35,6 +43,7 @@ class ServingSoftware:
     collective: float = 0.0
     request: float = 0.0
     request_user: float = 0.0
+    request_experts: float = 0.0
     graphs: int = 0
     memory: float = 1.0
     matrix: float = 1.0
@@ -44,18 +53,23 @@ class ServingSoftware:
     page: int = 16
     share: float = 0.9
     reserve: float = 0.0
+    receive: int = 1
+    wait_steps: int = 0
+    wait_share: float = 0.9
     kernels: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:
         where, faults = f"software {self.name}", []
-        for name in ("step", "user", "layer", "gap", "collective", "request", "request_user", "reserve"):
+        for name in (*TIMES, "reserve"):
             if not 0 <= getattr(self, name) < math.inf:
                 faults.append(Fault(f"{where}, {name}", "a number from 0", repr(getattr(self, name))))
-        for name in ("memory", "matrix", "network", "share"):
+        for name in ("memory", "matrix", "network", "share", "wait_share"):
             if not 0 < getattr(self, name) <= 1:
                 faults.append(Fault(f"{where}, {name}", "a share above 0 and at most 1", repr(getattr(self, name))))
-        for name in ("budget", "users", "page"):
+        if self.wait_steps < 0:
+            faults.append(Fault(f"{where}, wait_steps", "at least 0", repr(self.wait_steps)))
+        for name in ("budget", "users", "page", "receive"):
             if getattr(self, name) < 1:
                 faults.append(Fault(f"{where}, {name}", "at least 1", repr(getattr(self, name))))
         if faults:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from halley.errors import BadInput, Fault
 from halley.formulas.numbers import Number
+from halley.serving.model import ServedModel
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.tables import Array
 
@@ -35,6 +36,19 @@ class Acceptance:
     def at(self, place: int) -> float:
         """Of the token at a place, from 1."""
         return float(self.first * self.decay ** (place - 1))
+
+
+def proposing_head(model: ServedModel) -> ServedModel:
+    """A head that proposes tokens, as EAGLE and the multi-token prediction of DeepSeek have: one layer of the model, its
+    embedding and head.
+
+    >>> from halley.io.transformers import load_model
+    >>> proposing_head(ServedModel(load_model("llama3-8b"))).shape.layers
+    1
+    """
+    shape = model.shape
+    experts = replace(shape.experts, dense_layers=0) if shape.experts else None
+    return replace(model, shape=replace(shape, name=f"head of {shape.name}", layers=1, experts=experts), window=0, windowed=0)
 
 
 def sequence_tokens(acceptance: Acceptance, window: int) -> float:

@@ -7,12 +7,15 @@ other through the stages. All engines of a deployment are equal and get equal sh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from halley.serving.memory import ServingMemory
+from halley.serving.model import ServedModel
+from halley.serving.software import IDEAL, ServingSoftware
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.tables import Array
 
@@ -24,8 +27,12 @@ ROUNDS = 60
 """Rounds of a fixed point or a bisection."""
 FIXED_POINT_TOLERANCE = 1e-7
 """Relative error of a fixed point that ends its search."""
+ROOT_TOLERANCE = 1e-13
+"""Relative width of an interval, and value relative to that at its lower end, at which the search for a root ends."""
 QUEUE_LIMIT = 64
 """Requests in flight, relative to the sequences of a batch, from which arrivals count as too many."""
+MOST_EXPONENT = 100.0
+"""Largest number whose exponential is taken: with more prompts a step, each is followed by another."""
 SATURATED_STEPS = 1.0
 """Steps that a prompt waits, from which the tokens of a step are said to limit the rate."""
 
@@ -84,38 +91,82 @@ def prompt_time(step: StepModel, batch: float, lengths: Lengths) -> float:
 
 def front_end(step: StepModel, users: float) -> float:
     """Time of a request in the front end of a replica whose engines have ``users`` requests each [s]."""
-    return step.software.request + step.software.request_user * users * step.layout.dp * step.layout.pp
+    return front_end_alone(step.software, step.model) + step.software.request_user * users * step.layout.dp * step.layout.pp
+
+
+def front_end_alone(software: ServingSoftware, model: ServedModel) -> float:
+    """Time of the only request in the front end [s]."""
+    return software.request + (software.request_experts if model.shape.experts else 0.0)
 
 
 def closed_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
-    """The steady state with ``users`` requests in flight on one engine, each followed by the next at once. Those in the front end
-    are not in the engine: of N users with latency T in the engine and F before it, N T / (T + F) are there."""
-    front, inside = front_end(step, users), users
-    state = engine_loop(step, memory, inside, lengths)
-    for _ in range(FRONT_ROUNDS if front else 0):
-        latency = state.users / state.rate
-        inside = (inside + max(users * latency / (latency + front), min(users, 1.0))) / 2
-        state = engine_loop(step, memory, inside, lengths)
-    latency = state.users / state.rate + front
-    return replace(state, users=users, ttft=state.ttft + front, rate=users / latency)
+    """The steady state with ``users`` requests in flight on one engine, each followed by the next at once."""
+    return closed_loops(step, memory, (users,), lengths)[0]
+
+
+def closed_loops(step: StepModel, memory: ServingMemory, users: Sequence[float], lengths: Lengths) -> list[Steady]:
+    """`closed_loop` of each number of users. Those in the front end are not in the engine: of N users with latency T in the
+    engine and F before it, N T / (T + F) are there."""
+    fronts, inside = [front_end(step, each) for each in users], list(users)
+    states = engine_loops(step, memory, inside, lengths)
+    for _ in range(FRONT_ROUNDS if any(fronts) else 0):
+        for place, (each, front, state) in enumerate(zip(users, fronts, states, strict=True)):
+            latency = state.users / state.rate
+            inside[place] = (inside[place] + max(each * latency / (latency + front), min(each, 1.0))) / 2
+        states = engine_loops(step, memory, inside, lengths)
+    found = []
+    for each, front, state in zip(users, fronts, states, strict=True):
+        latency = state.users / state.rate + front
+        found.append(replace(state, users=each, ttft=state.ttft + front, rate=each / latency))
+    return found
 
 
 def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
-    """The steady state of an engine with ``users`` requests in it.
+    """The steady state of an engine with ``users`` requests in it."""
+    return engine_loops(step, memory, (users,), lengths)[0]
+
+
+def engine_loops(step: StepModel, memory: ServingMemory, users: Sequence[float], lengths: Lengths) -> list[Steady]:
+    """`engine_loop` of each number of users.
 
     Requests end at different times, so that prompts arrive like Poisson numbers: with mu chunks a step on average,
 
     .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, \\min(j c, B - n))
 
     Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk, B [1] budget of a step. A request meets the others alone:
-    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`).
+    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`), and those that
+    the server does not admit at once (`admission_steps`) for steps without prompts.
     """
-    software = step.software
+    batches = [_mean_batch(step.software, memory, each, lengths) for each in users]
+    times, parts = _mean_steps(step, lengths.mean_context, batches)
+    return [_steady(*item, lengths) for item in zip(users, batches, times, parts, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _MeanBatch:
+    """What the steps of an engine have on average: ``running`` sequences, of which ``decoding``; ``prompts`` of ``chunk``
+    tokens that end at ``keys``; a prompt has ``chunks``, and waits ``wait`` full steps and ``late`` steps without prompts.
+    ``mixed``: (decoding sequences, chunks, their chances) of a full step, of one that decodes, of one with a prompt of its own,
+    of one without prompts (where prompts are late), and of all."""
+
+    running: float
+    decoding: float
+    prompts: float
+    chunk: float
+    keys: float
+    chunks: float
+    wait: float
+    late: float
+    limit: str
+    mixed: tuple[tuple[float, Array, Array], ...]
+
+
+def _mean_batch(software: ServingSoftware, memory: ServingMemory, users: float, lengths: Lengths) -> _MeanBatch:
     most = min(max(memory.capacity_pages // max(memory.pages(lengths.mean_context), 1), 1.0), software.users)
     running = min(users, most)
     limit = "users in flight" if running == users else "memory for the cache" if most < software.users else "sequences of a batch"
     more, budget, new = max(lengths.output - 1, 0.0), float(software.budget), lengths.new
-    decoding, chunks, wait = decoding_sequences(running, budget, new, more)
+    decoding, chunks, wait, late = decoding_sequences(running, budget, new, more, software)
     chunk, fits = new / chunks, max((budget - decoding) / (new / chunks), 1.0)
     prompts = decoding / more * chunks if more else min(running, fits)
     if not more:
@@ -123,21 +174,26 @@ def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: L
     if wait > SATURATED_STEPS:
         limit = "tokens of a step"
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
-    context = lengths.mean_context
     other = max(running - 1, 0.0) / max(running, 1.0)
     seen = min(min(1.0, running) + other * decoding, budget)
-    mixed = (
-        (decoding, *_mixture(fits, fits)),
+    full = np.array([fits]), np.ones(1)
+    mixed = [
+        (decoding, *full),
         (seen, *_mixture(other * prompts, min(fits, (budget - seen) / chunk))),
         (other * decoding, *_mixture(other * prompts, fits, own=True)),
-        (decoding, *_mixture(prompts, fits)),
-    )
-    (full, tpot, own, whole), parts = _mean_steps(step, context, chunk, keys, mixed)
-    service = wait * full + chunks * own + more * tpot
-    rate = running / service
-    queued = (users - running) / rate
-    parts = {name: value for name, value in parts.items() if value > 0}
-    return Steady(users, running, queued + wait * full + chunks * own, tpot, rate, decoding, prompts * chunk, whole, parts, limit)
+    ]
+    mixed += [(decoding, np.zeros(1), np.ones(1))] if late else []
+    mixed.append((decoding, *_mixture(prompts, fits)))
+    return _MeanBatch(running, decoding, prompts, chunk, keys, chunks, wait, late, limit, tuple(mixed))
+
+
+def _steady(users: float, batch: _MeanBatch, times: Sequence[float], parts: dict[str, float], lengths: Lengths) -> Steady:
+    full, tpot, own, whole = *times[:3], times[-1]
+    first = batch.wait * full + batch.chunks * own + (batch.late * times[3] if batch.late else 0.0)
+    rate = batch.running / (first + max(lengths.output - 1, 0.0) * tpot)
+    first += (users - batch.running) / rate
+    chunk, parts = batch.prompts * batch.chunk, {name: value for name, value in parts.items() if value > 0}
+    return Steady(users, batch.running, first, tpot, rate, batch.decoding, chunk, whole, parts, batch.limit)
 
 
 def held_to(state: Steady, most: float) -> Steady:
@@ -148,36 +204,96 @@ def held_to(state: Steady, most: float) -> Steady:
     return replace(state, rate=most, ttft=state.ttft + latency - state.users / state.rate)
 
 
-def decoding_sequences(running: float, budget: float, new: float, more: float) -> tuple[float, float, float]:
-    """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits) of ``running`` sequences: ``new`` prompt
-    tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
+def admission_steps(software: ServingSoftware, prompts: float, decoding: float, new: float) -> float:
+    """Steps until a server admits a prompt of ``new`` tokens, where ``prompts`` arrive in a step and ``decoding`` sequences
+    decode.
+
+    .. math:: a = \\frac{I^2 / 2 + K / 2}{I + K} - \\frac{1}{2} + \\frac{L + \\mu L^2 / 2}{1 + \\mu L}, \\quad
+        K = (1 - e^{-\\mu I}) e^\\mu, \\quad L = \\min(W, (\\lceil (S - n) / P \\rceil - 1) / \\mu)
+
+    Symbols: I [1] steps between two receipts of requests, K [1] steps with prompts that follow one, behind each of which there is
+    another receipt; mu [1] prompts that arrive in a step; L [1] steps for which the first of several prompts waits for the
+    others, W [1] the most that it may, S [1] tokens with which a step starts at once, P [1] tokens of a prompt, n [1] decoding
+    sequences. Holds for: prompts that arrive like a Poisson process.
+
+    >>> admission_steps(ServingSoftware(), 0.1, 8, 1024)
+    0.0
+    >>> [round(admission_steps(ServingSoftware(receive=30), rate, 8, 1024), 1) for rate in (0.001, 0.1)]
+    [14.5, 14.0]
+    >>> round(admission_steps(ServingSoftware(wait_steps=20), 0.01, 8, 1024), 1)
+    18.3
+    """
+    steps = 0.0
+    if software.receive > 1:
+        every = software.receive
+        more = -math.expm1(-prompts * every) * math.exp(min(prompts, MOST_EXPONENT))
+        steps += (every**2 + more) / 2 / (every + more) - 0.5
+    if software.wait_steps and prompts > 0:
+        enough = math.ceil((math.ceil(software.wait_share * software.budget) - decoding) / new)
+        longest = min(software.wait_steps, max(enough - 1, 0) / prompts)
+        steps += (longest + prompts * longest**2 / 2) / (1 + prompts * longest)
+    return steps
+
+
+def decoding_sequences(
+    running: float, budget: float, new: float, more: float, software: ServingSoftware = IDEAL
+) -> tuple[float, float, float, float]:
+    """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits for others' tokens, and for its admission) of
+    ``running`` sequences: ``new`` prompt tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
 
     Each step brings n / M prompts, and has B - n tokens for them. They queue like Poisson arrivals of equal work:
 
-    .. math:: N = n (1 + \\frac{k + w}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
+    .. math:: N = n (1 + \\frac{k + w + a}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
         \\rho = \\frac{n P}{M (B - n)}
 
     Symbols: N, n [1] sequences that run and that decode, M [1] output tokens after the first, k [1] chunks of a prompt, w [1]
-    steps that it waits, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P) sequences decode, where each step
-    is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
+    steps that it waits, a [1] `admission_steps`, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P)
+    sequences decode, where each step is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
 
     >>> [round(value, 1) for value in decoding_sequences(1000, 512, 1024, 127)]
-    [56.5, 3.0, 2118.0]
+    [56.5, 3.0, 2118.0, 0.0]
     """
     if not more:
-        return 0.0, float(math.ceil(new / budget)), 0.0
-    low, high = 0.0, min(running, budget * more / (more + new))
-    for _ in range(ROUNDS):
-        decoding = (low + high) / 2
+        return 0.0, float(math.ceil(new / budget)), 0.0, 0.0
+    chunks = late = 0.0
+
+    def spare(decoding: float) -> float:
+        """Sequences that run with so many that decode, beyond those that there are."""
+        nonlocal chunks, late
         free = budget - decoding
         chunks = math.ceil(new / free)
         busy = decoding / more * new / free * max(running - 1, 0.0) / running
         wait = busy / (2 * (1 - busy)) * new / free if busy < 1 else math.inf
-        if decoding * (1 + (chunks + wait) / more) > running:
-            high = decoding
+        late = min(running - 1, 1.0) * admission_steps(software, decoding / more, decoding, new)  # alone it is admitted at once
+        return decoding * (1 + (chunks + wait + late) / more) - running
+
+    decoding = root(spare, 0.0, min(running, budget * more / (more + new)), -running)
+    return decoding, float(chunks), max((running / decoding - 1) * more - chunks - late, 0.0), late
+
+
+def root(function: Callable[[float], float], low: float, high: float, under: float) -> float:
+    """Where a rising function is 0 between two numbers, at the first of which it is ``under``; the second where it is below 0
+    there.
+
+    The secant; where one end stays, its value is halved (Illinois), and next to an infinite value the interval is.
+
+    >>> round(root(lambda x: x**3 - 2, 0.0, 2.0, -2.0), 12) == round(2 ** (1 / 3), 12)
+    True
+    """
+    over, kept, middle, small = function(high), 0, high, -ROOT_TOLERANCE * under
+    if over <= 0:
+        return high
+    for _ in range(ROUNDS):
+        part = under / (under - over) if over < math.inf else 0.5
+        middle = low + (high - low) * part
+        value = function(middle)
+        if value > 0:
+            high, over, under, kept = middle, value, under / 2 if kept > 0 else under, 1
         else:
-            low = decoding
-    return decoding, float(chunks), max((running / decoding - 1) * more - chunks, 0.0)
+            low, under, over, kept = middle, value, over / 2 if kept < 0 else over, -1
+        if abs(value) <= small or high - low < ROOT_TOLERANCE * high:
+            break
+    return middle
 
 
 def _mixture(prompts: float, fits: float, own: bool = False) -> tuple[Array, Array]:
@@ -190,19 +306,29 @@ def _mixture(prompts: float, fits: float, own: bool = False) -> tuple[Array, Arr
 
 
 def _mean_steps(
-    step: StepModel, context: float, chunk: float, keys: float, mixed: Sequence[tuple[float, Array, Array]]
-) -> tuple[list[float], dict[str, float]]:
-    """The mean step of each mixture of (decoding sequences, chunks, chances of these), and the parts of the last."""
-    counts = np.concatenate([item[1] for item in mixed])
-    users = np.concatenate([np.full(len(item[1]), item[0]) for item in mixed])
+    step: StepModel, context: float, batches: Sequence[_MeanBatch]
+) -> tuple[list[list[float]], list[dict[str, float]]]:
+    """The mean step of each mixture of each batch, and the parts of its last: all are looked up together."""
+    mixed = [item for batch in batches for item in batch.mixed]
+    sizes = [sum(len(item[1]) for item in batch.mixed) for batch in batches]
+    counts, chances = np.concatenate([item[1] for item in mixed]), np.concatenate([item[2] for item in mixed])
+    users = np.repeat([item[0] for item in mixed], [len(item[1]) for item in mixed])
+    chunk, keys = (np.repeat(values, sizes) for values in zip(*((batch.chunk, batch.keys) for batch in batches), strict=True))
     # a full step has no more tokens than its budget, to the last bit: graphs and tables may end there
     prompt = np.minimum(counts * chunk, np.maximum((step.software.budget - users) * (1 - FIXED_POINT_TOLERANCE), 0.0))
     parts = step.parts(StepBatch(users, context, prompt, keys, np.maximum(counts, 1.0)))
-    total = sum(parts.values(), np.zeros(len(counts)))
-    ends = np.cumsum([len(item[1]) for item in mixed])
-    means = [float((total[end - len(item[1]) : end] * item[2]).sum()) for item, end in zip(mixed, ends, strict=True)]
-    chances = mixed[-1][2]
-    return means, {name: float((value[-len(chances) :] * chances).sum()) for name, value in parts.items()}
+    starts = np.cumsum([0, *(len(item[1]) for item in mixed[:-1])])
+    means = np.add.reduceat(sum(parts.values(), np.zeros(len(counts))) * chances, starts).tolist()
+    each = {name: np.add.reduceat(value * chances, starts) for name, value in parts.items()}
+    ends = np.cumsum([len(batch.mixed) for batch in batches]).tolist()
+    times = [means[end - len(batch.mixed) : end] for end, batch in zip(ends, batches, strict=True)]
+    return times, [{name: float(value[end - 1]) for name, value in each.items()} for end in ends]
+
+
+@lru_cache(maxsize=32)
+def _log_factorials(count: int) -> Array:
+    """Logarithms of the factorials of as many numbers from 0."""
+    return np.array([math.lgamma(number + 1) for number in range(count)])
 
 
 def poisson(mean: float, most: float) -> tuple[Array, Array]:
@@ -214,7 +340,7 @@ def poisson(mean: float, most: float) -> tuple[Array, Array]:
     top = min(math.ceil(most), math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3))
     counts = np.arange(max(top, 0) + 1, dtype=np.float64)
     logs = counts * math.log(mean) if mean > 0 else np.where(counts == 0, 0.0, -np.inf)
-    logs = logs - np.array([math.lgamma(count + 1) for count in counts])
+    logs = logs - _log_factorials(2 ** len(counts).bit_length())[: len(counts)]
     chances = np.exp(logs - logs.max())
     chances /= chances.sum()
     counts = np.minimum(counts, most)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from halley.errors import Infeasible
 from halley.importers.serving import lengths_of, serving_problem
 from halley.ir.system import System
-from halley.serving.search import ServingPlan, ServingProblem
-from halley.serving.search import search as best_deployment
+from halley.serving.plans.problem import ServingProblem
+from halley.serving.plans.search import ServingPlan
+from halley.serving.plans.search import search as best_deployment
 from halley.sweeps.answered import RELATIVE_ROUNDING, Answered, LowerBound
 from halley.sweeps.options import asked_of, nameless, text, whole
 

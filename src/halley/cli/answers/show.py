@@ -37,7 +37,7 @@ def show(
     options.remark_to_stderr(answer.remark)
     if emit is not None:
         from halley.cli.plans.launch import show_flags  # here: it loads what plans are made with
-        from halley.serving.search import ServingPlan
+        from halley.serving.plans.search import ServingPlan
         from halley.serving.served import Served
         from halley.training.plan import TrainingResult
 

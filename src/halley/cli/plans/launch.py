@@ -7,7 +7,7 @@ from rich.text import Text
 from halley.cli import options
 from halley.launch.emit import emit, emitted_text
 from halley.launch.serving import emit_serving
-from halley.serving.search import ServingPlan
+from halley.serving.plans.search import ServingPlan
 from halley.serving.served import Served
 from halley.training.plan import TrainingResult
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -30,21 +31,31 @@ from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.serving import deployment as deployment_of
 from halley.importers.serving import layout_on, served_model
+from halley.io.acceptance import load_acceptance
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
+from halley.io.results.envelope import provenance
 from halley.io.software import load_software
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
+from halley.report.answers.page import simple_page
 from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
 from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_document, speculation_table
+from halley.report.serving.trace import trace_pictures, trace_tables
+from halley.report.table import Table
 from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import check_draft_fits
 from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
-from halley.serving.speculation import Acceptance, Round, speculation_round
+from halley.serving.speculation import Acceptance, Round, proposing_head, speculation_round
 from halley.serving.steady import Lengths
+from halley.units import format_time
 
+MOST_ON_PAGE = 10**6
+"""Requests that a page is made of at most: their times are kept."""
+HEAD = "head"
+"""Value of --draft for one layer of the model itself."""
 WINDOWS = range(1, 9)
 """Tokens that a draft proposes in a round."""
 
@@ -67,13 +78,26 @@ def serve(
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages; 1 by default.", metavar="NUMBER")] = None,
     ep: Annotated[str | None, typer.Option("--ep", help="Groups of experts; 1 by default.", metavar="NUMBER")] = None,
     dp: Annotated[str | None, typer.Option("--dp", help="Attention ranks of a replica; 1 by default.", metavar="NUMBER")] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(
+            "--page", help="With --trace or --events: what the requests did over time, as a page (HTML).", metavar="FILE"
+        ),
+    ] = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", help="Speculative decoding with this model on the same chips.", metavar="MODEL")
+        str | None,
+        typer.Option(
+            "--draft",
+            help="Speculative decoding with this model on the same chips; head: one layer of the model itself (EAGLE, MTP).",
+            metavar="MODEL",
+        ),
     ] = None,
     acceptance: Annotated[
         str | None,
         typer.Option(
-            "--acceptance", help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95.", metavar="A,D"
+            "--acceptance",
+            help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95; or a measured curve by its name.",
+            metavar="A,D",
         ),
     ] = None,
     from_flags: Annotated[
@@ -119,6 +143,10 @@ def serve(
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
         refuse_existing(out, force)
+    if page is not None:
+        refuse_existing(page, force)
+        if trace is None and events is None:
+            raise BadInput(Fault("--page", "--trace or --events beside it", "neither", "write for example '--events 1000'"))
     if emit is not None:
         known_engine(emit)
         if json or trace is not None:
@@ -140,22 +168,29 @@ def serve(
     deployment = deployment_of(asked, found, layout, host, efficiency)
     if load is None:
         found_by_events = replayed(
-            deployment, str(trace), options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0
+            deployment,
+            str(trace),
+            options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0,
+            page is not None,
         )
         dtypes, where = f"{asked.weights}, cache {asked.cache}", f"{found.chips:,} x {found.chip.name}, {layout.text}"
         line = f"{asked.shape.name} ({dtypes}) on {where}: {trace}"
-        give((line,), [events_table(found_by_events, found.chips)], events_document(found_by_events), json, None, force)
+        shown, figures = [events_table(found_by_events, found.chips)], events_document(found_by_events)
+        give((line,), shown, figures, json, None, force, pages_of(page, deployment, found_by_events, line, shown))
         return
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
-    tables, document = serving_tables(value), serving_answer_document(value)
+    tables, document, pages = serving_tables(value), serving_answer_document(value), dict[str, str]()
     if draft is not None or acceptance is not None:
         rounds = rounds_of(deployment, value, draft, acceptance)
         tables.insert(1, speculation_table(rounds))
         document["answer"]["speculation"] = speculation_document(rounds)
     if events is not None:
-        simulated = drawn(deployment, load, options.whole_number("--events", events, most=10**8, example=1000))
+        most = MOST_ON_PAGE if page is not None else 10**8
+        number = options.whole_number("--events", events, most=most, example=1000)
+        simulated = drawn(deployment, load, number, page is not None)
         tables.insert(1, events_table(simulated, found.chips, load.concurrency is not None))
+        pages = pages_of(page, deployment, simulated, lines[0], tables[1:2])
         document["answer"]["events"] = events_document(simulated)
     if years is not None or power_price is not None:
         rates = cost_rates(years, power_price)
@@ -164,7 +199,7 @@ def serve(
             raise BadInput(Fault(found.name, "stated prices and power of its parts", "none", "give them in a system file"))
         tables.insert(1, cost_table(value, *rates, cost))
         document["answer"]["cost"] = {"usd_per_million_output_tokens": cost, "years": rates[0], "usd_per_kwh": rates[1]}
-    give(lines, tables, document, json, out, force)
+    give(lines, tables, document, json, out, force, pages)
     if emit is not None:
         show_flags(value, emit)
 
@@ -186,11 +221,9 @@ def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptan
         raise BadInput(
             Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
         )
-    parts = [options.number("--acceptance", part.strip(), 1.0) for part in acceptance.split(",")]
-    if len(parts) > 2:
-        raise BadInput(Fault("--acceptance", "one or two numbers", repr(acceptance)))
-    chances = Acceptance(*parts)
-    model = served_model(draft, deployment.model.weights, deployment.model.cache)
+    chances = acceptance_of(acceptance)
+    own = deployment.model
+    model = proposing_head(own) if draft == HEAD else served_model(draft, own.weights, own.cache)
     tp = math.gcd(deployment.layout.tp, model.shape.heads)
     small = replace(deployment, model=model, layout=ReplicaLayout(tp))
     users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context
@@ -199,19 +232,45 @@ def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptan
     return [speculation_round(deployment.step, small.step, chances, window, users, context) for window in WINDOWS]
 
 
-def replayed(deployment: Deployment, trace: str, prefix: int) -> Simulated:
+def acceptance_of(text: str) -> Acceptance:
+    """One or two numbers, or the name of a measured curve. Raises BadInput: neither."""
+    if "/" in text:
+        return load_acceptance(text)
+    parts = [options.number("--acceptance", part.strip(), 1.0) for part in text.split(",")]
+    if len(parts) > 2:
+        raise BadInput(Fault("--acceptance", "one or two numbers, or the name of a measured curve", repr(text)))
+    return Acceptance(*parts)
+
+
+def pages_of(page: str | None, deployment: Deployment, found: Simulated, line: str, tables: Sequence[Table]) -> dict[str, str]:
+    """The page of simulated requests by its name, if one is asked for."""
+    if page is None:
+        return {}
+    document = events_document(found) | {"provenance": provenance()}
+    pictures, more = trace_pictures(deployment, found), trace_tables(deployment, found)
+    words = f"{found.requests:,} requests, {found.tokens:,} output tokens, {format_time(found.time)}; {deployment.software.name}"
+    main = {
+        "tokens/s out": f"{found.output:,.0f}",
+        "TTFT, median": format_time(found.ttft.percentile(0.5)),
+        "TPOT, median": format_time(found.tpot.percentile(0.5)),
+        "end to end, median": format_time(found.latency.percentile(0.5)),
+    }
+    return {page: simple_page("Halley serving, by events", (line, words), pictures, [*tables, *more], document, False, main)}
+
+
+def replayed(deployment: Deployment, trace: str, prefix: int, keep: bool = False) -> Simulated:
     """The requests of a file, event by event."""
     deployment.check(Lengths(1, 1))
     blocks = read_requests(trace, prefix)
-    found = simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, prefix=prefix)
+    found = simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, prefix=prefix, keep=keep)
     if not found.requests:
         raise BadInput(Fault(trace, "at least one request", "none"))
     return found
 
 
-def drawn(deployment: Deployment, load: Load, count: int) -> Simulated:
+def drawn(deployment: Deployment, load: Load, count: int, keep: bool = False) -> Simulated:
     """So many requests of the load, with lengths uniform within a fifth around their means, event by event."""
     bounds = [(0.9 * mean, 1.1 * mean) for mean in (load.lengths.input, load.lengths.output)]
     users = 0 if load.concurrency is None else int(load.concurrency)
     blocks = generated(count, load.rate or 0.0, bounds[0], bounds[1])
-    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix))
+    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix), keep)

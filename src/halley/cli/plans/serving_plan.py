@@ -21,7 +21,7 @@ from halley.report.serving.plan import (
     serving_plan_verdict,
     serving_plan_words,
 )
-from halley.serving.search import search
+from halley.serving.plans.search import search
 
 
 def plan_serving(

@@ -76,12 +76,14 @@ def enveloped(kind: str, question: Plain, certificate: Certificate | None, answe
         "question": question,
         "certificate": None if certificate is None else certificate_document(certificate),
         "answer": answer,
-        "provenance": {
-            "halley": halley_version(),
-            "python": platform.python_version(),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        },
+        "provenance": provenance(),
     }
+
+
+def provenance() -> dict[str, str]:
+    """What makes a file now."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"halley": halley_version(), "python": platform.python_version(), "created": created}
 
 
 def certificate_document(certificate: Certificate) -> Plain:

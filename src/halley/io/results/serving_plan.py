@@ -17,7 +17,8 @@ from halley.io.results.serving import Length, ServingModelModel, figures
 from halley.io.results.systems import system_in, whole_system
 from halley.kernels.machine import Efficiency
 from halley.serving.model import ServedModel
-from halley.serving.search import Limits, ServingObjective, ServingPlan, ServingProblem, search
+from halley.serving.plans.problem import Limits, ServingObjective, ServingProblem
+from halley.serving.plans.search import ServingPlan, search
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import Lengths
 
@@ -27,7 +28,7 @@ Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class ServingPlanQuestionModel(Model):
-    """What was asked (`halley.serving.search.ServingProblem`)."""
+    """What was asked (`halley.serving.plans.problem.ServingProblem`)."""
 
     models: list[ServingModelModel] = Field(min_length=1, description="the model in each precision that may be chosen")
     system: dict[str, Any] = Field(description="the system with its whole chip, as in a system file")

@@ -12,7 +12,9 @@ from halley.report.draw import box, canvas, line, words
 from halley.report.serving.deployment import serving_tables
 from halley.report.table import Table, gap_text
 from halley.serving.deployment import Deployment
-from halley.serving.search import OperatingPoint, ServingObjective, ServingPlan, ServingProblem
+from halley.serving.plans.candidates import OperatingPoint
+from halley.serving.plans.problem import ServingObjective, ServingProblem
+from halley.serving.plans.search import ServingPlan
 from halley.units import counted, format_time
 
 TICKS = 4

@@ -1,0 +1,1 @@
+"""The search for the best deployment: the question, its candidates, pools, and the search with its certificate."""

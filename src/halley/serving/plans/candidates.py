@@ -1,0 +1,191 @@
+"""The candidates of a search: every layout, precision and size of chunks, their bounds, and their batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from halley.errors import BadInput, Fault, Infeasible
+from halley.serving.deployment import Deployment, ReachedRates
+from halley.serving.layout import ReplicaLayout, ReplicaNetwork, divisors
+from halley.serving.memory import serving_memory
+from halley.serving.model import ServedModel
+from halley.serving.plans.problem import ServingProblem
+from halley.serving.steady import closed_loops, held_to
+from halley.serving.step import StepModel
+from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
+
+PER_OCTAVE = 4
+"""Batches that are tried between a number and its double."""
+BATCHES_AT_ONCE = 6
+"""Batches of a candidate that are timed together: their steps are looked up in one call."""
+LIMIT_EXCESS_FACTOR = 1.1
+"""How far a batch may exceed a limit before larger ones are left out: times grow with the batch but for steps of tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """A candidate with a batch: output tokens per second and user and chip, times [s], ``users`` per engine."""
+
+    candidate: int
+    users: float
+    ttft: float
+    tpot: float
+    rate: float
+    user: float
+    chip: float
+
+
+def layouts(problem: ServingProblem, model: ServedModel) -> Iterator[ReplicaLayout]:
+    """Every layout of a replica that divides the chips, the model's heads, layers and experts."""
+    shape = model.shape
+    experts = shape.experts.experts if shape.experts else 0
+    total = problem.system.chips
+    for tp in divisors(total):
+        if shape.heads % tp:
+            continue
+        for pp in divisors(total // tp):
+            if pp > shape.layers:
+                continue
+            for dp in divisors(total // tp // pp) if experts else (1,):
+                for ep in divisors(tp * dp) if experts else (1,):
+                    if not experts or ep <= experts:
+                        yield ReplicaLayout(tp, pp, ep, dp)
+
+
+def deployments(problem: ServingProblem) -> list[Deployment]:
+    """All candidates that fit: their memory holds at least one request."""
+    found = []
+    where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
+    network = ReplicaNetwork(problem.system, problem.libraries)
+    rates: dict[ServedModel, ReachedRates] = {}
+    closest = math.inf
+    for model in problem.models:
+        for layout in layouts(problem, model):
+            for budget in problem.budgets:
+                software = replace(problem.software, budget=budget)
+                memory = serving_memory(model, layout, problem.system, software)
+                memory = replace(memory, page=memory.page * layout.pp)
+                context = problem.lengths.input + problem.lengths.output
+                if memory.capacity_pages < memory.pages(context):
+                    closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
+                    continue
+                made = Deployment(
+                    model,
+                    problem.system,
+                    layout,
+                    software,
+                    problem.efficiency,
+                    problem.libraries,
+                    fits=problem.fits,
+                    network=network,
+                )
+                try:
+                    network.dimensions(layout.tp, 1, False)
+                    network.dimensions(layout.stage, 1, False)
+                except BadInput:
+                    continue  # groups that do not divide the axes
+                made.__dict__["engine_memory"] = memory
+                made.__dict__["rates"] = rates.setdefault(model, made.rates) if model not in rates else rates[model]
+                found.append(made)
+    if not found:
+        capacity = problem.system.tiers[0].capacity * problem.software.share
+        need = f"{closest / 2**30:.1f} GiB on a chip with the layout that needs least"
+        remedy = "use more chips, fewer bytes for weights or cache, or shorter requests"
+        raise Infeasible(Fault(where, f"at most {capacity / 2**30:.1f} GiB on a chip", need, remedy))
+    return found
+
+
+class CandidateBounds:
+    """Bounds of candidates from their steps, for each layout and precision once: of all budgets together, for the largest budget
+    has all steps of the others and the smallest leaves most memory to the cache."""
+
+    def __init__(self, problem: ServingProblem, made: Sequence[Deployment]) -> None:
+        self.problem, self.made = problem, made
+        self.rows = request_rows(problem.lengths, problem.limits.tpot)
+        self.most: dict[object, float] = {}
+        for own in made:
+            key = own.model, own.layout
+            self.most[key] = max(self.most.get(key, 0.0), most_sequences(own, problem.lengths))
+        self.tables: dict[object, StepModel] = {}
+        self.kinds: dict[object, dict[bool, StepKinds]] = {}
+        self.engines: dict[object, float] = {}
+
+    def together(self, place: int, enough: float) -> float:
+        """Most requests per second of a candidate, which gets its tables. ``enough`` [1/s]: lower bounds need not be closer."""
+        own = self.made[place]
+        key, step = (own.model, own.layout), self._step(own)
+        own.__dict__["step"] = step.with_budget(own.software.budget)
+        if key not in self.engines:
+            kinds = self.kinds.setdefault(key, {})
+            asked = step, self.most[key], self.problem.lengths, self.rows
+            self.engines[key] = engine_bound(*asked, enough / own.engines, kinds)
+            kinds.pop(True, None)  # large, and rarely asked for again
+        return self.engines[key] * own.engines
+
+    def apart(self, enough: float) -> tuple[float, str]:
+        """Most requests per second with prompts and decoding on chips of their own, and why.
+
+        A chip serves at most r_P prompts a second, or decodes at most r_D requests: of m chips,
+
+        .. math:: X \\le \\frac{m}{1 / r_P + 1 / r_D}
+        """
+        lengths, tpot = self.problem.lengths, self.problem.limits.tpot
+        prompts = request_rows(lengths, decoding=False)
+        decoding = request_rows(lengths, tpot, prompts=False)
+        best = {"prompts": (0.0, ""), "decoding": (0.0, "")}
+        for own in {(own.model, own.layout): own for own in self.made}.values():
+            key, step = (own.model, own.layout), self._step(own)
+            kinds = self.kinds.setdefault(key, {})
+            each = own.layout.dp * own.layout.pp / own.layout.chips
+            for name, rows in (("prompts", prompts), ("decoding", decoding)):
+                found = each * engine_bound(step, self.most[key], lengths, rows, best[name][0] / each, kinds)
+                best[name] = max(best[name], (found, own.layout.text))
+            kinds.pop(True, None)
+        (first, where), (second, there) = best["prompts"], best["decoding"]
+        bound = self.problem.system.chips / (1 / first + 1 / second) if first and second else 0.0
+        words = f"pools of {where} and {there}: {first:.3g} prompts/s a chip, {second:.3g} requests/s decoded a chip"
+        return bound, f"{words}, in any order and batching"
+
+    def _step(self, own: Deployment) -> StepModel:
+        """The tables of the largest budget, which serve all budgets."""
+        key = own.model, own.layout
+        if key not in self.tables:
+            largest = max(self.problem.budgets)
+            self.tables[key] = replace(own, software=replace(own.software, budget=largest)).step
+        return self.tables[key]
+
+
+def points(deployment: Deployment, number: int, problem: ServingProblem, most: float) -> Iterator[OperatingPoint]:
+    """The candidate with every batch. ``most`` [1/s]: requests that no schedule under the limits exceeds. The closed form is no
+    schedule, and is held to it."""
+    lengths = problem.lengths
+    fits = deployment.capacity_users(lengths)
+    steps = math.floor(math.log2(max(fits, 1)) * PER_OCTAVE)
+    every = sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)})
+    for first in range(0, len(every), BATCHES_AT_ONCE):
+        tried = every[first : first + BATCHES_AT_ONCE]
+        for users, state in zip(tried, closed_loops(deployment.step, deployment.engine_memory, tried, lengths), strict=True):
+            if state.tpot <= problem.limits.tpot and state.ttft <= problem.limits.ttft:
+                state = held_to(state, most / deployment.engines)
+            requests = state.rate * deployment.engines
+            chip = requests * lengths.output / deployment.chips
+            user = 1 / state.tpot if state.tpot > 0 else math.inf
+            yield OperatingPoint(number, users, state.ttft, state.tpot, requests, user, chip)
+            if state.tpot > LIMIT_EXCESS_FACTOR * problem.limits.tpot or state.ttft > LIMIT_EXCESS_FACTOR * problem.limits.ttft:
+                return  # larger batches are no faster
+
+
+def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Points that no other one exceeds in both tokens per second and user and per chip, the fastest for a user first.
+
+    >>> made = [OperatingPoint(0, 1, 0, 0, 0, user, chip) for user, chip in ((3, 1), (2, 2), (1, 1), (2, 1))]
+    >>> [(point.user, point.chip) for point in pareto(made)]
+    [(3, 1), (2, 2)]
+    """
+    found: list[OperatingPoint] = []
+    for point in sorted(every, key=lambda item: (-item.user, -item.chip)):
+        if not found or point.chip > found[-1].chip:
+            found.append(point)
+    return found

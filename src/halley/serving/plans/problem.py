@@ -1,0 +1,85 @@
+"""What a search of deployments is asked: models, system, limits, objective, and what a candidate costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from halley.errors import BadInput, Fault
+from halley.ir.system import System
+from halley.kernels.library.times import KernelFits
+from halley.kernels.machine import Efficiency
+from halley.network.fit.overlay import Overlay
+from halley.serving.deployment import Deployment
+from halley.serving.model import ServedModel
+from halley.serving.software import ServingSoftware
+from halley.serving.steady import Lengths
+
+BUDGETS = (512, 2048, 8192)
+"""Tokens of a step that are tried."""
+REPLICAS_ROUNDING = 1e-12
+"""Replicas by which rounding may lift a ratio above a whole number."""
+
+
+class ServingObjective(StrEnum):
+    """What the search makes best."""
+
+    THROUGHPUT = "throughput"
+    CHIPS = "chips"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Service level: most mean time to first token and per output token [s]."""
+
+    ttft: float = math.inf
+    tpot: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not (self.ttft > 0 and self.tpot > 0):
+            raise BadInput(Fault("--slo", "times above 0", f"ttft {self.ttft:g} s, tpot {self.tpot:g} s"))
+
+
+@dataclass(frozen=True, eq=False)
+class ServingProblem:
+    """What is searched. ``models``: one for each precision that may be chosen; ``rate`` [1/s]: with `ServingObjective.CHIPS`, the
+    requests that have to be served. ``pools``: whether prompts and decoding may have chips of their own. ``front``: cost all
+    candidates, for a front that is whole. ``fits``: measured kernels of the chip."""
+
+    models: tuple[ServedModel, ...]
+    system: System
+    software: ServingSoftware
+    efficiency: Efficiency
+    lengths: Lengths
+    limits: Limits = Limits()
+    libraries: Mapping[str, Overlay] = field(default_factory=dict)
+    objective: ServingObjective = ServingObjective.THROUGHPUT
+    rate: float = 0.0
+    pools: bool = True
+    front: bool = False
+    budgets: tuple[int, ...] = BUDGETS
+    fits: KernelFits | None = None
+
+
+def objective_cost(problem: ServingProblem, deployment: Deployment, rate: float) -> float:
+    """What the search makes least, of a candidate that serves ``rate`` [1/s] on all chips: its negative, or the chips of as many
+    replicas as serve the rate asked for, infinite where there are not as many."""
+    if problem.objective is ServingObjective.THROUGHPUT:
+        return -rate
+    return deployment.layout.chips * replicas_for(problem, rate / deployment.replicas, deployment.replicas)
+
+
+def replicas_for(problem: ServingProblem, each: float, most: float) -> float:
+    """Replicas that serve the rate asked for with ``each`` [1/s] of them; infinite if they are more than ``most``."""
+    need = max(math.ceil(problem.rate / each - REPLICAS_ROUNDING), 1) if each > 0 else math.inf
+    return need if need <= most else math.inf
+
+
+def rate_to_beat(problem: ServingProblem, deployment: Deployment, cost: float) -> float:
+    """The rate [1/s] on all chips that a candidate has to exceed to cost less."""
+    if problem.objective is ServingObjective.THROUGHPUT or not math.isfinite(cost):
+        return max(-cost, 0.0) if math.isfinite(cost) else 0.0
+    replicas = math.ceil(cost / deployment.layout.chips) - 1
+    return problem.rate / replicas * deployment.replicas * (1 - REPLICAS_ROUNDING) if replicas else math.inf
