@@ -48,11 +48,6 @@ def figure(dataflow: str, sequence: int, head: int, group: int = 1, channels: in
     return runs.Figure(run, channels, 0.0)
 
 
-def work(sequence: int, head: int) -> float:
-    """Operations of both products."""
-    return 4.0 * BATCH * HEADS * head * sequence**2
-
-
 def row(asked: runs.Figure, simulated: bool) -> Row:
     """Times of a run, by the formulas and, if asked, in the simulation."""
     run, chip = asked.run, runs.machine(asked)
@@ -97,7 +92,7 @@ def time(found: Mapping[str, Any]) -> float:
 
 def utilisation(found: Mapping[str, Any]) -> float:
     """Of the matrix engines."""
-    return work(found["sequence"], found["head"]) / time(found) / PEAK
+    return figure(found["dataflow"], found["sequence"], found["head"]).work / time(found) / PEAK
 
 
 def search(sequence: int) -> Row:
