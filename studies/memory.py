@@ -34,6 +34,7 @@ SRAM, DRAM = (150e6, 300e6, 500e6), (100e9, 300e9, 600e9)
 PUBLISHED = 1.63
 """Dataflow over kernel by kernel; the paper does not say over what it is taken."""
 
+
 def system(sram: float, dram: float) -> System:
     """The paper's eight chips in a torus of 4 x 2, with these memories."""
     base = load_system("sn10-torus")

@@ -38,6 +38,7 @@ COMMUNICATION = {Role.MODEL: "tensor parallelism", Role.PIPELINE: "transfers", R
 PARTS = ("forward and backward", "recompute", "bubble", *COMMUNICATION.values(), "rest")
 FILLS = dict(zip(PARTS, (PALETTE[0], PALETTE[4], PALETTE[3], PALETTE[1], PALETTE[5], PALETTE[2], PALETTE[6]), strict=True))
 
+
 def cases() -> Iterator[StudyCase]:
     """Each size of the domain, each split, and the plan whose split is free."""
     yield from (StudyCase("domains", str(size), partial(domain, size)) for size in DOMAINS)

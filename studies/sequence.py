@@ -33,6 +33,7 @@ FRAMES, PATCHES, HEADS, HEAD = 64, 1024, 16, 72
 FREE, HEADS_SPLIT, MATRICES = "free", "heads", "matrices"
 FILLS = {"kernels": PALETTE[0], "collectives": PALETTE[1]}
 
+
 def attention(source: str, result: str, mark: str, copied: str, read: str) -> list[str]:
     """Attention along one dim of the video, from a tensor to the next one with its residual. ``copied``: the dim of the keys,
     which is another name of the dim ``read`` of the queries."""

@@ -109,7 +109,11 @@ def cases() -> list[Case]:
 
 def source() -> str:
     """A fingerprint of the code and the files behind every figure: of all modules that this one has loaded."""
-    return behind(Path(__file__), Path(__file__).with_name("systems80_dlrm.py"), *(ROOT / "src" / "halley" / "library" / name for name in FILES))
+    return behind(
+        Path(__file__),
+        Path(__file__).with_name("systems80_dlrm.py"),
+        *(ROOT / "src" / "halley" / "library" / name for name in FILES),
+    )
 
 
 def solve(case: Case, mark: str) -> Row:
