@@ -66,7 +66,7 @@ def row(asked: runs.Figure, simulated: bool) -> Row:
 
 
 def asked() -> Iterator[tuple[runs.Figure, bool]]:
-    """The runs, and whether they are simulated: all dataflows with the chip's channels, then those that are compared with others."""
+    """The runs, and whether they are simulated: all dataflows with the chip's channels, then those compared with others."""
     for head in HEAD_DIMS:
         for sequence in SEQUENCES:
             for dataflow in FLASH:

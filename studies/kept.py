@@ -32,8 +32,8 @@ class StudyCase(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptStudy:
-    """``file`` is that of the study; its content counts as source, as that of ``others`` does. ``cases``: what is searched, in the
-    order of the rows; ``files``: the text of each file of docs/studies, from what is kept."""
+    """``file`` is that of the study; its content counts as source, as that of ``others`` does. ``cases``: what is searched, in
+    the order of the rows; ``files``: the text of each file of docs/studies, from what is kept."""
 
     name: str
     file: str

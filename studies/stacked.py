@@ -76,7 +76,7 @@ def compute_units(share: float) -> int:
 
 
 def chip(share: float, bandwidth: float) -> Chip:
-    """An SN40L with this share of compute units and this memory: the others of its units hold data, and there is no HBM beside."""
+    """An SN40L with this share of compute units and this memory: the other units hold data, and there is no HBM beside."""
     base, count = load_chip("sn40l"), compute_units(share)
 
     def changed(level: Level) -> Level:
@@ -194,8 +194,8 @@ def headline(known: Mapping[str, Any]) -> str:
     found = known["rows"]
     shares = [f"{best_of(found, bandwidth)['share']:.0%} with {name}" for bandwidth, name in MEMORIES.items()]
     return (
-        f"GPT of 100e12 parameters on 1,024 chips of 2,080 units: the best share of compute units is {', '.join(shares)} (DFModel: "
-        "less than half, half, more than half)"
+        f"GPT of 100e12 parameters on 1,024 chips of 2,080 units: the best share of compute units is {', '.join(shares)} "
+        "(DFModel: less than half, half, more than half)"
     )
 
 
@@ -229,8 +229,8 @@ def differences(found: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     even = [bandwidth for bandwidth in BANDWIDTHS if best_of(found, bandwidth)["share"] in (0.4, 0.5, 0.6)]
     yield Finding(
         f"**With 2.5-D memory a balanced chip is not the best here**: at 1 TB/s {best['share']:.0%} of compute units are "
-        f"{best['rate'] / half['rate']:.2f} x as fast as {half['share']:.0%}. Blocks of {UNITS - compute_units(SHARES[-1])} memory "
-        f"units do {intensity(SHARES[-1]):,.0f} operations for a byte, more than the "
+        f"{best['rate'] / half['rate']:.2f} x as fast as {half['share']:.0%}. Blocks of {UNITS - compute_units(SHARES[-1])} "
+        f"memory units do {intensity(SHARES[-1]):,.0f} operations for a byte, more than the "
         f"{need(SHARES[-1], 1e12):,.0f} that the chip then does while it reads one. A share of 40 to 60 % is best at "
         f"{' and '.join(f'{bandwidth / 1e9:g}' for bandwidth in even)} GB/s. The paper's mappings hold the whole weights of a "
         "partition on the chip, so that memory units buy it more; here products are divided into blocks.",

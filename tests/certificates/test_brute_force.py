@@ -30,8 +30,8 @@ DRAWN = 16
 
 @pytest.mark.slow
 def test_the_front_of_drawn_chips_is_that_of_brute_force() -> None:
-    """Designs drawn from the thousand of the study, with its six axes and smaller workloads: the sweep's front, which is exact, is
-    that of all designs searched one by one, with fewer searches."""
+    """Designs drawn from the thousand of the study, with its six axes and smaller workloads: the sweep's front, which is exact,
+    is that of all designs searched one by one, with fewer searches."""
     text = EDGE_CHIPS.read_text(encoding="utf-8")
     for large, small in SMALLER.items():
         assert large in text

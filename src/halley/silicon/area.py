@@ -29,7 +29,8 @@ class MemoryBlocks:
 @dataclass(frozen=True, slots=True)
 class Silicon:
     """What is built on a die. ``multipliers``: how many, by element type; ``summed``: products of floats that a unit adds before
-    it rounds; ``lanes`` of vector engines; ``simt``: they run threads; ``stacks`` of memory on the package; ``pins`` and ``links`` [B/s]: bandwidth to other memory and to other chips."""
+    it rounds; ``lanes`` of vector engines; ``simt``: they run threads; ``stacks`` of memory on the package; ``pins`` and
+    ``links`` [B/s]: bandwidth to other memory and to other chips."""
 
     process: str
     memories: tuple[MemoryBlocks, ...]
@@ -93,8 +94,8 @@ def _multipliers(chip: Chip, members: float) -> dict[str, float]:
 
 
 def multiplier_area(dtype: str, summed: float) -> float:
-    """Area of a multiplier with its share of the adders at `KNOWN_DENSITY` [m2]. Of ``summed`` products of floats, whose exponents
-    are aligned, all are added as integers and their sum once as a float.
+    """Area of a multiplier with its share of the adders at `KNOWN_DENSITY` [m2]. Of ``summed`` products of floats, whose
+    exponents are aligned, all are added as integers and their sum once as a float.
 
     >>> multiplier_area("fp16", 1) == ARITHMETIC["fp16"], round(multiplier_area("fp16", 16) * 1e12), multiplier_area("int8", 16)
     (True, 2030, 4.19e-10)
