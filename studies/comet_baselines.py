@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from halley import Chip, Problem, Workload, build, load_chip, optimise, shapes
 from halley.mapping.baselines import BASELINES
 from studies.cases import single
 from studies.comet import CHIPS, PUBLISHED, one_head
-from studies.kept import KeptStudy
+from studies.kept import KeptStudy, Rows, StudyCase
 from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table, times_as
@@ -30,7 +31,7 @@ HEADS = (*(BASELINES[word].name for word in FOUR), "plain op by op", "plain op b
 SHORT, SHORTER = "2048 x 4096 x 192", "2048 x 4096 x 16"
 
 
-def cases() -> Iterator[tuple[str, str, Workload, Chip]]:
+def asked() -> Iterator[tuple[str, str, Workload, Chip]]:
     """(operation, case, workload, chip): shapes of BERT, and norms behind short contractions."""
     for chip in map(load_chip, CHIPS):
         yield "GEMM-Softmax", "scores of bert-base, 512 tokens", shapes("bert-base", 512)["scores-softmax"], chip
@@ -40,13 +41,13 @@ def cases() -> Iterator[tuple[str, str, Workload, Chip]]:
         yield "self-attention", "one head of bert-base, 512 tokens", one_head("bert-base", 512), chip
 
 
-def make() -> Mapping[str, list[dict[str, Any]]]:
-    """A row a case: time [s] of the best mapping and of each baseline, each proven optimal."""
-    return {"rows": [solve(*case) for case in cases()]}
+def cases() -> Iterator[StudyCase]:
+    """A row each."""
+    return (StudyCase("rows", f"{case[0]}; {case[1]}; {case[3].name}", partial(solve, *case)) for case in asked())
 
 
-def solve(operation: str, name: str, work: Workload, chip: Chip) -> dict[str, Any]:
-    """The best mapping of a case and its baselines."""
+def solve(operation: str, name: str, work: Workload, chip: Chip) -> Rows:
+    """Time [s] of the best mapping and of each baseline, each proven optimal."""
     result = optimise(Problem(work, chip, baselines=FOUR))
     found = {solution.name: solution for solution in result.baselines}
     times = {word: float(found[BASELINES[word].name].estimate.time) for word in FOUR}
@@ -55,7 +56,7 @@ def solve(operation: str, name: str, work: Workload, chip: Chip) -> dict[str, An
     times["plain-local"] = math.fsum(float(each.baselines[0].estimate.time) for each in alone)
     gap = max(each.certificate.gap for each in (result.best, *result.baselines, *(one.best for one in alone)))
     best = {"best": float(result.best.estimate.time)}
-    return {"operation": operation, "case": name, "chip": chip.name, **best, **times, "gap": gap}
+    return [{"operation": operation, "case": name, "chip": chip.name, **best, **times, "gap": gap}]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------------
@@ -136,4 +137,4 @@ def _files(known: Mapping[str, Any]) -> dict[str, str]:
     return {f"{NAME}.md": page(known)}
 
 
-STUDY = KeptStudy(NAME, __file__, make, _files)
+STUDY = KeptStudy(NAME, __file__, cases, _files)

@@ -19,6 +19,7 @@ from halley.mapping.optimise import optimise
 from halley.mapping.problem import Problem
 from halley.simulate.simulation import simulate
 from halley.workloads.attention import attention
+from studies.kept import StudyCase
 
 NAME, TITLE = "flatattention", "FlatAttention: collectives inside a mesh of tiles"
 TILES, BATCH, HEADS = 32, 4, 32
@@ -47,11 +48,6 @@ def figure(dataflow: str, sequence: int, head: int, group: int = 1, channels: in
     return runs.Figure(run, channels, 0.0)
 
 
-def work(sequence: int, head: int) -> float:
-    """Operations of both products."""
-    return 4.0 * BATCH * HEADS * head * sequence**2
-
-
 def row(asked: runs.Figure, simulated: bool) -> Row:
     """Times of a run, by the formulas and, if asked, in the simulation."""
     run, chip = asked.run, runs.machine(asked)
@@ -69,24 +65,24 @@ def row(asked: runs.Figure, simulated: bool) -> Row:
     }
 
 
-def rows() -> Iterator[Row]:
-    """All dataflows with the chip's channels, then those that are compared with others."""
+def asked() -> Iterator[tuple[runs.Figure, bool]]:
+    """The runs, and whether they are simulated: all dataflows with the chip's channels, then those compared with others."""
     for head in HEAD_DIMS:
         for sequence in SEQUENCES:
             for dataflow in FLASH:
                 for full in (False, True):
-                    yield row(figure(dataflow, sequence, head, full=full), head == HEAD)
+                    yield figure(dataflow, sequence, head, full=full), head == HEAD
             few = head == HEAD and sequence <= SHORT
             for dataflow in (FLAT, FLAT_HARDWARE, FLAT_ASYNCHRONOUS):
                 for group in GROUPS:
-                    yield row(figure(dataflow, sequence, head, group), few or dataflow == FLAT_ASYNCHRONOUS)
+                    yield figure(dataflow, sequence, head, group), few or dataflow == FLAT_ASYNCHRONOUS
     for sequence, groups in OTHER_RUNS.items():
         for channels in (*FEW, *MANY):
             for dataflow in FLASH:
                 for full in (False, True) if sequence < SEQUENCES[-1] else (False,):
-                    yield row(figure(dataflow, sequence, HEAD, 1, channels, full), channels in MANY)
+                    yield figure(dataflow, sequence, HEAD, 1, channels, full), channels in MANY
             for group in groups if channels < MANY[1] else ():
-                yield row(figure(FLAT_ASYNCHRONOUS, sequence, HEAD, group, channels), simulated=True)
+                yield figure(FLAT_ASYNCHRONOUS, sequence, HEAD, group, channels), True
 
 
 def time(found: Mapping[str, Any]) -> float:
@@ -96,28 +92,33 @@ def time(found: Mapping[str, Any]) -> float:
 
 def utilisation(found: Mapping[str, Any]) -> float:
     """Of the matrix engines."""
-    return work(found["sequence"], found["head"]) / time(found) / PEAK
+    return figure(found["dataflow"], found["sequence"], found["head"]).work / time(found) / PEAK
 
 
-def searches() -> Iterator[Row]:
+def search(sequence: int) -> Row:
     """The search's own mapping, with the bandwidth and the barriers of the asynchronous dataflow."""
+    chip = runs.machine(figure(FLAT_ASYNCHRONOUS, sequence, HEAD, GROUPS[0]))
+    work_of, started = attention(BATCH, HEADS, HEADS, sequence, sequence, HEAD, dtype="fp16"), process_time()
+    best = optimise(Problem(work_of, chip, baselines=False, time_limit=LIMIT)).best
+    seconds = process_time() - started
+    own = attention(BATCH, HEADS, HEADS, sequence, sequence, HEAD, variant=best.variant, dtype="fp16")
+    simulated = simulate(own, chip, best.plan).time
+    return {
+        "sequence": sequence,
+        "formulas": float(best.certificate.value),
+        "bound": float(best.certificate.bound),
+        "simulation": simulated,
+        "seconds": seconds,
+        "plan": to_text(best.plan),
+    }
+
+
+def cases() -> Iterator[StudyCase]:
+    """All runs, and the searches."""
+    for wanted, simulated in asked():
+        run = wanted.run
+        size = f"{run.sequence} tokens, head dim {run.head}, {run.group} x {run.group} tiles, {wanted.channels} channels"
+        blocks = ", full blocks" if run.full else ""
+        yield StudyCase("rows", f"{run.dataflow}, {size}{blocks}", lambda w=wanted, s=simulated: [row(w, s)])
     for sequence in SEARCHED:
-        chip = runs.machine(figure(FLAT_ASYNCHRONOUS, sequence, HEAD, GROUPS[0]))
-        asked, started = attention(BATCH, HEADS, HEADS, sequence, sequence, HEAD, dtype="fp16"), process_time()
-        best = optimise(Problem(asked, chip, baselines=False, time_limit=LIMIT)).best
-        seconds = process_time() - started
-        own = attention(BATCH, HEADS, HEADS, sequence, sequence, HEAD, variant=best.variant, dtype="fp16")
-        simulated = simulate(own, chip, best.plan).time
-        yield {
-            "sequence": sequence,
-            "formulas": float(best.certificate.value),
-            "bound": float(best.certificate.bound),
-            "simulation": simulated,
-            "seconds": seconds,
-            "plan": to_text(best.plan),
-        }
-
-
-def made() -> dict[str, list[Row]]:
-    """All tables of the study."""
-    return {"rows": list(rows()), "searches": list(searches())}
+        yield StudyCase("searches", f"{sequence} tokens", lambda s=sequence: [search(s)])

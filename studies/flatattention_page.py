@@ -424,6 +424,6 @@ def _files(known: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-STUDY = KeptStudy(NAME, study.__file__, study.made, _files, study.OTHERS)
+STUDY = KeptStudy(NAME, study.__file__, study.cases, _files, study.OTHERS)
 
 __all__ = ["NAME", "STUDY", "TITLE", "agreeing", "channels_figure", "differing", "groups_figure", "headline", "page"]

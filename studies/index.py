@@ -15,6 +15,7 @@ from studies import (
     serving_page,
     sn40l,
     ssm,
+    stacked,
     systems80,
     systems80_page,
     training,
@@ -25,8 +26,8 @@ from studies.study import Study
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-KEPT = (comet_baselines, memory, networks, sequence, flatattention_page, neighbours, onnx_networks)
-"""Studies of whole systems whose rows are made in one go (`studies.kept`)."""
+KEPT = (comet_baselines, memory, stacked, networks, sequence, flatattention_page, neighbours, onnx_networks)
+"""Studies whose rows are kept case by case (`studies.kept`)."""
 
 NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, *(study.NAME for study in KEPT))
 """All of them: those behind `STUDIES` are of whole systems, and have cases and pages of their own."""
@@ -39,7 +40,8 @@ def contents() -> str:
         "",
         "Each page states a claim with its source, tests it on the chips and shapes that it names or on the nearest",
         "available ones, and reports what agrees, what does not, and why. `make studies` writes these pages; it searches",
-        "again only what has changed in the source. `python -m studies --help` lists the options. Every plan is proven",
+        "again only what has changed in the source. `python -m studies NAME` runs one of them; `--help` lists the options. A run",
+        "may be stopped at any moment, by kill -9 too: the next one goes on with the case that it was at. Every plan is proven",
         "optimal or reported with its gap. Times are those of [the model](../model.md).",
         "",
         "| study | result |",

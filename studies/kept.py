@@ -1,25 +1,43 @@
-"""A study of whole systems whose rows are made in one go: kept as JSON beside its page, made again when the source changes."""
+"""A study of whole systems whose rows are kept as JSON beside its page, and are made again when the source changes.
+
+Rows are kept one case at a time: a run that is stopped at any moment, by kill -9 too, goes on with the case that it was at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from benchmarks.measure import machine as measured_on
 
-from studies.store import DOCS, behind, load_tables, replace_text, save_tables
+from studies.store import DOCS, ROOT, behind, load_tables, replace_text, save_tables
+
+Rows: TypeAlias = list[dict[str, Any]]
+
+UNFINISHED = ROOT / "build" / "studies"
+"""The rows of runs that have not ended: one file for each study, one line for each case."""
+
+
+class StudyCase(NamedTuple):
+    """What is searched at once: a ``key`` that no other case of the ``table`` has, and what makes its rows."""
+
+    table: str
+    key: str
+    solve: Callable[[], Rows]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptStudy:
-    """``file`` is that of the study; its content counts as source, as that of ``others`` does. ``make``: its tables by name;
-    ``files``: the text of each file of docs/studies, from what is kept."""
+    """``file`` is that of the study; its content counts as source, as that of ``others`` does. ``cases``: what is searched, in
+    the order of the rows; ``files``: the text of each file of docs/studies, from what is kept."""
 
     name: str
     file: str
-    make: Callable[[], Mapping[str, list[dict[str, Any]]]]
+    cases: Callable[[], Iterable[StudyCase]]
     files: Callable[[Mapping[str, Any]], Mapping[str, str]]
     others: tuple[Path, ...] = ()
 
@@ -27,17 +45,62 @@ class KeptStudy:
     def schema(self) -> str:
         return f"halley.study.{self.name}/1"
 
+    @property
+    def unfinished(self) -> Path:
+        """The rows of a run that has not ended."""
+        return UNFINISHED / f"{self.name}.jsonl"
+
+    def source(self) -> str:
+        """A fingerprint of what the rows depend on."""
+        return behind(Path(self.file), *self.others)
+
     def run(self, again: bool, say: Callable[[str], None]) -> None:
-        """Make what is not known for the present source; then write figures and page."""
-        mark = behind(Path(self.file), *self.others)
+        """Make what is not known for the present source; then write figures and page. ``again``: also what is known."""
+        mark = self.source()
+        if again:
+            self.unfinished.unlink(missing_ok=True)
         if again or self.load().get("source") != mark:
-            made = self.make()
-            save_tables(self.name, {"schema": self.schema, "source": mark, "machine": measured_on(), **made})
-            say(f"{self.name}: " + ", ".join(f"{len(rows)} {table}" for table, rows in made.items()))
+            tables = self._tables(mark, say)
+            save_tables(self.name, {"schema": self.schema, "source": mark, "machine": measured_on(), **tables})
+            self.unfinished.unlink(missing_ok=True)
+            say(f"{self.name}: " + ", ".join(f"{len(rows)} {table}" for table, rows in tables.items()))
         self.write()
 
+    def _tables(self, mark: str, say: Callable[[str], None]) -> dict[str, Rows]:
+        """All rows by table: those of cases that are known are read, those of the others made and kept at once."""
+        known, cases = self._known(mark), list(self.cases())
+        tables: dict[str, Rows] = {}
+        self.unfinished.parent.mkdir(parents=True, exist_ok=True)
+        with self.unfinished.open("a", encoding="utf-8") as file:
+            for number, (table, key, solve) in enumerate(cases, 1):
+                if (table, key) not in known:
+                    # as a later run reads them
+                    text = json.dumps([mark, table, key, solve()])
+                    known[table, key] = json.loads(text)[3]
+                    file.write(text + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                    say(f"{self.name} {number:3d}/{len(cases)} {table}: {key}")
+                tables.setdefault(table, []).extend(known[table, key])
+        return tables
+
+    def _known(self, mark: str) -> dict[tuple[str, str], Rows]:
+        """The rows of an earlier run with this source by table and key. What else is in the file is dropped: rows of another
+        source, and the line that a killed run was writing."""
+        kept: list[tuple[str, str, str, Rows]] = []
+        if self.unfinished.exists():
+            for text in self.unfinished.read_text(encoding="utf-8").splitlines():
+                try:
+                    entry = json.loads(text)
+                except ValueError:
+                    continue
+                if entry[0] == mark:
+                    kept.append(entry)
+            replace_text(self.unfinished, "".join(json.dumps(entry) + "\n" for entry in kept))
+        return {(table, key): rows for _, table, key, rows in kept}
+
     def load(self) -> dict[str, Any]:
-        """What is kept; empty where the study was never run."""
+        """What is kept; empty where the study was never run to its end."""
         return load_tables(self.name, self.schema)
 
     def write(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.dfmodel.plan import DFModelProblem, best_training
@@ -19,7 +20,7 @@ from halley.kernels.machine import machine
 from halley.report.draw import FAINT, PALETTE, WIDTH, box, canvas, ink_on, legend, line, words
 from halley.report.markup import svg_file
 from halley.sharding.axes import assignment_text
-from studies.kept import KeptStudy
+from studies.kept import KeptStudy, Rows, StudyCase
 from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
@@ -32,8 +33,6 @@ SRAM, DRAM = (150e6, 300e6, 500e6), (100e9, 300e9, 600e9)
 """Bytes of SRAM of a chip, bytes per second of its DRAM."""
 PUBLISHED = 1.63
 """Dataflow over kernel by kernel; the paper does not say over what it is taken."""
-
-Rows: TypeAlias = list[dict[str, Any]]
 
 
 def system(sram: float, dram: float) -> System:
@@ -65,26 +64,29 @@ def _level(level: Level, chip: Chip, sram: float, dram: float) -> Level:
     )
 
 
-def rows() -> Rows:
-    """Every memory system, both ways."""
-    shape, found = load_model(MODEL), []
+def cases() -> Iterator[StudyCase]:
+    """Every memory system."""
     for sram in SRAM:
         for dram in DRAM:
-            made = system(sram, dram)
-            one, fused = (best_training(DFModelProblem(shape, made, BATCH, SEQUENCE, way)) for way in (False, True))
-            found.append(
-                {
-                    "sram": sram,
-                    "dram": dram,
-                    "kernels": one.utilisation,
-                    "kernels_plan": assignment_text(one.choice.assignment),
-                    "dataflow": fused.utilisation,
-                    "dataflow_plan": assignment_text(fused.choice.assignment),
-                    "fused": fused.problem.fused,
-                    "partitions": len(fused.layer.partitions),
-                }
-            )
-    return found
+            yield StudyCase("rows", f"{sram / 1e6:g} MB, {dram / 1e9:g} GB/s", partial(solve, sram, dram))
+
+
+def solve(sram: float, dram: float) -> Rows:
+    """A memory system, both ways."""
+    shape, made = load_model(MODEL), system(sram, dram)
+    one, fused = (best_training(DFModelProblem(shape, made, BATCH, SEQUENCE, way)) for way in (False, True))
+    return [
+        {
+            "sram": sram,
+            "dram": dram,
+            "kernels": one.utilisation,
+            "kernels_plan": assignment_text(one.choice.assignment),
+            "dataflow": fused.utilisation,
+            "dataflow_plan": assignment_text(fused.choice.assignment),
+            "fused": fused.problem.fused,
+            "partitions": len(fused.layer.partitions),
+        }
+    ]
 
 
 def mean_ratio(found: Sequence[Mapping[str, Any]]) -> float:
@@ -175,12 +177,8 @@ def figure(found: Sequence[Mapping[str, Any]]) -> Element:
     return canvas(bottom + 48, "Share of the peak by memory system", content)
 
 
-def _made() -> dict[str, Rows]:
-    return {"rows": rows()}
-
-
 def _files(known: Mapping[str, Any]) -> dict[str, str]:
     return {f"{NAME}.svg": svg_file(figure(known["rows"])), f"{NAME}.md": page(known)}
 
 
-STUDY = KeptStudy(NAME, __file__, _made, _files)
+STUDY = KeptStudy(NAME, __file__, cases, _files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
@@ -14,7 +15,7 @@ from halley.serving.step import KERNELS_PER_LAYER
 from halley.units import format_time
 from studies import neighbours_decode as decode
 from studies import neighbours_training as training
-from studies.kept import KeptStudy
+from studies.kept import KeptStudy, StudyCase
 from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
@@ -407,16 +408,20 @@ def page(known: Known) -> str:
     return filled(Path(__file__).with_suffix(".md"), parts)
 
 
-def _made() -> dict[str, list[dict[str, Any]]]:
-    return {
-        "kernels": decode.kernels(),
-        "fused": decode.fused(),
-        "tokens": decode.tokens(),
-        "overlap": decode.overlapped(),
-        "bandwidths": training.bandwidths(),
-        "pairs": list(training.pairs()),
-        "nodes": training.nodes(),
-    }
+def cases() -> Iterator[StudyCase]:
+    """Tables that take seconds as a whole, the others row by row."""
+    for key, kernel in decode.kernels():
+        yield StudyCase("kernels", key, kernel)
+    for keys in decode.KEYS:
+        for name in decode.WRITTEN:
+            yield StudyCase("fused", f"{name}, {keys} keys", partial(decode.fused, keys, name))
+    yield StudyCase("tokens", "all", decode.tokens)
+    yield StudyCase("overlap", "all", decode.overlapped)
+    yield StudyCase("bandwidths", "all", training.bandwidths)
+    yield StudyCase("pairs", "all", lambda: list(training.pairs()))
+    for model in training.TRAINED:
+        for name in training.NODES:
+            yield StudyCase("nodes", f"{model}, {name}", partial(training.node, model, name))
 
 
 def _files(known: Known) -> dict[str, str]:
@@ -427,4 +432,4 @@ def _files(known: Known) -> dict[str, str]:
     }
 
 
-STUDY = KeptStudy(NAME, __file__, _made, _files, OTHERS)
+STUDY = KeptStudy(NAME, __file__, cases, _files, OTHERS)

@@ -3,8 +3,9 @@ kernel (ClusterFusion), and the share of the gaps between kernels in the time of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import sqrt
 from typing import Any, TypeAlias
@@ -186,15 +187,21 @@ def alone(work: Workload, chip: Chip) -> dict[str, Any]:
     return {"time": cost.time, "traffic": cost.traffic, "gap": best.certificate.gap, "collectives": said}
 
 
-def kernels() -> Rows:
-    """Each kernel alone, with links between SMs and without."""
-    chip = load_chip(CHIP)
-    found = [{"kernel": name, "keys": None, "links": True} | alone(work, chip) for name, work in projections().items()]
+def kernels() -> Iterator[tuple[str, Callable[[], Rows]]]:
+    """Each kernel alone, with links between SMs and without: its name, and what makes its row."""
+    for name, work in projections().items():
+        yield name, partial(kernel, name, None, True, work)
     for keys in KEYS:
         for links in (True, False):
-            row = alone(core(keys), chip if links else without_links(chip))
-            found.append({"kernel": "attention", "keys": keys, "links": links} | row)
-    return found
+            yield f"attention, {keys} keys, {'links' if links else 'no links'}", partial(kernel, "attention", keys, links)
+
+
+def kernel(name: str, keys: int | None, links: bool, work: Workload | None = None) -> Rows:
+    """The best mapping of a kernel; attention over this number of keys where no workload is given."""
+    chip = load_chip(CHIP)
+    asked = core(keys) if work is None and keys is not None else work
+    assert asked is not None  # one of the two is given
+    return [{"kernel": name, "keys": keys, "links": links} | alone(asked, chip if links else without_links(chip))]
 
 
 def written(text: str, keys: int, model: int, tile: int) -> OwnMapping:
@@ -203,12 +210,12 @@ def written(text: str, keys: int, model: int, tile: int) -> OwnMapping:
     return estimate(mapping, step(keys), CHIP)
 
 
-def fused() -> Rows:
-    """The mappings of one kernel, with the best tiles of those that are tried."""
-    return [{"keys": keys, "mapping": name} | best(text, keys) for keys in KEYS for name, text in WRITTEN.items()]
-
-
 WRITTEN = {"clusters": CLUSTERS, "alone": ALONE}
+
+
+def fused(keys: int, name: str) -> Rows:
+    """A mapping of one kernel, with the best tiles of those that are tried."""
+    return [{"keys": keys, "mapping": name} | best(WRITTEN[name], keys)]
 
 
 def best(text: str, keys: int) -> dict[str, Any]:

@@ -170,26 +170,22 @@ def node_system(name: str) -> System:
     return system
 
 
-def nodes() -> Rows:
-    """The best plan on each kind of node."""
-    found = []
-    for model, batch in TRAINED.items():
-        for name in NODES:
-            system = node_system(name)
-            result = best_training_plan(training_problem(model, system, batch), others=0)
-            cost, parts = result.cost, bill(system)
-            found.append(
-                {
-                    "model": model,
-                    "node": name,
-                    "time": cost.time,
-                    "bound": result.certificate.bound,
-                    "utilisation": cost.utilisation,
-                    "plan": assignment_text(result.plan.assignment),
-                    "zero": int(result.plan.sharded),
-                    "links": sum(item.price or 0.0 for item in parts.items if item.part.startswith("links")),
-                    "stated": parts.price,
-                    "power": parts.power,
-                }
-            )
-    return found
+def node(model: str, name: str) -> Rows:
+    """The best plan on a kind of node."""
+    system = node_system(name)
+    result = best_training_plan(training_problem(model, system, TRAINED[model]), others=0)
+    cost, parts = result.cost, bill(system)
+    return [
+        {
+            "model": model,
+            "node": name,
+            "time": cost.time,
+            "bound": result.certificate.bound,
+            "utilisation": cost.utilisation,
+            "plan": assignment_text(result.plan.assignment),
+            "zero": int(result.plan.sharded),
+            "links": sum(item.price or 0.0 for item in parts.items if item.part.startswith("links")),
+            "stated": parts.price,
+            "power": parts.power,
+        }
+    ]

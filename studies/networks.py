@@ -4,9 +4,10 @@ figures 7 and 8."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.errors import Infeasible
@@ -19,7 +20,7 @@ from halley.sharding.axes import Role, assignment_text
 from halley.training.plan import TrainingResult
 from halley.training.search.search import best_training_plan
 from halley.units import format_time
-from studies.kept import KeptStudy
+from studies.kept import KeptStudy, Rows, StudyCase
 from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
@@ -32,38 +33,42 @@ SPLITS = ((1, 8), (1, 64), (2, 64), (4, 64), (8, 16), (8, 32), (8, 64), (8, 128)
 """Ranks of tensor parallelism and pipeline stages; the rest is data parallelism."""
 NODE = 8
 """GPUs of the NVLink domain of the A100."""
+SPLIT_SYSTEM = f"{CHIPS} x a100, nvlink {NODE}, ib"
 COMMUNICATION = {Role.MODEL: "tensor parallelism", Role.PIPELINE: "transfers", Role.DATA: "data parallelism"}
 PARTS = ("forward and backward", "recompute", "bubble", *COMMUNICATION.values(), "rest")
 FILLS = dict(zip(PARTS, (PALETTE[0], PALETTE[4], PALETTE[3], PALETTE[1], PALETTE[5], PALETTE[2], PALETTE[6]), strict=True))
 
-Rows: TypeAlias = list[dict[str, Any]]
+
+def cases() -> Iterator[StudyCase]:
+    """Each size of the domain, each split, and the plan whose split is free."""
+    yield from (StudyCase("domains", str(size), partial(domain, size)) for size in DOMAINS)
+    yield from (StudyCase("splits", f"TP {tensor}, PP {stages}", partial(split, tensor, stages)) for tensor, stages in SPLITS)
+    yield StudyCase("splits", "free", free_split)
 
 
-def domains() -> Rows:
-    """The best plan for each size of the domain."""
-    found = []
-    for size in DOMAINS:
-        system = load_system(f"{CHIPS} x h100, nvlink {size}" + (", ib" if size < CHIPS else ""))
-        row = _row(best_training_plan(training_problem(MODEL, system, BATCH), others=0))
-        links = [item for item in bill(system).items if item.part.startswith("links")]
-        found.append({"domain": size, **row, "links": sum(item.price or 0.0 for item in links)})
-    return found
+def domain(size: int) -> Rows:
+    """The best plan for a size of the domain."""
+    system = load_system(f"{CHIPS} x h100, nvlink {size}" + (", ib" if size < CHIPS else ""))
+    row = _row(best_training_plan(training_problem(MODEL, system, BATCH), others=0))
+    links = [item for item in bill(system).items if item.part.startswith("links")]
+    return [{"domain": size, **row, "links": sum(item.price or 0.0 for item in links)}]
 
 
-def splits() -> Rows:
-    """The best plan for each split, as far as one fits."""
-    found = []
-    for tensor, stages in SPLITS:
-        problem = training_problem(MODEL, f"{CHIPS} x a100, nvlink {NODE}, ib", BATCH, fix=f"tp={tensor},pp={stages}")
-        row: dict[str, Any] = {"tensor": tensor, "stages": stages, "data": CHIPS // tensor // stages}
-        try:
-            row |= _row(best_training_plan(problem, others=0))
-        except Infeasible:
-            row["time"] = None
-        found.append(row)
-    best = best_training_plan(training_problem(MODEL, f"{CHIPS} x a100, nvlink {NODE}, ib", BATCH), others=0)
+def split(tensor: int, stages: int) -> Rows:
+    """The best plan for a split, if one fits."""
+    problem = training_problem(MODEL, SPLIT_SYSTEM, BATCH, fix=f"tp={tensor},pp={stages}")
+    row: dict[str, Any] = {"tensor": tensor, "stages": stages, "data": CHIPS // tensor // stages}
+    try:
+        return [row | _row(best_training_plan(problem, others=0))]
+    except Infeasible:
+        return [row | {"time": None}]
+
+
+def free_split() -> Rows:
+    """The best plan of all splits."""
+    best = best_training_plan(training_problem(MODEL, SPLIT_SYSTEM, BATCH), others=0)
     plan = best.plan
-    return [*found, {"tensor": plan.model, "stages": plan.pipeline.stages, "data": plan.data, "best": True, **_row(best)}]
+    return [{"tensor": plan.model, "stages": plan.pipeline.stages, "data": plan.data, "best": True, **_row(best)}]
 
 
 def _row(result: TrainingResult) -> dict[str, Any]:
@@ -234,10 +239,6 @@ def _bar(name: str, row: Mapping[str, Any], strong: bool = False) -> ChartBar:
     return ChartBar(name, tuple(parts), format_time(row["time"]), strong)
 
 
-def _made() -> dict[str, Rows]:
-    return {"domains": domains(), "splits": splits()}
-
-
 def _files(known: Mapping[str, Any]) -> dict[str, str]:
     return {
         f"{NAME}-domains.svg": svg_file(domains_figure(known["domains"])),
@@ -246,4 +247,4 @@ def _files(known: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-STUDY = KeptStudy(NAME, __file__, _made, _files)
+STUDY = KeptStudy(NAME, __file__, cases, _files)

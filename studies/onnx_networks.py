@@ -7,12 +7,13 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from halley.units import format_time
-from studies.kept import KeptStudy
+from studies.kept import KeptStudy, Rows, StudyCase
 from studies.onnx_files import TRANSFORMERS, files
 from studies.store import filled
 from studies.study import Finding, bullet
@@ -28,11 +29,22 @@ PUBLISHED = {"resnet50": 4.09, "vgg19": 19.63, "vit-b16": 17.5}
 al. 2021 (DeiT-B, with one token more)."""
 
 
-def make() -> Mapping[str, list[dict[str, Any]]]:
+def cases() -> Iterator[StudyCase]:
     """A row for each network and chip."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = files(Path(folder))
-        return {"rows": [solve(name, paths[name], chip) for name in NETWORKS for chip in CHIPS]}
+    for name in NETWORKS:
+        for chip in CHIPS:
+            yield StudyCase("rows", f"{name}, {chip}", partial(_solved, name, chip))
+
+
+@cache
+def _written() -> tuple[tempfile.TemporaryDirectory[str], dict[str, Path]]:
+    """All networks as files, and the folder that they are in, which is removed at the end."""
+    folder = tempfile.TemporaryDirectory()
+    return folder, files(Path(folder.name))
+
+
+def _solved(name: str, chip: str) -> Rows:
+    return [solve(name, _written()[1][name], chip)]
 
 
 def solve(name: str, path: Path, chip: str, limit: int = LIMIT) -> dict[str, Any]:
@@ -127,4 +139,4 @@ def _files(known: Mapping[str, Any]) -> dict[str, str]:
     return {f"{NAME}.md": page(known)}
 
 
-STUDY = KeptStudy(NAME, __file__, make, _files, (Path(__file__).with_name("onnx_files.py"),))
+STUDY = KeptStudy(NAME, __file__, cases, _files, (Path(__file__).with_name("onnx_files.py"),))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.errors import BadInput
@@ -20,7 +21,7 @@ from halley.report.markup import svg_file
 from halley.sharding.layouts import CollectiveStep, Mesh
 from halley.units import format_bytes, format_time
 from halley.workloads.user import graph
-from studies.kept import KeptStudy
+from studies.kept import KeptStudy, Rows, StudyCase
 from studies.store import filled
 from studies.study import Finding, bullet
 from studies.tables import table
@@ -31,8 +32,6 @@ FRAMES, PATCHES, HEADS, HEAD = 64, 1024, 16, 72
 """Of a video: frames, patches of a frame; heads and their dim, those of a transformer of width 1,152 (DiT-XL)."""
 FREE, HEADS_SPLIT, MATRICES = "free", "heads", "matrices"
 FILLS = {"kernels": PALETTE[0], "collectives": PALETTE[1]}
-
-Rows: TypeAlias = list[dict[str, Any]]
 
 
 def attention(source: str, result: str, mark: str, copied: str, read: str) -> list[str]:
@@ -83,29 +82,33 @@ def planned(system: str, fixed: Mapping[str, Mapping[str, str]]) -> GraphPlan:
     return plan_graph(GraphProblem(block(), found, same_layout=(("Xt", "X"),), splits=fixed, efficiency=efficiency))
 
 
-def rows() -> Rows:
+def cases() -> Iterator[StudyCase]:
     """Every system, every way."""
-    found = []
     for system in SYSTEMS:
         axes = [axis.name for axis in load_system(system).axes]
         for way, fixed in ways(axes).items():
-            row: dict[str, Any] = {"system": system, "way": way}
-            try:
-                plan = planned(system, fixed)
-            except BadInput as error:
-                row["reason"] = f"{error.faults[0].expected}: {error.faults[0].got}"
-            else:
-                steps = plan.sharding.steps
-                row |= {
-                    "time": plan.time,
-                    "bound": plan.certificate.bound,
-                    "collectives": plan.sharding.collective_time,
-                    "sent": sum(sent(step, plan.sharding.problem.mesh) for _, step in steps),
-                    "what": ", ".join(f"{step.kind} of {move.tensor}" for move, step in steps),
-                    "dims": {item.op: "".join(dict.fromkeys(part.split for part in item.strategy)) for item in plan.sharding.ops},
-                }
-            found.append(row)
-    return found
+            yield StudyCase("rows", f"{system}; {way}", partial(solve, system, way, fixed))
+
+
+def solve(system: str, way: str, fixed: Mapping[str, Mapping[str, str]]) -> Rows:
+    """The best plan with these splits."""
+    row: dict[str, Any] = {"system": system, "way": way}
+    try:
+        plan = planned(system, fixed)
+    except BadInput as error:
+        return [row | {"reason": f"{error.faults[0].expected}: {error.faults[0].got}"}]
+    steps = plan.sharding.steps
+    return [
+        row
+        | {
+            "time": plan.time,
+            "bound": plan.certificate.bound,
+            "collectives": plan.sharding.collective_time,
+            "sent": sum(sent(step, plan.sharding.problem.mesh) for _, step in steps),
+            "what": ", ".join(f"{step.kind} of {move.tensor}" for move, step in steps),
+            "dims": {item.op: "".join(dict.fromkeys(part.split for part in item.strategy)) for item in plan.sharding.ops},
+        }
+    ]
 
 
 def sent(step: CollectiveStep, mesh: Mesh) -> float:
@@ -188,12 +191,8 @@ def figure(found: Sequence[Mapping[str, Any]]) -> Element:
     return stacked("Time of a block by system and split", bars, FILLS, format_time, 1e-3)
 
 
-def _made() -> dict[str, Rows]:
-    return {"rows": rows()}
-
-
 def _files(known: Mapping[str, Any]) -> dict[str, str]:
     return {f"{NAME}.svg": svg_file(figure(known["rows"])), f"{NAME}.md": page(known)}
 
 
-STUDY = KeptStudy(NAME, __file__, _made, _files)
+STUDY = KeptStudy(NAME, __file__, cases, _files)

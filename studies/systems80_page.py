@@ -129,11 +129,9 @@ def run(again: bool, say: Callable[[str], None]) -> None:
                     row = done.result()
                     known[row.key] = row
                     say(f"{NAME} {len(known):3d}/{len(wanted)} {told(row)}")
-                    if len(known) % 20 == 0:
-                        save([known[case.key] for case in wanted if case.key in known], machine())
+                    save([known[case.key] for case in wanted if case.key in known], machine())
             finally:
                 pool.shutdown(cancel_futures=True)
-                save([known[case.key] for case in wanted if case.key in known], machine())
     say(f"{NAME}: {len(wanted)} cases, {len(wanted) - len(open_)} of them known before")
     write()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import pytest
+from tests.cli.running import halley
 from tests.unit.sweep_studies import CHIP
 
 from halley import Infeasible, Problem, build, codesign, optimise
@@ -13,6 +15,7 @@ from halley.errors import BadInput
 from halley.sweeps.load import parse_study
 from halley.sweeps.study import Study
 
+ROOT = Path(__file__).parents[2]
 DIE = CHIP.replace("  engines:", "  die: {process: 16 nm, dram: ddr}\n  engines:")
 
 
@@ -80,3 +83,17 @@ def test_optimum_of_drawn_studies(seed: int) -> None:
     for each in found.relaxed:
         wider = {**budgets, each.figure: budgets[each.figure] * each.factor}
         assert math.isclose(each.value, least(study, every, wider), rel_tol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_larger_example_of_the_page(tmp_path: Path) -> None:
+    """An NPU within 100 mm2 and 5 W: the command prints what the page says."""
+    page = (ROOT / "docs/how-to/design-under-budgets.md").read_text(encoding="utf-8")
+    command = "halley codesign examples/codesign.yaml --area 100mm2 --power 5W -j 2"
+    block = page.split(f"$ {command}\n")[1].split("```")[0]
+    study = str(ROOT / "examples/codesign.yaml")
+    words = [study if word.startswith("examples/") else word for word in command.split()[1:]]
+    made = halley(*words, "--store", str(tmp_path / "store.db"), width=80)
+    assert made.code == 0, made.err
+    printed = [line.rstrip() for line in made.out.splitlines()]
+    assert [line for line in block.splitlines() if line.rstrip() not in printed] == []

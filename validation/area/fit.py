@@ -63,6 +63,7 @@ def _silicon(die: Mapping[str, Any]) -> Silicon:
         die["process"],
         tuple(blocks),
         {dtype: float(count) for dtype, count in die["multipliers"].items()},
+        float(die.get("summed", 1)),
         float(die.get("lanes", 0)),
         die.get("simt", False),
         float(die.get("stacks", 0)),

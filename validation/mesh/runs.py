@@ -53,6 +53,11 @@ class Figure:
     channels: int
     time: float
 
+    @property
+    def work(self) -> float:
+        """Operations of both products [1]."""
+        return 4.0 * self.run.batch * self.run.heads * self.run.head * self.run.sequence**2
+
 
 def figures(path: Path = HERE / "attention.csv") -> tuple[Figure, ...]:
     """The runs of a table: that of this folder, or one with the columns of its source. Other rows are left out.

@@ -260,8 +260,9 @@ class Die:
     kind of the interfaces to the outermost memories; "" for none on this die. ``links`` [B/s]: bandwidth to other chips, both
     directions together. ``clusters``: members of the innermost level on the die; 0: as many as the chip uses. ``simt``: whether a
     cluster runs threads as a GPU does. ``registers``: memories that are register files. ``multipliers``: dtype for which the
-    multipliers are built, where rates name others that stand for it. ``lanes``: of fp32 in each cluster; None: those of the
-    vector engine. ``area`` [m2]: as published; 0: none is."""
+    multipliers are built, where rates name others that stand for it. ``fp64``: multipliers of fp64 in each cluster,
+    where rates are lower; None: by the rate. ``summed``: products of floats that a unit adds before it rounds. ``lanes``: of fp32
+    in each cluster; None: those of the vector engine. ``area`` [m2]: as published; 0: none is."""
 
     process: str
     dram: str = ""
@@ -270,6 +271,8 @@ class Die:
     simt: bool = False
     registers: tuple[str, ...] = ()
     multipliers: str = ""
+    fp64: int | None = None
+    summed: int = 1
     lanes: int | None = None
     area: float = 0.0
 

@@ -120,6 +120,10 @@ def _die(die: Die) -> Iterator[Fact]:
         yield "die.simt", "true"
     if die.multipliers:
         yield "die.multipliers", die.multipliers
+    if die.fp64 is not None:
+        yield "die.fp64", str(die.fp64)
+    if die.summed != 1:
+        yield "die.summed", str(die.summed)
     if die.lanes is not None:
         yield "die.lanes", str(die.lanes)
     if die.area:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from halley.formulas.area import interface_area, logic_area, memory_area
 from halley.ir.hardware import Chip
-from halley.silicon.processes import ARITHMETIC, FACTORS, KNOWN_DENSITY, PROCESSES, STACKS, Factors
+from halley.silicon.processes import ADDER, ALIGNED_ADDER, ARITHMETIC, FACTORS, KNOWN_DENSITY, PROCESSES, STACKS, Factors
 
 LANE = "fp32"
 """Element type by whose arithmetic vector lanes are counted."""
@@ -28,12 +28,14 @@ class MemoryBlocks:
 
 @dataclass(frozen=True, slots=True)
 class Silicon:
-    """What is built on a die. ``multipliers``: how many, by element type; ``lanes`` of vector engines; ``simt``: they run
-    threads; ``stacks`` of memory on the package; ``pins`` and ``links`` [B/s]: bandwidth to other memory and to other chips."""
+    """What is built on a die. ``multipliers``: how many, by element type; ``summed``: products of floats that a unit adds before
+    it rounds; ``lanes`` of vector engines; ``simt``: they run threads; ``stacks`` of memory on the package; ``pins`` and
+    ``links`` [B/s]: bandwidth to other memory and to other chips."""
 
     process: str
     memories: tuple[MemoryBlocks, ...]
     multipliers: Mapping[str, float]
+    summed: float = 1.0
     lanes: float = 0.0
     simt: bool = False
     stacks: float = 0.0
@@ -68,6 +70,7 @@ def silicon(chip: Chip) -> Silicon | None:
         die.process,
         tuple(memories),
         _multipliers(chip, used * spare),
+        float(die.summed),
         used * spare * lanes,
         die.simt,
         outer / stack if stack else 0.0,
@@ -86,7 +89,21 @@ def _multipliers(chip: Chip, members: float) -> dict[str, float]:
     rates = {dtype: rate for dtype, rate in chip.matrix.rate.items() if dtype in ARITHMETIC}
     shared = [dtype for dtype in rates if dtype != SEPARATE]
     largest = [max(shared, key=lambda dtype: rates[dtype] * ARITHMETIC[dtype])] if shared else []
-    return {dtype: units * rates[dtype] for dtype in (*largest, *(dtype for dtype in rates if dtype == SEPARATE))}
+    found = {dtype: units * rates[dtype] for dtype in (*largest, *(dtype for dtype in rates if dtype == SEPARATE))}
+    return found if chip.die.fp64 is None else found | {SEPARATE: members * chip.die.fp64}
+
+
+def multiplier_area(dtype: str, summed: float) -> float:
+    """Area of a multiplier with its share of the adders at `KNOWN_DENSITY` [m2]. Of ``summed`` products of floats, whose
+    exponents are aligned, all are added as integers and their sum once as a float.
+
+    >>> multiplier_area("fp16", 1) == ARITHMETIC["fp16"], round(multiplier_area("fp16", 16) * 1e12), multiplier_area("int8", 16)
+    (True, 2030, 4.19e-10)
+    """
+    adder = ADDER.get(dtype)
+    if adder is None:
+        return ARITHMETIC[dtype]
+    return ARITHMETIC[dtype] - (1 - 1 / summed) * (adder - ALIGNED_ADDER * adder / ADDER[LANE])
 
 
 def area_parts(built: Silicon, factors: Factors = FACTORS) -> dict[str, float]:
@@ -97,16 +114,18 @@ def area_parts(built: Silicon, factors: Factors = FACTORS) -> dict[str, float]:
         area = memory_area(blocks.copies, blocks.bits, factors.fixed, process.bit, getattr(factors, blocks.kind))
         found[blocks.kind] += float(area)
 
-    def logic(units: float, dtype: str, factor: float) -> float:
-        return float(logic_area(units, ARITHMETIC[dtype], KNOWN_DENSITY, process.density, factor))
+    def logic(units: float, unit: float, factor: float) -> float:
+        return float(logic_area(units, unit, KNOWN_DENSITY, process.density, factor))
 
     lane = factors.thread_lane if built.simt else factors.lane
     return {
         "local memories": found["local"],
         "shared memories": found["shared"],
         "registers": found["registers"],
-        "multipliers": sum(logic(units, dtype, factors.multiplier) for dtype, units in built.multipliers.items()),
-        "vector lanes": logic(built.lanes, LANE, lane),
+        "multipliers": sum(
+            logic(units, multiplier_area(dtype, built.summed), factors.multiplier) for dtype, units in built.multipliers.items()
+        ),
+        "vector lanes": logic(built.lanes, ARITHMETIC[LANE], lane),
         "interfaces to memory": built.stacks * factors.stack + float(interface_area(built.pins, factors.pins)),
         "interfaces to chips": float(interface_area(built.links, factors.links)),
     }

@@ -52,6 +52,12 @@ ARITHMETIC: Mapping[str, float] = {
 square of their significands. Products of floats are added in fp32, those of integers in int32; two of fp8 take the place of one
 of fp16."""
 
+ADDER: Mapping[str, float] = {"fp8": 2092e-12, "bf16": 4184e-12, "fp16": 4184e-12, "fp32": 4184e-12}
+"""What of these is the adder [m2], for floats whose products a unit may add before it rounds. Source: as `ARITHMETIC`."""
+
+ALIGNED_ADDER = 137e-12
+"""Area of an adder of aligned products [m2]: of int32. Source: as `ARITHMETIC`."""
+
 KNOWN_DENSITY = 3.3e12
 """Transistors per m2 of the process of `ARITHMETIC` (45 nm)."""
 
@@ -88,5 +94,5 @@ class Factors:
     links: float
 
 
-FACTORS = Factors(1.47, 6.04, 6.48, 18300.0, 13.4, 30.4, 23.9, 11.6e-6, 0.222e-15, 0.0384e-15)
+FACTORS = Factors(1.48, 5.90, 6.31, 17600.0, 14.3, 28.0, 48.4, 11.7e-6, 0.222e-15, 0.0384e-15)
 """Fitted to the dies of ``validation/area``."""

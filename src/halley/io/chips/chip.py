@@ -241,6 +241,8 @@ def _die(file: DieFile) -> Die:
         file.simt is not None and file.simt.value,
         tuple(file.registers),
         file.multipliers.value if file.multipliers else "",
+        file.fp64.value if file.fp64 else None,
+        file.summed.value if file.summed else 1,
         file.lanes.value if file.lanes else None,
         file.area.value if file.area else 0.0,
     )

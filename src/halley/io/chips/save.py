@@ -70,6 +70,8 @@ def _die(die: Die) -> dict[str, Any]:
         **({"simt": True} if die.simt else {}),
         **({"registers": list(die.registers)} if die.registers else {}),
         **({"multipliers": die.multipliers} if die.multipliers else {}),
+        **({} if die.fp64 is None else {"fp64": die.fp64}),
+        **({"summed": die.summed} if die.summed != 1 else {}),
         **({} if die.lanes is None else {"lanes": die.lanes}),
         **({"area": _unit(die.area, "m2")} if die.area else {}),
     }

@@ -183,6 +183,10 @@ class DieFile(Section):
     multipliers: Annotated[Entry[str], word(MULTIPLIERS)] | None = Field(
         None, description="type for which the multipliers are built; left out, the largest of the rates"
     )
+    fp64: Count | None = Field(
+        None, description="multipliers of fp64 in each cluster, switched off or not; left out, by the rate"
+    )
+    summed: Count | None = Field(None, description="products of floats that a unit adds before it rounds; left out, 1")
     lanes: Count | None = Field(None, description="vector lanes of fp32 in each cluster; left out, those of the vector engine")
     area: Area | None = Field(None, description="area of the die as published; left out, none is")
 
