@@ -540,7 +540,7 @@ class _Optimiser:
             left_out=left_out(self.problem.chip, self.breadths),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
-            f"{number:,} partition{'s' if number != 1 else ''} of the kernels into fused groups",
+            f"{counted(number, 'partition')} of the kernels into fused groups",
             objective=objective,
             effort={"costed": self.tally.costed, "bounded": self.tally.bounds},
             seconds=time.monotonic() - self.started,
