@@ -141,7 +141,7 @@ def plan(
     front: Annotated[
         bool, typer.Option("--front", help="With --serve: the whole front of speed for a user and throughput of a chip.")
     ] = False,
-    together: Annotated[bool, typer.Option("--together", help="With --serve: no chips of their own for prompts.")] = False,
+    together: Annotated[bool, typer.Option("--together", help="With --serve: prompts and decoding on the same chips.")] = False,
     page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,

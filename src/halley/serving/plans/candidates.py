@@ -125,7 +125,7 @@ class CandidateBounds:
         return self.engines[key] * own.engines
 
     def apart(self, enough: float) -> tuple[float, str]:
-        """Most requests per second with prompts and decoding on chips of their own, and why.
+        """Most requests per second with prompts and decoding on separate chips, and why.
 
         A chip serves at most r_P prompts a second, or decodes at most r_D requests: of m chips,
 

@@ -45,7 +45,7 @@ class Limits:
 @dataclass(frozen=True, eq=False)
 class ServingProblem:
     """What is searched. ``models``: one for each precision that may be chosen; ``rate`` [1/s]: with `ServingObjective.CHIPS`, the
-    requests that have to be served. ``pools``: whether prompts and decoding may have chips of their own. ``front``: cost all
+    requests that have to be served. ``pools``: whether prompts and decoding may have separate pools of chips. ``front``: cost all
     candidates, for a front that is whole. ``fits``: measured kernels of the chip."""
 
     models: tuple[ServedModel, ...]
