@@ -258,6 +258,12 @@ def _console() -> Console:
     return Console(file=sys.stdout, highlight=False)
 
 
+def unknown_part(part: str, known: Iterable[str]) -> BadInput:
+    """The error of a part of an answer that cannot be explained, with those that can."""
+    names = list(known)
+    return BadInput(Fault("PART", f"one of: {', '.join(names)}", repr(part), did_you_mean(part, names)))
+
+
 def verified(cls: type[Answer[Any]], saved: Saved, limit: float, search: bool, progress: Progress | None) -> Iterator[Finding]:
     """The findings of a file: decisions that cannot be are one of them, and no error.
 

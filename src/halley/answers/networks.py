@@ -7,9 +7,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.answer import Certificate, Status
-from halley.answers.base import Answer, Comparison
+from halley.answers.base import Answer, Comparison, unknown_part
 from halley.answers.mapping import COMPARISON, MappingAnswer
-from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.results.envelope import Plain, Saved
 from halley.io.results.networks import KIND, NetworkMappingFile, network_result_document, read_network_result
 from halley.mapping.network import NetworkResult
@@ -51,7 +50,7 @@ class NetworkAnswer(Answer[NetworkResult]):
         """The answer of one layer. Raises BadInput: there is no layer of that name with a mapping."""
         known = {item.layer.name: item.result for item in self.value.layers if item.result is not None}
         if name not in known:
-            raise BadInput(Fault("PART", f"one of: {', '.join(known)}", repr(name), did_you_mean(name, known)))
+            raise unknown_part(name, known)
         return MappingAnswer(known[name])
 
     def explained(self, part: str) -> list[Table]:

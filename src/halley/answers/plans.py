@@ -7,10 +7,9 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.answer import Certificate, Status
-from halley.answers.base import Answer, Comparison
+from halley.answers.base import Answer, Comparison, unknown_part
 from halley.answers.mapping import COMPARISON
 from halley.dfmodel.plan import DFModelResult
-from halley.errors import BadInput, Fault, did_you_mean
 from halley.graphs.plan import GraphPlan
 from halley.io.results.dfmodel import DFModelFile, dfmodel_certificate, dfmodel_document, read_dfmodel
 from halley.io.results.envelope import Plain, Saved
@@ -94,11 +93,6 @@ def _split(sharding: Sharding) -> Decisions:
     return {f"op {op}": ", ".join(f"{dim} over {axis}" for axis, dim in own if dim) or "not split" for op, own in split.items()}
 
 
-def _no_part(part: str, known: Iterable[str]) -> BadInput:
-    names = list(known)
-    return BadInput(Fault("PART", f"one of: {', '.join(names)}", repr(part), did_you_mean(part, names)))
-
-
 class ShardingAnswer(Answer[GraphPlan]):
     """The best sharding of a graph over a system."""
 
@@ -124,7 +118,7 @@ class ShardingAnswer(Answer[GraphPlan]):
     def explained(self, part: str) -> list[Table]:
         plan = self.value
         if part not in ("", "ops"):
-            raise _no_part(part, ["ops"])
+            raise unknown_part(part, ["ops"])
         ops = list(sharding_tables(plan.problem.workload.name, plan.sharding, "the graph", True))
         return ops if part else [account_table("Where the time goes", plan.account, plan.time, PARTS, "in all"), *ops]
 
@@ -208,7 +202,7 @@ class TrainingAnswer(Answer[TrainingResult]):
         result, cost = self.value, self.value.cost
         if part:
             if part not in cost.shardings:
-                raise _no_part(part, cost.shardings)
+                raise unknown_part(part, cost.shardings)
             of = "one microbatch, forward and backward"
             return list(sharding_tables(part, cost.shardings[part], of, True, cost.splitting, DIMS))
         title = "Where the time goes, on the stage that finishes last"
@@ -315,7 +309,7 @@ class DFModelAnswer(Answer[DFModelResult]):
     def explained(self, part: str) -> list[Table]:
         result = self.value
         if part not in ("", "partitions"):
-            raise _no_part(part, ["partitions"])
+            raise unknown_part(part, ["partitions"])
         chip = list(partition_tables(result.layer.partitions, result.problem.chip.tiles))
         return chip if part else [account_table("Where the time goes", result.account, result.time, PARTS, "iteration"), *chip]
 

@@ -7,9 +7,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from halley.answer import Certificate
-from halley.answers.base import Answer, Comparison
+from halley.answers.base import Answer, Comparison, unknown_part
 from halley.answers.mapping import COMPARISON
-from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.results.envelope import Plain, Saved
 from halley.io.results.serving import KIND, ServingFile, read_serving, serving_document
 from halley.io.results.serving_plan import KIND as PLAN_KIND
@@ -79,8 +78,7 @@ class ServingAnswer(Answer[Served]):
         if not part:
             return [account_table("Where the time of a mean step goes", state.parts, state.step, PARTS, "step")]
         if part not in state.parts:
-            names = list(state.parts)
-            raise BadInput(Fault("PART", f"one of: {', '.join(names)}", repr(part), did_you_mean(part, names)))
+            raise unknown_part(part, state.parts)
         time = state.parts[part]
         rows = (("time", format_time(time)), ("what it is", PARTS[part]), ("share of a mean step", f"{time / state.step:.1%}"))
         return [Table(part, ("", ""), rows)]

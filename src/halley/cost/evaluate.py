@@ -367,18 +367,7 @@ class _Fold:
     def _hold(self, node: Hold, scope: CountingScope) -> SubtreeCost:
         depth = self.chip.depth(node.memory)
         opened = {name: EnclosingHold(node, node.memory, depth, scope.loops, scope.holds.get(name)) for name in node.names}
-        fills: dict[str, HoldTransfer] = {}
-        drains: dict[str, HoldTransfer] = {}
-        for name, hold in opened.items():
-            written = self.body.writer(node.body, name)
-            if written is None:
-                fills[name] = fill(self.counter, scope, hold, name, self.body)
-            else:
-                fills[name] = refill(self.counter, scope, hold, name, written[0], self.body)
-                drains[name] = drain(self.counter, scope, hold, name, written[0], self.body)
-        if self.chip.memory(node.memory).dma:
-            fills = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in fills.items()}
-            drains = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in drains.items()}
+        fills, drains = self._fills_and_drains(node, scope, opened)
         inner, prefetched = self._inside(node, scope.inside(0).with_holds(opened))
         transfers = (*fills.values(), *drains.values())
         moved = self._record(event for transfer in transfers for event in transfer.events)
@@ -430,6 +419,24 @@ class _Fold:
         return SubtreeCost(
             work, busy, ramps.up, ramps.down, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart * several
         )
+
+    def _fills_and_drains(
+        self, node: Hold, scope: CountingScope, opened: Mapping[str, EnclosingHold]
+    ) -> tuple[dict[str, HoldTransfer], dict[str, HoldTransfer]]:
+        """By tensor, the transfers on entry to a Hold, and those on exit of what its body writes."""
+        fills: dict[str, HoldTransfer] = {}
+        drains: dict[str, HoldTransfer] = {}
+        for name, hold in opened.items():
+            written = self.body.writer(node.body, name)
+            if written is None:
+                fills[name] = fill(self.counter, scope, hold, name, self.body)
+            else:
+                fills[name] = refill(self.counter, scope, hold, name, written[0], self.body)
+                drains[name] = drain(self.counter, scope, hold, name, written[0], self.body)
+        if self.chip.memory(node.memory).dma:
+            fills = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in fills.items()}
+            drains = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in drains.items()}
+        return fills, drains
 
     def _ahead_of(self, node: Hold, inner: SubtreeCost, moved: Busy, entries: Number, several: Number) -> Busy:
         """The transfers [s] that run ahead of the work inside a Hold and of the Holds inside it."""

@@ -88,17 +88,9 @@ class VisitTimes:
                 even = 1 - minimum(steps - floor_div(steps, slots) * slots, 1)
                 fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
             inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
-            moves, done = fetching, fetching + inside  # fills alone, and with the work that follows them
+            moves, done = fetching, fetching + inside
             if fetches and coming:
-                some, counted = positive(moved[0]), self._started(fetches, node.buffers)
-                together, through = self._shared(scope, counted), self._through(scope, fetches, node.buffers)
-                if inner.hand_over:
-                    moves = maximum(fetching, some * maximum(together, through))
-                    done = moves + inside
-                else:  # the time inside has some of these fills already
-                    after = inner.steady_without([dict.fromkeys(fetch.busy, fetch.there) for fetch in counted])
-                    done = maximum(done, some * maximum(together + after, through + inner.work))
-                    moves = maximum(fetching, some * maximum(together, through - (inside - inner.work)))
+                moves, done = self._fills_of_visit(node, inner, scope, fetches, fetching, positive(moved[0]), inside)
             own = moves + storing
             moving.append((group, own))
             before = None if self.rough else (moves if inner.hand_over else done - inner.work) / entries
@@ -121,6 +113,22 @@ class VisitTimes:
                     returns = AccumulatorVisits(group, own + inside, entries, again, beside, 0, before, *waits)
                     found.append(returns.scaled(several))
         return tuple(found), tuple(moving)
+
+    def _fills_of_visit(
+        self, node: Hold, inner: SubtreeCost, scope: CountingScope, fetches: tuple[HoldFills, ...],
+        fetching: Number, some: Number, inside: Number,
+    ) -> tuple[Number, Number]:  # fmt: skip
+        """Time [s] of the fills on the visits of a Hold, and of these fills and the work ``inside`` that follows: its own take
+        ``fetching``, others start together with them or follow further in. ``some``: 1 if its own move anything, else 0."""
+        counted = self._started(fetches, node.buffers)
+        together, through = self._shared(scope, counted), self._through(scope, fetches, node.buffers)
+        if inner.hand_over:
+            moves = maximum(fetching, some * maximum(together, through))
+            return moves, moves + inside
+        # the time inside includes some of these fills
+        after = inner.steady_without([dict.fromkeys(fetch.busy, fetch.there) for fetch in counted])
+        done = maximum(fetching + inside, some * maximum(together + after, through + inner.work))
+        return maximum(fetching, some * maximum(together, through - (inside - inner.work))), done
 
     def fetches(self, node: Hold, fills: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldFills]:
         """The fills of a Hold with several buffers."""

@@ -27,6 +27,7 @@ from halley.training.fit.calibrate import MeasuredIteration
 from halley.training.fit.fixed_plan import Known, fixed_plan
 from halley.training.fixed import ASIDE, KNOWN, NAMES, READERS, parse_fixed
 from halley.training.plan import TrainingProblem
+from halley.units import counted
 from halley.workloads.transformer import Transformer
 
 TEXT_LIMIT = 2**20
@@ -225,7 +226,7 @@ def _title(cells: Mapping[str, str], words: Mapping[str, str], chips: int) -> st
     """A name of a row."""
     shown = [f"{word} {words[word]}" for word in ("dp", "pp", "tp") if words.get(word, "1") != "1"]
     sizes = f"batch {cells['batch']}", f"microbatch {cells['microbatch']}"
-    return ", ".join((cells["model"], f"{chips} chip{'s' if chips > 1 else ''}", *shown, *sizes))
+    return ", ".join((cells["model"], counted(chips, "chip"), *shown, *sizes))
 
 
 def _one_of(known: Collection[str]) -> Callable[[str], str]:

@@ -52,7 +52,7 @@ class StudyDeploymentFile(Model):
     cache: Text = Field("bf16", description="dtype of the cache")
     software: Text | None = Field(None, description="serving framework, by name or path")
     efficiency: Text | None = Field(None, description="fit of a chip's kernels, by name or path")
-    together: bool = Field(False, description="true: no chips of their own for prompts")
+    together: bool = Field(False, description="true: no separate pools for prompts and decoding")
 
 
 class StudyFile(Model):

@@ -119,8 +119,8 @@ def machine(chip: Chip) -> Machine:
 
 
 def array_rate(chip: Chip, dtype: str, result: float) -> float:
-    """Multiply-accumulates per second that the arrays of a chip reach at most under any mapping, with results of so many bytes;
-    infinite where folds follow each other without a gap.
+    """Upper bound of the multiply-accumulates per second of a chip's arrays under any mapping, for results of ``result`` bytes an
+    element. Infinite if the chip has no such limit: folds follow each other without a gap.
 
     .. math:: P / t \\le n f \\left(\\frac{1}{R C} + \\max_i \\frac{r w_i}{s_i D_i}\\right)^{-1}
 

@@ -18,6 +18,7 @@ from halley.serving.model import ServedModel
 from halley.serving.plans.search import ServingPlan
 from halley.serving.served import Served
 from halley.serving.steady import Lengths
+from halley.units import counted
 
 VLLM = "vLLM 00193b82b0e2"
 SGLANG = "SGLang 001067fffe33"
@@ -147,7 +148,7 @@ def emit_serving(value: Served | ServingPlan, engine: str) -> tuple[Emitted, ...
 
 def _remarks(server: ServerDecisions) -> list[str]:
     kind = f"{server.role}: " if server.role else ""
-    remarks = [f"{kind}{server.servers} such server{'s' if server.servers > 1 else ''} of {server.layout.chips} chips each"]
+    remarks = [f"{kind}{counted(server.servers, 'such server')} of {server.layout.chips} chips each"]
     if server.role:
         remarks.append("the two kinds of server also need the engine's connector that transfers the cache between them")
     if server.model.weights not in ("bf16", "fp16", "fp8"):

@@ -26,7 +26,8 @@ UNITS: Mapping[Objective, str] = {Objective.TIME: "s", Objective.ENERGY: "J"}
 """Objectives of networks, whose values add up over layers, with their units."""
 
 Search = Callable[[Problem, str], tuple[Result, bool]]
-"""A search of a layer, with its name and place, to its result and whether it was interrupted. Raises as `optimise`."""
+"""Searches a layer: from the problem, and its name and place in the order, to the result and whether the search was interrupted.
+Raises as `optimise`."""
 
 
 @dataclass(frozen=True, slots=True)

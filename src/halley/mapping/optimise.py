@@ -62,8 +62,8 @@ GAP_OF_FIRST_SEARCH = 0.05
 while groups of several kernels are open. They are closed where they limit the bound of the best plan."""
 
 OVERTIME_FACTOR, OVERTIME = 1.025, 0.25
-"""How many times its limit, and how many seconds more, a search may take to find first plans of baselines, to improve its best
-plan, and to break ties."""
+"""Factor of the time limit, and seconds in addition, within which a search that is over its limit may still find first plans of
+baselines, improve its best plan, and break ties."""
 
 INTERRUPTED = "interrupted"
 """Reason for the end of a search after Ctrl-C."""
@@ -238,7 +238,7 @@ class _Optimiser:
 
     @property
     def _late(self) -> bool:
-        """Whether all that is left is to put the answer together."""
+        """Whether the limit and its allowance (`OVERTIME_FACTOR`, `OVERTIME`) are over: then only the answer is assembled."""
         limit = self.problem.time_limit
         return limit is not None and time.monotonic() - self.started > limit * OVERTIME_FACTOR + OVERTIME
 
@@ -540,7 +540,7 @@ class _Optimiser:
             left_out=left_out(self.problem.chip, self.breadths),
             size=size,
             method="branch and bound over tile sizes with bounds from the cost formulas; dynamic programme over the "
-            f"{number:,} partition{'s' if number != 1 else ''} of the kernels into fused groups",
+            f"{counted(number, 'partition')} of the kernels into fused groups",
             objective=objective,
             effort={"costed": self.tally.costed, "bounded": self.tally.bounds},
             seconds=time.monotonic() - self.started,

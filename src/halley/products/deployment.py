@@ -77,7 +77,7 @@ def plan_serving(
     ``model`` and ``system``: as for `halley.plan`; ``input``, ``output``, ``prefix``: mean tokens of a prompt, of an answer, and
     of what the cache has already; ``slo``: limits such as ``"ttft 1 s, tpot 30 ms"``; ``rate`` [1/s]: requests to be served on as
     few chips as possible; ``weights``: dtypes of matrices to choose from; ``cache``: dtype of the cache; ``software``: the
-    serving framework; ``front``: cost all candidates; ``together``: no chips of their own for prompts.
+    serving framework; ``front``: cost all candidates; ``together``: no separate pools for prompts and decoding.
 
     >>> found = plan_serving("llama3-8b", "8 x h100, nvlink 8", input=1024, output=256, slo="tpot 20 ms")
     >>> found.best.tpot <= 0.02 and found.bound >= found.best.rate

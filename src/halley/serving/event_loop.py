@@ -10,8 +10,8 @@ start, first come first served, as far as the tokens of the step, the sequences 
 sequence needs a page and none is free, the sequence that was admitted last is preempted: its pages are freed, and it waits in
 front of all others to compute its tokens again.
 
-A server may receive requests every so many steps alone (and behind each step with prompts), or let new prompts wait, while others
-decode, until the step has so many tokens or they have waited for so many steps.
+A server may receive requests only once in so many steps, and after each step with prompts. It may also make new prompts wait
+while other sequences decode, until the step has enough tokens or the prompts have waited for so many steps.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 (STEP, DECODING, PREFILLING, FREE, HEAD, RELEASED, FINISHED, WRITTEN, STACKED, NEWEST, SPARE, PREEMPTED, STEPS, PEAK, BASE) = (
     range(15)
 )
-UNHEARD, WAITED = 15, 16  # steps since requests were received, and for which new prompts have waited for others
+SINCE_RECEIPT, WAITED = 15, 16  # steps since requests were received, and for which new prompts have waited for others
 INTEGERS = 17
 """Integers of the state."""
 # floats of the state: time, tokens cached by decoding sequences, integrals over time of decoding sequences and pages, and the
 # time when requests were received last
-NOW, CACHED, BUSY, PAGES_TIME, HEARD = range(5)
+NOW, CACHED, BUSY, PAGES_TIME, LAST_RECEIPT = range(5)
 FLOATS = 5
 """Floats of the state."""
 # columns of a slot
@@ -98,16 +98,16 @@ def run(
             return 1  # a request of the next block may have arrived
         head = integers[HEAD]
         available = integers[RELEASED] if limit > 0 else total
-        if integers[UNHEARD] % settings[RECEIVE] == 0:
-            floats[HEARD] = now
+        if integers[SINCE_RECEIPT] % settings[RECEIVE] == 0:
+            floats[LAST_RECEIPT] = now
         if integers[DECODING] == 0 and integers[PREFILLING] == 0 and integers[STACKED] == 0:
-            floats[HEARD] = now  # an idle server listens all the time
+            floats[LAST_RECEIPT] = now  # an idle server receives requests at once
             if head >= available:
                 return 0
             if arrivals[head] > now:
                 floats[NOW] = arrivals[head]
                 continue
-        heard = floats[HEARD]
+        received = floats[LAST_RECEIPT]
         # pages of sequences that decode; the newest make way
         step = integers[STEP]
         need = remainders[(-step) % page]
@@ -168,7 +168,7 @@ def run(
         if settings[WAIT_STEPS] > 0 and users > 0 and integers[STACKED] == 0:
             asked = users + prompt_tokens
             place = integers[HEAD]
-            while place < available and arrivals[place] <= heard and asked < settings[WAIT_TOKENS]:
+            while place < available and arrivals[place] <= received and asked < settings[WAIT_TOKENS]:
                 asked += inputs[place]
                 place += 1
             if asked < settings[WAIT_TOKENS] and place > integers[HEAD] and integers[WAITED] < settings[WAIT_STEPS]:
@@ -180,7 +180,7 @@ def run(
             if integers[STACKED] > 0:
                 slot = stack[integers[STACKED] - 1]
                 goal, done = slots[slot, GOAL], slots[slot, DONE]
-            elif integers[HEAD] < available and arrivals[integers[HEAD]] <= heard:
+            elif integers[HEAD] < available and arrivals[integers[HEAD]] <= received:
                 slot = -1
                 goal, done = inputs[integers[HEAD]], min(prefix, inputs[integers[HEAD]] - 1)
                 if settings[CACHED_INPUT]:
@@ -239,10 +239,10 @@ def run(
         jump, asked = 1, 0
         if prompts == 0:
             jump = LARGE_JUMP
-            if integers[STACKED] > 0 or (integers[HEAD] < available and arrivals[integers[HEAD]] <= heard) or held:
+            if integers[STACKED] > 0 or (integers[HEAD] < available and arrivals[integers[HEAD]] <= received) or held:
                 jump = 1
             elif integers[HEAD] < available and arrivals[integers[HEAD]] <= now:
-                jump = min(jump, settings[RECEIVE] - integers[UNHEARD] % settings[RECEIVE])
+                jump = min(jump, settings[RECEIVE] - integers[SINCE_RECEIPT] % settings[RECEIVE])
             place = 0
             while place + 1 < jump:
                 if calendar[(step + place) % length] >= 0 or remainders[(-(step + place + 1)) % page] > integers[FREE] - asked:
@@ -276,7 +276,7 @@ def run(
         floats[CACHED] += float(users) * jump
         integers[STEP] += jump
         integers[STEPS] += jump
-        integers[UNHEARD] = 0 if prompts > 0 else integers[UNHEARD] + jump
+        integers[SINCE_RECEIPT] = 0 if prompts > 0 else integers[SINCE_RECEIPT] + jump
         integers[PEAK] = max(integers[PEAK], users)
         now, step = floats[NOW], integers[STEP]
         # sequences that end with this step

@@ -19,6 +19,7 @@ from halley.errors import BadInput, Fault, Infeasible
 from halley.optim.switch import CompiledLoops
 from halley.serving import event_loop as loop
 from halley.serving.memory import ServingMemory
+from halley.serving.software import ServingSoftware
 from halley.serving.steady import front_end
 from halley.serving.step import StepModel
 
@@ -197,6 +198,16 @@ def _every(block: Requests, first: int, engines: int) -> Requests:
     return Requests(block.arrivals[first::engines], block.inputs[first::engines], block.outputs[first::engines])
 
 
+def _settings(software: ServingSoftware, concurrency: int, prefix: int, cached: bool) -> NDArray[np.int64]:
+    """The settings of the event loop."""
+    settings = np.zeros(loop.SETTINGS, dtype=np.int64)
+    settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, software.users, software.page
+    settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
+    settings[loop.CACHED_INPUT], settings[loop.RECEIVE] = cached, software.receive
+    settings[loop.WAIT_STEPS], settings[loop.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
+    return settings
+
+
 def _engine(
     found: Simulated,
     rows: list[Array],
@@ -212,11 +223,7 @@ def _engine(
     software, shape = step.software, step.model.shape
     users = software.users
     integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)
-    settings = np.zeros(loop.SETTINGS, dtype=np.int64)
-    settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, users, software.page
-    settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
-    settings[loop.CACHED_INPUT], settings[loop.RECEIVE] = cached, software.receive
-    settings[loop.WAIT_STEPS], settings[loop.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
+    settings = _settings(software, concurrency, prefix, cached)
     shared = prefix // software.page
     integers[loop.FREE], integers[loop.NEWEST] = memory.capacity_pages - shared, -1
     count = 2 * users + 2

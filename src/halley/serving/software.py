@@ -28,7 +28,7 @@ class ServingSoftware:
     ``budget``: tokens of a step at most (chunked prefill); ``users``: sequences of a step at most; ``page``: tokens of a page of
     the cache; ``share`` [1]: part of a chip's memory that the server may take; ``reserve`` [B]: of it for workspaces and graphs.
 
-    ``receive``: requests are received every so many steps, and behind each step with prompts (SGLang's scheduler-recv-interval).
+    ``receive``: requests are received once in so many steps, and after each step with prompts (SGLang's scheduler-recv-interval).
     ``wait_steps``: new prompts wait for others while sequences decode, for at most so many steps, until the step has the share
     ``wait_share`` [1] of its tokens (TensorRT-LLM's batch_wait_timeout_iters and batch_wait_max_tokens_ratio).
 

@@ -258,7 +258,7 @@ def decoding_sequences(
     chunks = late = 0.0
 
     def spare(decoding: float) -> float:
-        """Sequences that run with so many that decode, beyond those that there are."""
+        """Sequences in the engine if so many of them decode, less those that there are."""
         nonlocal chunks, late
         free = budget - decoding
         chunks = math.ceil(new / free)
@@ -272,10 +272,10 @@ def decoding_sequences(
 
 
 def root(function: Callable[[float], float], low: float, high: float, under: float) -> float:
-    """Where a rising function is 0 between two numbers, at the first of which it is ``under``; the second where it is below 0
-    there.
+    """The root of an increasing function between ``low``, where its value is ``under`` (below 0), and ``high``. If the value at
+    ``high`` is not above 0 either, ``high``.
 
-    The secant; where one end stays, its value is halved (Illinois), and next to an infinite value the interval is.
+    Regula falsi; the value at an end that stays twice is halved (Illinois). Bisection where the value at ``high`` is infinite.
 
     >>> round(root(lambda x: x**3 - 2, 0.0, 2.0, -2.0), 12) == round(2 ** (1 / 3), 12)
     True

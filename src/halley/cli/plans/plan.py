@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -39,6 +39,7 @@ from halley.io.cache import user_store
 from halley.io.files.text import read_text_bounded
 from halley.io.results.dfmodel import dfmodel_document
 from halley.io.results.training import plan_document
+from halley.ir.system import System
 from halley.launch.emit import FRAMEWORKS, known_framework
 from halley.launch.limits import LIMITS, limits_of
 from halley.launch.read import read_degrees
@@ -49,7 +50,7 @@ from halley.report.plans.plan import headline, plan_tables, short_tables, verdic
 from halley.report.plans.words import plan_words
 from halley.sharding.axes import Role
 from halley.training.fixed import parse_fixed
-from halley.training.plan import Fixed
+from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
 from halley.workloads.transformer import Transformer
@@ -140,7 +141,7 @@ def plan(
     front: Annotated[
         bool, typer.Option("--front", help="With --serve: the whole front of speed for a user and throughput of a chip.")
     ] = False,
-    together: Annotated[bool, typer.Option("--together", help="With --serve: no chips of their own for prompts.")] = False,
+    together: Annotated[bool, typer.Option("--together", help="With --serve: prompts and decoding on the same chips.")] = False,
     page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,
@@ -183,12 +184,7 @@ def plan(
         shape = replace(shape, products=products)
     for target in filter(None, (out, page)):
         refuse_existing(target, force)
-    fixed, said = parse_fixed(fix, [axis.name for axis in found.axes]), None
-    if from_flags is not None:
-        if fix:
-            raise BadInput(Fault("--from-flags", "no --fix beside it", "both", "leave one of them out"))
-        degrees = read_degrees(read_text_bounded(from_flags), found.chips, from_flags)
-        fixed, said = degrees.fixed(), degrees.batch
+    fixed, said = _fixed(found, fix, from_flags)
     sizes = options.whole_number("--batch", batch, said), options.whole_number("--sequence", sequence, shape.sequence)
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
@@ -198,14 +194,9 @@ def plan(
     if framework is not None:
         problem = replace(problem, limits=limits_of(framework))
     remarks = options.remarks()
-    for remark in plan_remarks(imported, problem.sequence):
-        remarks.print(Text(f"{shape.name}: {remark}"))
-    if found.chip.streams and limit is None:
-        limit = SPATIAL_LIMIT
-        words = f"{found.chip.name} runs kernels concurrently: the search ends after {limit:.0f} s, with the gap of its plan"
-        remarks.print(Text(f"{words}; --time-limit sets another time"))
-    if math.gcd(problem.batch, found.chips) == 1 < found.chips:
-        remarks.print(Text(f"{problem.batch} sequences share no factor with {found.chips} chips: none can be data-parallel"))
+    for remark in _remarks(imported, problem, limit):
+        remarks.print(Text(remark))
+    limit = SPATIAL_LIMIT if found.chip.streams and limit is None else limit
     store = user_store() if searched else None
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
         result = best_joint_plan(problem, bar, limit, store) if searched else best_training_plan(problem, bar, limit)
@@ -228,6 +219,29 @@ def _model(words: str) -> tuple[ImportedModel, Transformer]:
     """The model, and its shape as plans take it."""
     imported = find_model(words)
     return imported, planned(imported)
+
+
+def _fixed(system: System, fix: str | None, from_flags: str | None) -> tuple[Fixed, int | None]:
+    """The decisions of --fix, or of a file of launch flags with the batch that it states. Raises BadInput: both options, or their
+    faults."""
+    if from_flags is None:
+        return parse_fixed(fix, [axis.name for axis in system.axes]), None
+    if fix:
+        raise BadInput(Fault("--from-flags", "no --fix beside it", "both", "leave one of them out"))
+    degrees = read_degrees(read_text_bounded(from_flags), system.chips, from_flags)
+    return degrees.fixed(), degrees.batch
+
+
+def _remarks(imported: ImportedModel, problem: TrainingProblem, limit: float | None) -> Iterator[str]:
+    """What to know before the search: what a plan leaves out of the model, the time limit of spatial chips, a batch that no two
+    chips can divide."""
+    chip, chips = problem.system.chip, problem.system.chips
+    yield from (f"{problem.shape.name}: {remark}" for remark in plan_remarks(imported, problem.sequence))
+    if chip.streams and limit is None:
+        words = f"{chip.name} runs kernels concurrently: the search ends after {SPATIAL_LIMIT:.0f} s, with the gap of its plan"
+        yield f"{words}; --time-limit sets another time"
+    if math.gcd(problem.batch, chips) == 1 < chips:
+        yield f"{problem.batch} sequences share no factor with {chips} chips: none can be data-parallel"
 
 
 def _refuse(view: str, given: Mapping[str, object]) -> None:

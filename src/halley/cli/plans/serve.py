@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -36,6 +36,7 @@ from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
 from halley.io.software import load_software
+from halley.ir.system import System
 from halley.launch.serving import SERVING_ENGINES, known_engine, read_serving_flags
 from halley.report.answers.page import simple_page
 from halley.report.serving.deployment import bound_words, cost_table, serving_headline, serving_tables, serving_words
@@ -46,8 +47,10 @@ from halley.report.table import Table
 from halley.serving.deployment import Deployment, Load
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import check_draft_fits
+from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
+from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Acceptance, Round, proposing_head, speculation_round
 from halley.serving.steady import Lengths
 from halley.units import format_time
@@ -152,31 +155,10 @@ def serve(
         if json or trace is not None:
             other = "--json" if json else "--trace"
             raise BadInput(Fault("--emit", f"no {other} beside it", "both", "leave one of them out"))
-    host = load_software(software)
-    if from_flags is not None:
-        degrees = {"--tp": tp, "--pp": pp, "--ep": ep, "--dp": dp}
-        if faults := [
-            Fault("--from-flags", f"no {name} beside it", "both", "leave one out") for name in degrees if degrees[name]
-        ]:
-            raise BadInput(faults)
-        flags = read_serving_flags(read_text_bounded(from_flags), from_flags)
-        layout, asked = flags.layout, replace(asked, weights=flags.weights or weights, cache=flags.cache or cache)
-        host = replace(host, users=flags.users or host.users, budget=flags.budget or host.budget)
-    else:
-        given = (("tp", tp), ("pp", pp), ("ep", ep), ("dp", dp))
-        layout = layout_on(found, **{name: options.whole_number(f"--{name}", text, example=2) for name, text in given if text})
-    deployment = deployment_of(asked, found, layout, host, efficiency)
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    deployment = deployment_by_options(asked, found, load_software(software), efficiency, degrees, from_flags)
     if load is None:
-        found_by_events = replayed(
-            deployment,
-            str(trace),
-            options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0,
-            page is not None,
-        )
-        dtypes, where = f"{asked.weights}, cache {asked.cache}", f"{found.chips:,} x {found.chip.name}, {layout.text}"
-        line = f"{asked.shape.name} ({dtypes}) on {where}: {trace}"
-        shown, figures = [events_table(found_by_events, found.chips)], events_document(found_by_events)
-        give((line,), shown, figures, json, None, force, pages_of(page, deployment, found_by_events, line, shown))
+        give_replayed(deployment, str(trace), prefix, page, json, force)
         return
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
@@ -202,6 +184,39 @@ def serve(
     give(lines, tables, document, json, out, force, pages)
     if emit is not None:
         show_flags(value, emit)
+
+
+def deployment_by_options(
+    model: ServedModel,
+    system: System,
+    software: ServingSoftware,
+    efficiency: str | None,
+    degrees: Mapping[str, str | None],
+    from_flags: str | None,
+) -> Deployment:
+    """The deployment with the degrees of options, or of a file of launch flags, which may also set dtypes, users and tokens of a
+    step. Raises BadInput: degrees beside the file, and what `deployment_of` refuses; Infeasible: the model does not fit."""
+    given = {name: text for name, text in degrees.items() if text}
+    if from_flags is None:
+        layout = layout_on(system, **{name: options.whole_number(f"--{name}", text, example=2) for name, text in given.items()})
+        return deployment_of(model, system, layout, software, efficiency)
+    if given:
+        raise BadInput([Fault("--from-flags", f"no --{name} beside it", "both", "leave one out") for name in given])
+    flags = read_serving_flags(read_text_bounded(from_flags), from_flags)
+    model = replace(model, weights=flags.weights or model.weights, cache=flags.cache or model.cache)
+    software = replace(software, users=flags.users or software.users, budget=flags.budget or software.budget)
+    return deployment_of(model, system, flags.layout, software, efficiency)
+
+
+def give_replayed(deployment: Deployment, trace: str, prefix: str | None, page: str | None, json: bool, force: bool) -> None:
+    """Print what the requests of a file met, and write the page if one is asked for."""
+    cached = options.whole_number("--prefix", prefix, 0, example=512) if prefix else 0
+    found = replayed(deployment, trace, cached, page is not None)
+    model, system = deployment.model, deployment.system
+    where = f"{system.chips:,} x {system.chip.name}, {deployment.layout.text}"
+    line = f"{model.shape.name} ({model.weights}, cache {model.cache}) on {where}: {trace}"
+    tables = [events_table(found, system.chips)]
+    give((line,), tables, events_document(found), json, None, force, pages_of(page, deployment, found, line, tables))
 
 
 def cost_rates(years: str | None, power_price: str | None) -> tuple[float, float]:

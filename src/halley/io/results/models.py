@@ -43,7 +43,7 @@ class QuestionModel(Model):
 
     workload: WorkloadModel = Field(description="what was mapped")
     chip: Annotated[ChipFile, WrapValidator(as_it_is)] = Field(description="the whole chip, as in a chip file")
-    objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
+    objective: Literal["time", "energy", "edp"] = Field(description="objective of the search")
     gap: Annotated[Amount, Field(lt=1)] = Field(description="relative gap at which the search may stop")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(description="limit of the search; null: none")
     baselines: bool | list[Text] = Field(description="true: every baseline that applies was searched too; or which ones")
@@ -96,7 +96,7 @@ class SolutionCertificateModel(Model):
     left_out: list[ClauseModel] = Field(description="what is not in the space")
     mappings: Count | None = Field(description="mappings in the space; null: not counted")
     method: Text = Field(description="how the bound was obtained")
-    objective: Literal["time", "energy", "edp"] = Field(description="what the search made small")
+    objective: Literal["time", "energy", "edp"] = Field(description="objective of the search")
     bound: QuantityModel = Field(description="no mapping of the space has a smaller objective")
     value: QuantityModel = Field(description="objective of the plan")
     costed: Count = Field(description="mappings that were costed")

@@ -32,10 +32,10 @@ class LayerModel(Model):
 
 
 class LeftOutModel(Model):
-    """Nodes without a layer."""
+    """Nodes that are part of no layer."""
 
     operator: Text = Field(description="operator of the file")
-    reason: Text = Field(description="why it is no layer")
+    reason: Text = Field(description="why it is not part of a layer")
     count: Count = Field(description="number of nodes")
     bytes_B: Count = Field(description="bytes that they read and write")
 
@@ -59,7 +59,7 @@ class NetworkQuestionModel(Model):
 
     network: NetworkModel = Field(description="the network")
     chip: Annotated[ChipFile, WrapValidator(as_it_is)] = Field(description="the whole chip, as in a chip file")
-    objective: Literal["time", "energy"] = Field(description="what the searches made small")
+    objective: Literal["time", "energy"] = Field(description="objective of the searches")
     gap: Annotated[Amount, Field(lt=1)] = Field(description="relative gap at which the search of a layer may stop")
     time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="limit of all searches together")
 
@@ -77,7 +77,7 @@ class NetworkAnswerModel(Model):
 
     time_s: Amount = Field(description="time of all nodes, one after the other")
     energy_J: Amount = Field(description="energy of all nodes")
-    left_out_time_s: Amount = Field(description="time in which the outermost memory moves the bytes of what is no layer")
+    left_out_time_s: Amount = Field(description="time in which the outermost memory moves the bytes of operators without a layer")
     left_out_energy_J: Amount = Field(description="energy of these bytes")
     layers: list[LayerAnswerModel] = Field(description="by layer of the question, in its order")
 

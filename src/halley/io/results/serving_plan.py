@@ -41,7 +41,7 @@ class ServingPlanQuestionModel(Model):
     tpot: Limit = Field(description="most mean time per output token [s]; null: no limit")
     objective: ServingObjective = Field(description="throughput, or least chips for a rate")
     rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="requests per second to be served; 0: none")
-    pools: bool = Field(description="whether prompts and decoding may have chips of their own")
+    pools: bool = Field(description="whether prompts and decoding may have separate pools of chips")
     front: bool = Field(description="whether all candidates were costed")
     budgets: list[Annotated[int, Field(ge=1)]] = Field(description="tokens of a step that were tried")
 

@@ -78,7 +78,7 @@ def _one_or_more(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """One tree shape of a stage. ``naming`` gives its name, which few of many shapes are asked for. ``laid``: its contraction,
+    """One tree shape of a stage. ``naming`` makes its name, which only few of many shapes need. ``laid``: its contraction,
     where the shape has a choice of what lies on the array. ``revisits``: it moves as much as another one of the same sizes and
     footprint or more, and can only gain time (`gemm_skeletons`). ``kin``: the same of shapes of a stage that differ just in the
     order of their loops, if that is known. ``plain``: the ``kin`` of those that hold nothing around their inner loops and differ

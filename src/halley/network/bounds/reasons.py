@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from halley.network.graph.graph import Graph
-from halley.units import format_bytes, format_rate
+from halley.units import counted, format_bytes, format_rate
 
 MOST_NAMED = 8
 """Runs of ranks that a sentence names at most."""
@@ -64,7 +64,7 @@ def crossing_words(graph: Graph, inside: Collection[int], crossing: float, into:
     bandwidths = {edge.link.bandwidth for edge in edges}
     each = f"of {format_rate(bandwidths.pop())}" + (" each" if len(edges) > 1 else "") if len(bandwidths) == 1 else ""
     together = each or f"of {format_rate(sum(edge.link.bandwidth for edge in edges))} together"
-    verb, links = "reach" if into else "leave", f"{len(edges)} link{'s' * (len(edges) != 1)}"
+    verb, links = "reach" if into else "leave", counted(len(edges), "link")
     return f"{format_bytes(crossing)} have to {verb} {ranks_of(graph, inside)} over {links} {together}"
 
 

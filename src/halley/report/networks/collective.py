@@ -20,7 +20,7 @@ from halley.network.time.collective import CONVENTIONS, CollectiveCost, not_trie
 from halley.network.time.contention import Contention
 from halley.report.networks.sweep import sweep_document, sweep_table
 from halley.report.table import Table, gap_text, ratio
-from halley.units import format_bytes, format_energy, format_power, format_rate, format_time
+from halley.units import counted, format_bytes, format_energy, format_power, format_rate, format_time
 
 CANDIDATES_SHOWN = 8
 """Candidates that a table shows unless all are asked for."""
@@ -63,7 +63,7 @@ def facts(answer: SingleCollective) -> dict[str, str]:
         if library.time:
             found["its bus bandwidth"] = format_rate(cost.busbw * cost.time / library.time)
     found["fastest algorithm" if len(answer.candidates) > 1 else "algorithm"] = cost.algorithm
-    parts = f"{format_time(delay)} in {_count(cost.steps, 'step')}, {format_time(cost.time - delay)} on links"
+    parts = f"{format_time(delay)} in {counted(cost.steps, 'step')}, {format_time(cost.time - delay)} on links"
     found["time" if answer.software is None else "time at link rates"] = f"{format_time(cost.time)}: {parts}"
     if cost.size:
         found["algorithm bandwidth"] = format_rate(cost.algbw)
@@ -112,10 +112,6 @@ def energy_sources(fabric: Fabric, ranks: Sequence[int]) -> str:
     return "; ".join(texts) if texts else f"as the file of {fabric.name} states, without a source"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def answer_tables(answer: SingleCollective, everything: bool = False) -> list[Table]:
     """The chosen schedule, and the others, with why they are slower."""
     cost, team = answer.cost, answer.team
@@ -147,9 +143,9 @@ def why_slower(cost: CollectiveCost, answer: SingleCollective) -> str:
         return "fastest"
     parts = loss(cost, fastest, answer.team)
     steps = cost.steps - fastest.steps
-    counted = f", {_count(abs(steps), 'step')} {'more' if steps > 0 else 'fewer'}" if steps else ""
+    difference = f", {counted(abs(steps), 'step')} {'more' if steps > 0 else 'fewer'}" if steps else ""
     known = (
-        (parts.waiting, f"start-ups and latency{counted}"),
+        (parts.waiting, f"start-ups and latency{difference}"),
         (parts.bytes, "bytes on the busiest link"),
         (parts.idling, "idle time of that link while others work"),
     )

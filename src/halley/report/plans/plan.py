@@ -36,7 +36,7 @@ from halley.training.op_mapping import ops_of_kernels, ops_of_shapes
 from halley.training.part_costs import part_counts
 from halley.training.plan import Plan, PlanCost, TrainingResult
 from halley.training.search.joint import ASKED, KERNELS, searched_in_plan
-from halley.units import format_bytes, format_energy, format_power, format_time
+from halley.units import counted, format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
     "forward": "forward passes",
@@ -236,7 +236,7 @@ def _choices(plan: Plan, tier: str, second: str, software: Software | None) -> T
     each = f"{layers[0]}" if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
     kept = second if plan.offload else tier
     rows = [
-        ("microbatch", f"{_count(plan.microbatch, 'sequence')}; {pipeline.microbatches} of them for each data-parallel rank"),
+        ("microbatch", f"{counted(plan.microbatch, 'sequence')}; {pipeline.microbatches} of them for each data-parallel rank"),
         ("schedule", schedule_words(plan) if pipeline.stages > 1 else "one stage"),
         ("layers", f"{each} in each of {len(plan.layers)} chunks" if len(plan.layers) > 1 else f"all {each} on every chip"),
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
@@ -255,10 +255,6 @@ def _software(software: Software | None) -> str:
     if software.error is None:
         return f"{software.name}, not measured"
     return f"{software.name}; {100 * software.error:.0f} % mean error on iterations held out"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def bar(part: float, largest: float) -> str:

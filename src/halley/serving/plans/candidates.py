@@ -98,8 +98,8 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
 
 
 class CandidateBounds:
-    """Bounds of candidates from their steps, for each layout and precision once: of all budgets together, for the largest budget
-    has all steps of the others and the smallest leaves most memory to the cache."""
+    """Bounds of candidates from their steps: one for all budgets of a layout and precision, because the largest budget allows all
+    steps of the others, and the smallest leaves most memory for the cache."""
 
     def __init__(self, problem: ServingProblem, made: Sequence[Deployment]) -> None:
         self.problem, self.made = problem, made
@@ -125,7 +125,7 @@ class CandidateBounds:
         return self.engines[key] * own.engines
 
     def apart(self, enough: float) -> tuple[float, str]:
-        """Most requests per second with prompts and decoding on chips of their own, and why.
+        """Most requests per second with prompts and decoding on separate chips, and why.
 
         A chip serves at most r_P prompts a second, or decodes at most r_D requests: of m chips,
 
@@ -157,13 +157,22 @@ class CandidateBounds:
         return self.tables[key]
 
 
+def batches(most: float) -> list[int]:
+    """The batches that are tried: `PER_OCTAVE` to an octave, up to ``most``, which the last one may exceed by rounding.
+
+    >>> batches(8.0)
+    [1, 2, 3, 4, 5, 6, 7, 8]
+    """
+    steps = math.floor(math.log2(max(most, 1)) * PER_OCTAVE)
+    return sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)})
+
+
 def points(deployment: Deployment, number: int, problem: ServingProblem, most: float) -> Iterator[OperatingPoint]:
-    """The candidate with every batch. ``most`` [1/s]: requests that no schedule under the limits exceeds. The closed form is no
-    schedule, and is held to it."""
+    """The candidate with every batch. ``most`` [1/s]: a bound of the requests of any schedule under the limits. The closed form
+    is not a schedule, so its rate is capped by that bound."""
     lengths = problem.lengths
     fits = deployment.capacity_users(lengths)
-    steps = math.floor(math.log2(max(fits, 1)) * PER_OCTAVE)
-    every = sorted({round(2 ** (step / PER_OCTAVE)) for step in range(steps + 1)})
+    every = batches(fits)
     for first in range(0, len(every), BATCHES_AT_ONCE):
         tried = every[first : first + BATCHES_AT_ONCE]
         for users, state in zip(tried, closed_loops(deployment.step, deployment.engine_memory, tried, lengths), strict=True):
@@ -178,7 +187,7 @@ def points(deployment: Deployment, number: int, problem: ServingProblem, most: f
 
 
 def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:
-    """Points that no other one exceeds in both tokens per second and user and per chip, the fastest for a user first.
+    """Points for which no other has more tokens per second both for a user and of a chip; the fastest for a user first.
 
     >>> made = [OperatingPoint(0, 1, 0, 0, 0, user, chip) for user, chip in ((3, 1), (2, 2), (1, 1), (2, 1))]
     >>> [(point.user, point.chip) for point in pareto(made)]

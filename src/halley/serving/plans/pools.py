@@ -11,7 +11,7 @@ import numpy as np
 from halley.serving.deployment import Deployment, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.plans.candidates import PER_OCTAVE
+from halley.serving.plans.candidates import batches
 from halley.serving.plans.problem import REPLICAS_ROUNDING, ServingObjective, ServingProblem, replicas_for
 from halley.serving.software import ServingSoftware
 from halley.serving.steady import front_end_alone, prompt_time
@@ -113,8 +113,9 @@ def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float)
         moved = transfer_time(deployment, lengths.input, link, layout.tp)
         single, front = prompt_time(deployment.step, 1, lengths), front_end_alone(deployment.software, deployment.model)
         prompts[key] = _PromptReplica(layout, single, moved, front, deployment.software)
-        users = np.array(sorted({round(2 ** (n / PER_OCTAVE)) for n in range(PER_OCTAVE * 12)}), dtype=np.float64)
-        users = users[users <= deployment.capacity_users(lengths)]
+        most_users = deployment.capacity_users(lengths)
+        users = np.array(batches(most_users), dtype=np.float64)
+        users = users[users <= most_users]
         times = deployment.step.time(StepBatch(users, lengths.mean_context))
         allowed = np.flatnonzero(times <= limits.tpot)
         if allowed.size:

@@ -24,7 +24,7 @@ REPLICAS_ROUNDING = 1e-12
 
 
 class ServingObjective(StrEnum):
-    """What the search makes best."""
+    """What the search optimises."""
 
     THROUGHPUT = "throughput"
     CHIPS = "chips"
@@ -32,7 +32,7 @@ class ServingObjective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Service level: most mean time to first token and per output token [s]."""
+    """Limits of the mean times to first token (``ttft``) and per output token (``tpot``) [s]."""
 
     ttft: float = math.inf
     tpot: float = math.inf
@@ -45,7 +45,7 @@ class Limits:
 @dataclass(frozen=True, eq=False)
 class ServingProblem:
     """What is searched. ``models``: one for each precision that may be chosen; ``rate`` [1/s]: with `ServingObjective.CHIPS`, the
-    requests that have to be served. ``pools``: whether prompts and decoding may have chips of their own. ``front``: cost all
+    requests that have to be served. ``pools``: whether prompts and decoding may have separate pools of chips. ``front``: cost all
     candidates, for a front that is whole. ``fits``: measured kernels of the chip."""
 
     models: tuple[ServedModel, ...]
@@ -64,15 +64,15 @@ class ServingProblem:
 
 
 def objective_cost(problem: ServingProblem, deployment: Deployment, rate: float) -> float:
-    """What the search makes least, of a candidate that serves ``rate`` [1/s] on all chips: its negative, or the chips of as many
-    replicas as serve the rate asked for, infinite where there are not as many."""
+    """What the search minimises, for a candidate that serves ``rate`` [1/s] on all chips: the negative rate, or the chips of the
+    replicas that the required rate needs. Infinite if there are fewer replicas."""
     if problem.objective is ServingObjective.THROUGHPUT:
         return -rate
     return deployment.layout.chips * replicas_for(problem, rate / deployment.replicas, deployment.replicas)
 
 
 def replicas_for(problem: ServingProblem, each: float, most: float) -> float:
-    """Replicas that serve the rate asked for with ``each`` [1/s] of them; infinite if they are more than ``most``."""
+    """Replicas that the required rate needs if one serves ``each`` [1/s]; infinite if that is more than ``most``."""
     need = max(math.ceil(problem.rate / each - REPLICAS_ROUNDING), 1) if each > 0 else math.inf
     return need if need <= most else math.inf
 

@@ -265,6 +265,6 @@ def _unreached(problem: ServingProblem, made: Sequence[Deployment], point: Opera
         if found > limit
     ]
     layout = made[point.candidate].layout.text
-    users = f"{point.users:g} user{'s'[: point.users != 1]} an engine"
+    users = f"{counted(point.users, 'user')} an engine"
     got = f"TTFT {point.ttft:.4g} s and TPOT {point.tpot:.4g} s at the nearest, {layout} with {users}"
     return Infeasible(Fault(where, " and ".join(broken) or "the limits", got, "relax that limit, or use faster or more chips"))

@@ -22,6 +22,7 @@ from halley.sharding.axes import Role
 from halley.training.cost import HOST_WAITS
 from halley.training.fit.fixed_plan import LEAST_SHARE, FixedPlan
 from halley.training.plan import PlanCost
+from halley.units import counted
 
 KERNELS = "kernels"
 BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -208,7 +209,7 @@ def calibrate_software(
     remarks += [_bound_remark(number) for number in numbers if number.bound]
     if len(rows) > 1 and not judged:
         remarks.append(f"{len(rows)} rows determine {len(names)} numbers: no row is held out")
-    said = f"fit to {len(rows)} measured iteration{'s' if len(rows) > 1 else ''}"
+    said = f"fit to {counted(len(rows), 'measured iteration')}"
     origin = dict(start.origin) | dict.fromkeys(names, said)
     described = replace(fitted, name=name, source=source, origin=origin, rows=len(rows), error=None)
     made = TrainingCalibration(described, start, numbers, found, alternatives, tuple(remarks))
