@@ -93,19 +93,20 @@ def throughput_bounds(
 
 
 @lru_cache(maxsize=64)
-def least_cached_tokens(model: ServedModel, lengths: Lengths) -> float:
-    """Tokens that a layer keeps of a sequence that decodes, on average over its output tokens, at least: the mean of both ends of
-    a function of the context that is concave."""
-    ends = lengths.input + 1, lengths.input + max(lengths.output - 1, 1.0)
+def least_cached_tokens(model: ServedModel, lengths: Lengths, each: float = 1.0) -> float:
+    """Tokens that a layer keeps of a sequence that decodes, on average over its steps with ``each`` output tokens, at least: the
+    mean of both ends of a function of the context that is concave."""
+    ends = lengths.input + 1, lengths.input + max(lengths.output - each, 1.0)
     return sum(cached_tokens(model, end) for end in ends) / 2
 
 
 def mean_sequences(deployment: Deployment, lengths: Lengths) -> float:
     """Sequences of a step of one engine at most, on average over all steps: their pages are no more than there are."""
     memory = deployment.engine_memory
-    each = least_cached_tokens(deployment.model, lengths) / memory.page_tokens
+    each = least_cached_tokens(deployment.model, lengths, deployment.tokens_of_step) / memory.page_tokens
     if memory.draft is not None:
-        each += least_cached_tokens(memory.draft.model, lengths) / memory.page_tokens * memory.draft.page / memory.page
+        draft = least_cached_tokens(memory.draft.model, lengths, deployment.tokens_of_step)
+        each += draft / memory.page_tokens * memory.draft.page / memory.page
     return min(memory.capacity_pages / each, deployment.software.users)
 
 
@@ -139,17 +140,18 @@ def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
 def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepBytes:
     """What a step reads at least, for up to ``most`` sequences of these lengths; with speculation also the draft, in a step for
     each proposed token."""
-    own = _model_bytes(deployment.model, lengths, most)
+    tokens = deployment.tokens_of_step
+    own = _model_bytes(deployment.model, lengths, most, tokens)
     if deployment.speculation is None:
         return own
-    draft, window = _model_bytes(deployment.speculation.draft, lengths, most), deployment.speculation.window
+    draft, window = _model_bytes(deployment.speculation.draft, lengths, most, tokens), deployment.speculation.window
     return StepBytes(own.fixed + window * draft.fixed, own.each + window * draft.each, most)
 
 
-def _model_bytes(model: ServedModel, lengths: Lengths, most: float) -> StepBytes:
+def _model_bytes(model: ServedModel, lengths: Lengths, most: float, tokens: float) -> StepBytes:
     """`step_bytes` of one model."""
     shape = model.shape
-    fixed, each = _plain_bytes(model, lengths)
+    fixed, each = _plain_bytes(model, lengths, tokens)
     if shape.experts is not None:
         word = WEIGHT_BYTES[model.weights]
         # concave in the number of sequences: never below the chord between its ends
@@ -163,10 +165,10 @@ def _model_bytes(model: ServedModel, lengths: Lengths, most: float) -> StepBytes
 
 
 @lru_cache(maxsize=64)
-def _plain_bytes(model: ServedModel, lengths: Lengths) -> tuple[float, float]:
+def _plain_bytes(model: ServedModel, lengths: Lengths, tokens: float) -> tuple[float, float]:
     """Of a step, and of each of its sequences, without routed experts."""
     shape = model.shape
-    each = shape.layers * least_cached_tokens(model, lengths) * model.cache_width * CACHE_BYTES[model.cache]
+    each = shape.layers * least_cached_tokens(model, lengths, tokens) * model.cache_width * CACHE_BYTES[model.cache]
     layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
     if shape.experts is not None:
         layers += model.expert_layers * model.shared_parameters

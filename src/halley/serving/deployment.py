@@ -106,7 +106,7 @@ class Deployment:
         made = self.model, self.layout, network, kernels, self.software, self.longest
         if self.speculation is None or self.drafting is None:
             return StepModel(*made)
-        return StepModel(*made, self.speculation.window + 1, self.drafting.step, self.speculation.tokens)
+        return StepModel(*made, self.speculation.window + 1, self.drafting.step, self.tokens_of_step)
 
     @cached_property
     def drafting(self) -> Deployment | None:
@@ -125,7 +125,12 @@ class Deployment:
 
     def decode_steps(self, lengths: Lengths) -> float:
         """Steps in which a request gets its output tokens after the first."""
-        return decode_steps(max(lengths.output - 1, 0.0), 1.0 if self.speculation is None else self.speculation.tokens)
+        return decode_steps(max(lengths.output - 1, 0.0), self.tokens_of_step)
+
+    @property
+    def tokens_of_step(self) -> float:
+        """Output tokens that a sequence gets in a step that decodes."""
+        return 1.0 if self.speculation is None else self.speculation.tokens
 
     @cached_property
     def rates(self) -> ReachedRates:

@@ -68,7 +68,7 @@ def request_rows(
     """Of a request; without ``prompts`` or ``decoding`` where others do that. ``each``: output tokens of a sequence in a step."""
     tokens = max(lengths.output - 1, 0.0) if decoding else 0.0
     steps = decode_steps(tokens, each)
-    context = steps * (lengths.input + (tokens + 1) / 2)
+    context = steps * (lengths.input + 1 + each * (steps - 1) / 2)  # before the first token of each step, and that one
     return Rows(steps, lengths.new if prompts else 0.0, context, tokens * tpot * (1 + TIME_LIMIT_SLACK) if tokens else math.inf)
 
 
