@@ -37,7 +37,7 @@ DRAWS = (draw_workload, draw_batched, draw_graph)
 
 
 SINGLE = ((Objective.TIME,), (), (Objective.ENERGY,), ())
-"""Of a few problems in turn, the objectives that are searched alone: the ends of every front are the optima of both."""
+"""Objectives that are searched alone, by the number of the problem modulo four: the ends of every front are optima of both."""
 
 
 @pytest.mark.parametrize("block", [*range(60), *(pytest.param(block, marks=pytest.mark.slow) for block in range(60, 660))])

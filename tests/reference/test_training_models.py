@@ -17,7 +17,7 @@ from tests.reference.oracles import oracle, silu, softmax
 from tests.reference.textbook import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 
 from halley.errors import BadInput
-from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, load_model, parse_model
+from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, WindowFile, load_model, parse_model
 from halley.ir.workload import Workload
 from halley.library import MODELS
 from halley.rewrite.backward import backward
@@ -319,7 +319,12 @@ def test_the_page_lists_the_keys_of_a_file() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8").split("## Model files")[1]
     told = [line for line in page.splitlines() if line.startswith("| `")]
     wanted = []
-    for prefix, model_class in (("", TransformerFile), ("experts.", ExpertsFile), ("latent.", LatentFile)):
+    for prefix, model_class in (
+        ("", TransformerFile),
+        ("experts.", ExpertsFile),
+        ("latent.", LatentFile),
+        ("window.", WindowFile),
+    ):
         for name, field in model_class.model_fields.items():
             needed = "required" if field.is_required() else "optional"
             wanted.append(f"| `{prefix}{name}` | {needed} | {field.description} |")
