@@ -24,9 +24,10 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.candidates import PER_OCTAVE, deployments
 from halley.serving.plans.pools import BUSY_SHARE_MOST, best_pools
-from halley.serving.plans.problem import BUDGETS, Limits, ServingObjective, ServingProblem
+from halley.serving.plans.problem import BUDGETS, Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.plans.search import search
 from halley.serving.served import served
+from halley.serving.speculation import Acceptance, Speculation, proposing_head
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import StepBatch
 from halley.serving.step_bounds import schedule_bounds
@@ -53,8 +54,10 @@ def problem(
 
 
 @cache
-def everything(system: str, models: tuple[ServedModel, ...], budgets: tuple[int, ...]) -> tuple[Deployment, ...]:
-    """Every layout whose chips divide those of the system, with every precision and budget."""
+def everything(
+    system: str, models: tuple[ServedModel, ...], budgets: tuple[int, ...], drafts: Drafts | None = None
+) -> tuple[Deployment, ...]:
+    """Every layout whose chips divide those of the system, with every precision, budget and window of speculation."""
     found, made_system, shape = [], load_system(system), models[0].shape
     chips = made_system.chips
     degrees = range(1, chips + 1)
@@ -64,14 +67,18 @@ def everything(system: str, models: tuple[ServedModel, ...], budgets: tuple[int,
             continue
         if (tp * dp) % ep or ep > max(experts, 1):
             continue
-        for model, budget in itertools.product(models, budgets):
-            found.append(Deployment(model, made_system, ReplicaLayout(tp, pp, ep, dp), replace(SOFTWARE, budget=budget), PEAK))
+        for place, model in enumerate(models):
+            windows = range(1, 9) if drafts is not None and pp == 1 else ()
+            speculations = [Speculation(drafts.models[place], drafts.acceptance, window) for window in windows if drafts]
+            for budget, speculation in itertools.product(budgets, [None, *speculations]):
+                asked = model, made_system, ReplicaLayout(tp, pp, ep, dp), replace(SOFTWARE, budget=budget), PEAK
+                found.append(Deployment(*asked, speculation=speculation))
     return tuple(found)
 
 
 def candidates(asked: ServingProblem) -> Iterator[Deployment]:
     """Those that fit."""
-    for made in everything(asked.system.name, asked.models, asked.budgets):
+    for made in everything(asked.system.name, asked.models, asked.budgets, asked.drafts):
         memory = made.engine_memory
         if memory.capacity_pages >= memory.pages(asked.lengths.input + asked.lengths.output):
             yield made
@@ -119,9 +126,10 @@ def pools_enumerated(asked: ServingProblem) -> tuple[float, float]:
     made = [each for each in candidates(asked) if each.software.budget == max(asked.budgets) and each.layout.chips < total]
     most, fewest = 0.0, math.inf
     for first, second in itertools.product(made, made):
-        if first.model != second.model:
+        if (first.model, first.speculation) != (second.model, second.speculation):
             continue
-        steps = [(n, float(second.step.time(StepBatch(n, lengths.mean_context)))) for n in batches(second, lengths)]
+        one = second.decode_steps(lengths) / (lengths.output - 1)  # steps of an output token
+        steps = [(n, one * float(second.step.time(StepBatch(n, lengths.mean_context)))) for n in batches(second, lengths)]
         steps = [(n, time) for n, time in steps if time <= limits.tpot]
         if not steps:
             continue
@@ -242,6 +250,66 @@ def test_pools_are_those_of_enumeration(
     assert least.certificate.bound <= fewest
     if least.pools is not None:
         assert least.pools.ttft <= asked.limits.ttft * (1 + 1e-9)
+
+
+def with_drafts(asked: ServingProblem, name: str, acceptance: Acceptance) -> ServingProblem:
+    drafts = (
+        proposing_head(model) if name == "head" else ServedModel(load_model(name), model.weights, model.cache)
+        for model in asked.models
+    )
+    return replace(asked, drafts=Drafts(tuple(drafts), acceptance))
+
+
+speculating = st.sampled_from(["head", "llama-68m"]), st.sampled_from([0.0, 0.2, 0.6, 0.9]), st.sampled_from([0.8, 1.0])
+
+
+@pytest.mark.medium
+@settings(max_examples=10, deadline=None)
+@given(*drawn, *speculating, st.floats(0.1, 1.0))
+def test_windows_of_speculation_are_those_of_enumeration(
+    where: tuple[str, str],
+    long: int,
+    answer: int,
+    ttft: float,
+    tpot: float,
+    kept: str,
+    draft: str,
+    first: float,
+    decay: float,
+    share: float,
+) -> None:
+    """Most throughput, and fewest chips, where each candidate may also speculate with one to eight proposed tokens."""
+    asked = with_drafts(drawn_problem(where, long, answer, ttft, tpot, kept), draft, Acceptance(first, decay))
+    most = enumerated(asked)
+    best = max(most.values(), default=0.0)
+    if best == 0:
+        with pytest.raises(Infeasible):
+            search(asked)
+        return
+    found = search(asked)
+    assert found.best.rate == pytest.approx(best, rel=0.03)
+    assert found.best.rate <= best * (1 + 1e-9)
+    assert found.certificate.bound <= found.certificate.value
+    assert found.certificate.space["windows"] == (9 if first else 1)
+    assert found.best.rate == found.served.requests <= found.served.bounds[0].rate
+    asked = replace(asked, objective=ServingObjective.CHIPS, rate=share * best * 0.97)
+    few = search(asked)
+    assert few.chips == fewest_chips(asked, most)
+    assert few.certificate.bound <= few.certificate.value
+
+
+@pytest.mark.medium
+@settings(max_examples=5, deadline=None)
+@given(*drawn, *speculating)
+def test_pools_that_speculate_are_those_of_enumeration(
+    where: tuple[str, str], long: int, answer: int, ttft: float, tpot: float, kept: str, draft: str, first: float, decay: float
+) -> None:
+    asked = with_drafts(drawn_problem(where, long, answer, ttft, tpot, kept), draft, Acceptance(first, decay))
+    most = pools_enumerated(asked)[0] if asked.system.chips > 1 else 0.0
+    pools = best_pools(asked, deployments(asked), 0.0)
+    assert (pools.rate if pools else 0.0) == pytest.approx(most, rel=5e-3)
+    if pools is not None:
+        assert pools.rate <= search(replace(asked, pools=True)).bound
 
 
 @pytest.mark.medium

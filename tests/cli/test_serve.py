@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.running import halley
 
+from halley import plan_serving
+from halley.answers.load import load
 from halley.units import format_time
 
 SERVE = ("serve", "llama3-8b", "--system", "1 x h100", "--input", "2048", "--output", "256")
@@ -214,12 +216,65 @@ def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
         ((*PLAN, "--slo", "tpt 1 s"), 1, "limits such as"),
         ((*PLAN, "--batch", "8", "--whole"), 1, "--batch: expected no option of training"),
         (("plan", "llama3-8b", "--system", "2 x h100, nvlink 2", "--batch", "8", "--slo", "ttft 1 s"), 1, "add --serve"),
+        (
+            ("plan", "llama3-8b", "--system", "2 x h100, nvlink 2", "--batch", "8", "--draft", "head"),
+            1,
+            "--draft: expected --serve",
+        ),
+        ((*PLAN, "--draft", "head"), 1, "expected --draft and --acceptance; got one of them alone"),
+        ((*PLAN, "--draft", "head", "--acceptance", "0.7,a"), 1, "one or two numbers, or the name of a measured curve"),
+        ((*PLAN, "--draft", "head", "--acceptance", "1.7"), 1, "acceptance: expected a chance from 0 to 1"),
+        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "'hed'"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], code: int, message: str) -> None:
     outcome = halley(*words)
     assert outcome.code == code, outcome.err
     assert message in flat(outcome.err)
+
+
+def test_the_best_deployment_that_speculates(tmp_path: Path) -> None:
+    """The window is in words, in the file, on the front, in comparisons and beside launch flags; the file is searched again."""
+    plain, file = tmp_path / "plain.json", tmp_path / "plan.json"
+    words = (*PLAN, "--slo", "tpot 6 ms")
+    assert halley(*words, "-o", str(plain)).code == 0
+    outcome = halley(*words, "--draft", "head", "--acceptance", "0.8,0.95", "--front", "-o", str(file), width=140)
+    assert outcome.code == 0, outcome.err
+    answer, other = (json.loads(each.read_text())["answer"] for each in (file, plain))
+    window = answer["window"]
+    assert 1 <= window <= 8
+    assert 1 < answer["tokens_per_round"] < window + 1
+    assert answer["figures"]["requests_per_s"] > other["figures"]["requests_per_s"]
+    assert "window" not in other
+    assert f"speculation with head of llama3-8b (window {window}, " in flat(outcome.out)
+    assert {point["window"] for point in answer["front"]} > {window}
+    assert "the draft of speculative decoding" in outcome.out
+    assert "weights of the draft" in outcome.out
+    assert "9 windows" in outcome.out
+    outcome = halley("check", str(file))
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "head of llama3-8b" in halley("compare", str(plain), str(file)).out
+    assert f"{window} proposed tokens a round by head of llama3-8b" in halley("show", str(file), "--emit", "vllm").out
+    broken = json.loads(file.read_text())
+    broken["question"]["drafts"]["models"] *= 2
+    file.write_text(json.dumps(broken))
+    assert "question.drafts.models: expected 1 model, as question.models has; got 2" in flat(halley("check", str(file)).out)
+
+
+def test_no_acceptance_proposes_nothing() -> None:
+    outcome = halley(*PLAN, "--draft", "head", "--acceptance", "0", "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["answer"]["window"] == 0
+
+
+def test_the_deployment_of_a_plan_that_speculates_is_saved(tmp_path: Path) -> None:
+    plan = plan_serving("llama3-8b", "1 x h100", 500, 100, slo="tpot 4 ms", draft="head", acceptance="0.9")
+    assert plan.served.deployment.speculation is not None
+    file = tmp_path / "served.json"
+    plan.served.save(file)
+    again = load(file)
+    assert again.value.deployment.speculation == plan.served.deployment.speculation
+    assert [finding for finding in again.check() if not finding.passed] == []
 
 
 @pytest.mark.medium

@@ -91,7 +91,7 @@ class ServingAnswer(Answer[Served]):
                 "deployment", f"bound: {item.name}", holds, f"{value.requests:.4g} of at most {item.rate:.4g} requests/s"
             )
         memory = value.deployment.memory
-        used = memory.weights + memory.activations + memory.reserve + value.used
+        used = memory.usable - memory.cache + value.used
         fits = used <= memory.usable * (1 + 1e-9)
         yield Finding("deployment", "memory", fits, f"{used / 2**30:.1f} of {memory.usable / 2**30:.1f} GiB on a chip")
 
@@ -139,6 +139,7 @@ def _decisions(value: Served) -> dict[str, str]:
         "chips": f"{deployment.chips} x {deployment.system.chip.name}",
         "layout": deployment.layout.text,
         "software": deployment.software.name,
+        "speculation": "none" if deployment.speculation is None else deployment.speculation.text,
         "tokens in, out": f"{load.lengths.input:g}, {load.lengths.output:g}",
         "load": f"{load.concurrency:g} users" if load.concurrency is not None else f"{load.rate:g} requests/s",
         "tokens/s": f"{value.output:,.1f}",
@@ -197,10 +198,11 @@ class ServingPlanAnswer(Answer[ServingPlan]):
         return {"front": self._front, "parts": lambda: _part_rows(self.value.served)}
 
     def _front(self) -> Iterator[Row]:
-        yield ("tokens_per_s_user", "tokens_per_s_chip", "ttft_s", "tpot_s", "layout", "weights", "users")
+        yield ("tokens_per_s_user", "tokens_per_s_chip", "ttft_s", "tpot_s", "layout", "weights", "users", "window")
         for point, deployment in self.value.front:
             layout, weights = deployment.layout.text, deployment.model.weights
-            yield (point.user, point.chip, point.ttft, point.tpot, layout, weights, point.users)
+            window = deployment.speculation.window if deployment.speculation else 0
+            yield (point.user, point.chip, point.ttft, point.tpot, layout, weights, point.users, window)
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
         front = {"front": lambda: front_figure(self.value.front)} if self.value.front else {}

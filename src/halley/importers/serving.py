@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from halley.errors import BadInput, Fault
 from halley.importers.source import find_model, planned
+from halley.io.acceptance import load_acceptance
 from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
 from halley.io.chips.kernel_fits import serving_fits
 from halley.io.networks.fits import load_libraries
@@ -18,8 +20,9 @@ from halley.ir.system import System
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.plans.problem import Limits, ServingObjective, ServingProblem
+from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.software import ServingSoftware
+from halley.serving.speculation import Acceptance, proposing_head
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 
@@ -28,6 +31,9 @@ SOFTWARE = "vllm"
 
 TOKENS_LIMIT = 10_000_000
 """Most tokens of a prompt or an answer."""
+
+HEAD = "head"
+"""Name of a draft that is one layer of the model itself."""
 
 _LIMIT = re.compile(r"\s*(ttft|tpot)\s+(\S.*?)\s*")
 
@@ -44,16 +50,19 @@ def serving_problem(
     rate: float | None = None,
     front: bool = False,
     together: bool = False,
+    draft: str | None = None,
+    acceptance: str | None = None,
 ) -> ServingProblem:
     """The problem of `halley.plan_serving`, whose arguments these are.
 
-    Raises BadInput: an unknown name, limits of another form, or a rate that is none.
+    Raises BadInput: an unknown name, limits of another form, a rate that is none, or a draft without its acceptance.
     """
     if rate is not None and not 0 < rate < math.inf:
         raise BadInput(Fault("rate", "a number of requests per second above 0", f"{rate:g}"))
     found, asked = system if isinstance(system, System) else load_system(system), served_model(str(model), cache=cache)
+    models = tuple(replace(asked, weights=precision.strip()) for precision in weights.split(","))
     return ServingProblem(
-        tuple(replace(asked, weights=precision.strip()) for precision in weights.split(",")),
+        models,
         found,
         load_software(software or SOFTWARE),
         load_chip_fit(efficiency or DEFAULT_FIT).efficiency,
@@ -65,7 +74,44 @@ def serving_problem(
         not together,
         front,
         fits=serving_fits(found.chip.name),
+        drafts=drafts_of(models, draft, acceptance),
     )
+
+
+def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str | None) -> Drafts | None:
+    """Drafts of a name for each of the models; None where none is asked for. Raises BadInput: one without the other, an unknown
+    name, or no chances.
+
+    >>> found = drafts_of([served_model("llama3-8b")], "head", "0.7,0.95")
+    >>> found.models[0].shape.layers, found.acceptance
+    (1, Acceptance(first=0.7, decay=0.95))
+    """
+    if draft is None and acceptance is None:
+        return None
+    if draft is None or acceptance is None:
+        raise BadInput(
+            Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
+        )
+    made = (proposing_head(model) if draft == HEAD else served_model(draft, model.weights, model.cache) for model in models)
+    return Drafts(tuple(made), acceptance_of(acceptance))
+
+
+def acceptance_of(text: str) -> Acceptance:
+    """One or two numbers, or the name of a measured curve. Raises BadInput: neither.
+
+    >>> acceptance_of("0.7").decay
+    1.0
+    """
+    if "/" in text:
+        return load_acceptance(text)
+    expected = "one or two numbers, or the name of a measured curve"
+    try:
+        parts = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(Fault("--acceptance", expected, repr(text))) from None
+    if len(parts) > 2:
+        raise BadInput(Fault("--acceptance", expected, repr(text)))
+    return Acceptance(*parts)
 
 
 def deployment(

@@ -17,6 +17,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.search import ServingPlan
 from halley.serving.served import Served
+from halley.serving.speculation import Speculation
 from halley.serving.steady import Lengths
 from halley.units import counted
 
@@ -42,6 +43,7 @@ class ServerDecisions:
     longest: int
     share: float
     page: int
+    speculation: Speculation | None = None
 
     @property
     def experts(self) -> bool:
@@ -60,7 +62,7 @@ def server_decisions(value: Served | ServingPlan) -> tuple[ServerDecisions, ...]
         return (_server(best, lengths, math.ceil(value.best.users)),)
     pools, software = value.pools, value.problem.software
     longest = math.ceil(lengths.input + lengths.output)
-    common = software.budget, longest, software.share, software.page
+    common = software.budget, longest, software.share, software.page, pools.speculation
     return (
         ServerDecisions(pools.model, pools.prompts, pools.prompt_replicas, PROMPTS, software.users, *common),
         ServerDecisions(pools.model, pools.decoding, pools.decode_replicas, DECODING, math.ceil(pools.users), *common),
@@ -69,9 +71,8 @@ def server_decisions(value: Served | ServingPlan) -> tuple[ServerDecisions, ...]
 
 def _server(own: Deployment, lengths: Lengths, users: int) -> ServerDecisions:
     software, longest = own.software, math.ceil(lengths.input + lengths.output)
-    return ServerDecisions(
-        own.model, own.layout, own.replicas, "", users, software.budget, longest, software.share, software.page
-    )
+    common = software.budget, longest, software.share, software.page, own.speculation
+    return ServerDecisions(own.model, own.layout, own.replicas, "", users, *common)
 
 
 def vllm(server: ServerDecisions) -> Emitted:
@@ -151,6 +152,11 @@ def _remarks(server: ServerDecisions) -> list[str]:
     remarks = [f"{kind}{counted(server.servers, 'such server')} of {server.layout.chips} chips each"]
     if server.role:
         remarks.append("the two kinds of server also need the engine's connector that transfers the cache between them")
+    if server.speculation is not None:
+        own = server.speculation
+        remarks.append(
+            f"add its settings of speculative decoding: {own.window} proposed tokens a round by {own.draft.shape.name}"
+        )
     if server.model.weights not in ("bf16", "fp16", "fp8"):
         remarks.append(f"serve a checkpoint that is quantised to {server.model.weights}")
     return remarks

@@ -70,6 +70,8 @@ def plan_serving(
     efficiency: str | None = None,
     front: bool = False,
     together: bool = False,
+    draft: str | None = None,
+    acceptance: str | None = None,
     progress: Progress | None = None,
 ) -> ServingPlan:
     """The deployment that serves most requests, with a bound that holds for any schedule of requests.
@@ -78,6 +80,8 @@ def plan_serving(
     of what the cache has already; ``slo``: limits such as ``"ttft 1 s, tpot 30 ms"``; ``rate`` [1/s]: requests to be served on as
     few chips as possible; ``weights``: dtypes of matrices to choose from; ``cache``: dtype of the cache; ``software``: the
     serving framework; ``front``: cost all candidates; ``together``: no separate pools for prompts and decoding.
+    ``draft``: a model that may speculate on the same chips, ``"head"`` for one layer of the model itself, with its
+    ``acceptance``: ``"0.7"``, ``"0.7,0.95"`` with the decay, or a measured curve by its name.
 
     >>> found = plan_serving("llama3-8b", "8 x h100, nvlink 8", input=1024, output=256, slo="tpot 20 ms")
     >>> found.best.tpot <= 0.02 and found.bound >= found.best.rate
@@ -86,5 +90,6 @@ def plan_serving(
     Raises BadInput: an unknown name, or numbers that make no sense; Infeasible: no deployment fits, or keeps the limits.
     """
     lengths = lengths_of(input, output, prefix)
-    problem = serving_problem(model, system, lengths, slo, weights, cache, software, efficiency, rate, front, together)
+    fitted = slo, weights, cache, software, efficiency
+    problem = serving_problem(model, system, lengths, *fitted, rate, front, together, draft, acceptance)
     return search(problem, progress)

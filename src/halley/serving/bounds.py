@@ -47,22 +47,24 @@ def throughput_bounds(
 
     .. math::
 
-        X \\le \\frac{m R}{F}, \\quad X \\le \\frac{r}{O - 1} \\frac{n B}{A + n K}, \\quad n \\le \\frac{\\tau B - A}{K}, \\quad
-        X \\le \\frac{m b}{N}
+        X \\le \\frac{m R}{F}, \\quad X \\le \\frac{r}{D} \\frac{n B}{A + n K}, \\quad
+        n \\le \\frac{\\tau B (O - 1) / D - A}{K}, \\quad X \\le \\frac{m b}{N}
 
     Symbols: m [1] chips, r [1] replicas, R [op/s] and b [B/s] rates of one chip for products and of its port, B [B/s] of the
-    memories of a replica; F [op], N [B] operations and bytes between chips of a request; O [1] output tokens; A + n K [B] what a
-    step of n sequences reads at least (`StepBytes`); tau [s] limit of the TPOT.
+    memories of a replica; F [op], N [B] operations and bytes between chips of a request; O [1] output tokens, D [1] steps that
+    decode those after the first, O - 1 without speculation; A + n K [B] what a step of n sequences reads at least (`StepBytes`);
+    tau [s] limit of the TPOT.
 
-    Why the third holds for any schedule: with n_s sequences in step s, the mean over tokens of the time of their steps is at most
-    tau, so sum n_s (A + n_s K) <= tau B sum n_s; as sum n_s^2 >= (sum n_s)^2 / S over S steps, the mean of n_s is at most
-    (tau B - A) / K, and the throughput sum n_s / sum t_s grows with that mean.
+    Why the third holds for any schedule: with n_s sequences in step s, the mean over sequences of the time of their steps is at
+    most T = tau (O - 1) / D, so sum n_s (A + n_s K) <= T B sum n_s; as sum n_s^2 >= (sum n_s)^2 / S over S steps, the mean of n_s
+    is at most (T B - A) / K, and the throughput sum n_s / sum t_s grows with that mean.
     """
     layout, shape = deployment.layout, deployment.model.shape
     rates, replicas = deployment.rates, deployment.replicas
     chips = replicas * layout.chips
-    steps = max(lengths.output - 1, 0.0)
-    tokens = lengths.new + steps
+    more, steps = max(lengths.output - 1, 0.0), deployment.decode_steps(lengths)
+    tokens = lengths.new + more
+    tpot *= more / steps if steps else 1.0  # of a step: with speculation it has several tokens of a sequence
     work = request_work(deployment.model, lengths)
     found = [ThroughputBound("matrix rate", chips * rates.macs / work, f"{2 * work:.3g} operations a request")]
     most = min(mean_sequences(deployment, lengths) * layout.dp * layout.pp, users / replicas)
@@ -91,17 +93,20 @@ def throughput_bounds(
 
 
 @lru_cache(maxsize=64)
-def least_cached_tokens(model: ServedModel, lengths: Lengths) -> float:
-    """Tokens that a layer keeps of a sequence that decodes, on average over its output tokens, at least: the mean of both ends of
-    a function of the context that is concave."""
-    ends = lengths.input + 1, lengths.input + max(lengths.output - 1, 1.0)
+def least_cached_tokens(model: ServedModel, lengths: Lengths, each: float = 1.0) -> float:
+    """Tokens that a layer keeps of a sequence that decodes, on average over its steps with ``each`` output tokens, at least: the
+    mean of both ends of a function of the context that is concave."""
+    ends = lengths.input + 1, lengths.input + max(lengths.output - each, 1.0)
     return sum(cached_tokens(model, end) for end in ends) / 2
 
 
 def mean_sequences(deployment: Deployment, lengths: Lengths) -> float:
     """Sequences of a step of one engine at most, on average over all steps: their pages are no more than there are."""
     memory = deployment.engine_memory
-    each = least_cached_tokens(deployment.model, lengths) / memory.page_tokens
+    each = least_cached_tokens(deployment.model, lengths, deployment.tokens_of_step) / memory.page_tokens
+    if memory.draft is not None:
+        draft = least_cached_tokens(memory.draft.model, lengths, deployment.tokens_of_step)
+        each += draft / memory.page_tokens * memory.draft.page / memory.page
     return min(memory.capacity_pages / each, deployment.software.users)
 
 
@@ -133,9 +138,20 @@ def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
 
 
 def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepBytes:
-    """What a step reads at least, for up to ``most`` sequences of these lengths."""
-    model, shape = deployment.model, deployment.model.shape
-    fixed, each = _plain_bytes(model, lengths)
+    """What a step reads at least, for up to ``most`` sequences of these lengths; with speculation also the draft, in a step for
+    each proposed token."""
+    tokens = deployment.tokens_of_step
+    own = _model_bytes(deployment.model, lengths, most, tokens)
+    if deployment.speculation is None:
+        return own
+    draft, window = _model_bytes(deployment.speculation.draft, lengths, most, tokens), deployment.speculation.window
+    return StepBytes(own.fixed + window * draft.fixed, own.each + window * draft.each, most)
+
+
+def _model_bytes(model: ServedModel, lengths: Lengths, most: float, tokens: float) -> StepBytes:
+    """`step_bytes` of one model."""
+    shape = model.shape
+    fixed, each = _plain_bytes(model, lengths, tokens)
     if shape.experts is not None:
         word = WEIGHT_BYTES[model.weights]
         # concave in the number of sequences: never below the chord between its ends
@@ -149,10 +165,10 @@ def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepByt
 
 
 @lru_cache(maxsize=64)
-def _plain_bytes(model: ServedModel, lengths: Lengths) -> tuple[float, float]:
+def _plain_bytes(model: ServedModel, lengths: Lengths, tokens: float) -> tuple[float, float]:
     """Of a step, and of each of its sequences, without routed experts."""
     shape = model.shape
-    each = shape.layers * least_cached_tokens(model, lengths) * model.cache_width * CACHE_BYTES[model.cache]
+    each = shape.layers * least_cached_tokens(model, lengths, tokens) * model.cache_width * CACHE_BYTES[model.cache]
     layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
     if shape.experts is not None:
         layers += model.expert_layers * model.shared_parameters

@@ -18,8 +18,9 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
+from halley.serving.speculation import Speculation
 from halley.serving.steady import Lengths
-from halley.serving.step import StepModel
+from halley.serving.step import StepModel, decode_steps
 
 ATTENTION_DTYPE = "bf16"
 """Attention computes in the dtype of activations, whatever that of the cache."""
@@ -54,9 +55,10 @@ class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
     ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
     axis. ``copies``: replicas that serve, 0 for as many as there are chips for. ``network``: one that other deployments on the
-    system share, None: its own.
+    system share, None: its own. ``speculation``: the draft of speculative decoding, None: it does not speculate.
 
-    Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
+    Raises BadInput: a layout that model or system do not have, or speculation in a pipeline; Infeasible: a model that does not
+    fit.
     """
 
     model: ServedModel
@@ -70,8 +72,12 @@ class Deployment:
     fits: KernelFits | None = None
     copies: int = 0
     network: ReplicaNetwork | None = None
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
+        if self.speculation is not None and self.layout.pp > 1:
+            where = f"speculation with {self.speculation.draft.shape.name}"
+            raise BadInput(Fault(where, "no pipeline", self.layout.text, "use pp 1: stages share no draft"))
         if self.system.chips % self.layout.chips:
             where = f"serving of {self.model.shape.name} on {self.system.name}"
             expected = f"a layout whose chips divide {self.system.chips}"
@@ -94,21 +100,37 @@ class Deployment:
 
     @cached_property
     def step(self) -> StepModel:
-        """The time of a step."""
+        """The time of a step, with speculation that of a round."""
         kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software, self.fits)
         network = self.network or ReplicaNetwork(self.system, self.libraries)
-        return StepModel(self.model, self.layout, network, kernels, self.software, self.longest)
+        made = self.model, self.layout, network, kernels, self.software, self.longest
+        if self.speculation is None or self.drafting is None:
+            return StepModel(*made)
+        return StepModel(*made, self.speculation.window + 1, self.drafting.step, self.tokens_of_step)
+
+    @cached_property
+    def drafting(self) -> Deployment | None:
+        """The draft on the chips of an engine; None: there is no speculation."""
+        return None if self.speculation is None else with_draft(self, self.speculation.draft)
 
     @cached_property
     def memory(self) -> ServingMemory:
         """The memory of a chip."""
-        return serving_memory(self.model, self.layout, self.system, self.software)
+        return chip_memory(self.model, self.layout, self.system, self.software, self.speculation)
 
     @cached_property
     def engine_memory(self) -> ServingMemory:
-        """The memory that one engine has: stages of a pipeline share it among the batches under way."""
-        memory = self.memory
-        return replace(memory, page=memory.page * self.layout.pp)
+        """The memory that one engine has."""
+        return shared_memory(self.memory, self.layout)
+
+    def decode_steps(self, lengths: Lengths) -> float:
+        """Steps in which a request gets its output tokens after the first."""
+        return decode_steps(max(lengths.output - 1, 0.0), self.tokens_of_step)
+
+    @property
+    def tokens_of_step(self) -> float:
+        """Output tokens that a sequence gets in a step that decodes."""
+        return 1.0 if self.speculation is None else self.speculation.tokens
 
     @cached_property
     def rates(self) -> ReachedRates:
@@ -154,8 +176,38 @@ class Deployment:
         return self.engines if load.concurrency is None else min(self.engines, load.concurrency)
 
 
+def with_draft(deployment: Deployment, draft: ServedModel) -> Deployment:
+    """The draft of speculative decoding on the chips of a deployment: tensor parallel as far as it has heads for."""
+    layout = draft_layout(draft, deployment.layout)
+    return replace(deployment, model=draft, layout=layout, speculation=None)
+
+
+def draft_layout(draft: ServedModel, layout: ReplicaLayout) -> ReplicaLayout:
+    """How a draft is laid out on the chips of one attention rank."""
+    return ReplicaLayout(math.gcd(layout.tp, draft.shape.heads))
+
+
+def chip_memory(
+    model: ServedModel,
+    layout: ReplicaLayout,
+    system: System,
+    software: ServingSoftware,
+    speculation: Speculation | None = None,
+) -> ServingMemory:
+    """The memory of a chip, with that of the draft if there is ``speculation``."""
+    if speculation is None:
+        return serving_memory(model, layout, system, software)
+    draft = serving_memory(speculation.draft, draft_layout(speculation.draft, layout), system, software)
+    return replace(serving_memory(model, layout, system, software, speculation.window + 1), draft=draft)
+
+
+def shared_memory(memory: ServingMemory, layout: ReplicaLayout) -> ServingMemory:
+    """The memory that one engine has: stages of a pipeline share it among the batches under way."""
+    return replace(memory, page=memory.page * layout.pp)
+
+
 def transfer_time(deployment: Deployment, tokens: float, link: Link, lanes: int) -> float:
     """Time to move the cache of a request of so many ``tokens`` from one pool to another over ``lanes`` links of chips [s]."""
-    model = deployment.model
-    size = tokens * model.shape.layers * model.cache_width * CACHE_BYTES[model.cache]
+    models = [deployment.model] if deployment.speculation is None else [deployment.model, deployment.speculation.draft]
+    size = sum(tokens * model.shape.layers * model.cache_width * CACHE_BYTES[model.cache] for model in models)
     return link.latency + size / (link.bandwidth * max(lanes, 1))

@@ -21,7 +21,8 @@ LOGIT_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class ServingMemory:
     """Bytes of one chip: ``capacity`` of the memory, ``usable`` of it for the server, ``weights``, ``activations``, ``reserve``.
-    ``page``: bytes that one page of the cache takes on the chip; ``page_tokens``: its tokens; ``windowed``: see `pages`."""
+    ``page``: bytes that one page of the cache takes on the chip; ``page_tokens``: its tokens; ``draft``: what a draft of
+    speculative decoding needs on the same chip, of which weights and cache count."""
 
     capacity: float
     usable: float
@@ -31,11 +32,13 @@ class ServingMemory:
     page: float
     page_tokens: int
     model: ServedModel
+    draft: ServingMemory | None = None
 
     @property
     def cache(self) -> float:
         """What is left for the cache [B]; negative where the model does not fit."""
-        return self.usable - self.weights - self.activations - self.reserve
+        drafting = 0.0 if self.draft is None else self.draft.weights
+        return self.usable - self.weights - self.activations - self.reserve - drafting
 
     @property
     def capacity_pages(self) -> int:
@@ -48,21 +51,26 @@ class ServingMemory:
         return self.capacity_pages * self.page_tokens
 
     def pages(self, context: float) -> float:
-        """Pages of a sequence with a context of so many tokens; layers with a window drop those before it."""
+        """Pages of a sequence with a context of so many tokens; layers with a window drop those before it. Those of a draft
+        count with their share of the bytes of a page."""
         kept = cached_tokens(self.model, context)
-        return math.ceil(kept / self.page_tokens)
+        own = math.ceil(kept / self.page_tokens)
+        return own if self.draft is None else own + self.draft.pages(context) * self.draft.page / self.page
 
     def users(self, context: float) -> int:
         """Sequences of so many tokens that fit."""
         return int(self.capacity_pages // max(self.pages(context), 1))
 
 
-def serving_memory(model: ServedModel, layout: ReplicaLayout, system: System, software: ServingSoftware) -> ServingMemory:
-    """The memory of a chip of a deployment, of its nearest memory that holds tensors."""
+def serving_memory(
+    model: ServedModel, layout: ReplicaLayout, system: System, software: ServingSoftware, width: int = 1
+) -> ServingMemory:
+    """The memory of a chip of a deployment, of its nearest memory that holds tensors. ``width``: tokens of a sequence that
+    decodes, which have logits each."""
     shape, capacity = model.shape, system.tiers[0].capacity
     widest = max(model.matrices * shape.hidden / layout.tp, 2 * shape.heads * shape.head_dim / layout.tp)
     tokens = software.budget * ACTIVATION_BYTES * (LIVE_ACTIVATIONS * shape.model + widest)
-    logits = min(software.users, software.budget) * shape.vocabulary * LOGIT_BYTES / layout.tp
+    logits = min(software.users * width, software.budget) * shape.vocabulary * LOGIT_BYTES / layout.tp
     layers = -(-shape.layers // layout.pp)
     page = software.page * layers * model.cache_width * CACHE_BYTES[model.cache] / cache_shards(model, layout)
     weights = weight_bytes_per_chip(model, layout)
@@ -79,6 +87,8 @@ def check_fits(memory: ServingMemory, context: int, where: str) -> None:
     """Raises Infeasible: the weights, or one sequence of the context, do not fit."""
     if memory.capacity_pages < memory.pages(context):
         names = {"weights": memory.weights, "activations": memory.activations, "reserve": memory.reserve}
+        if memory.draft is not None:
+            names["weights of the draft"] = memory.draft.weights
         names |= {f"cache of one sequence of {context} tokens": memory.pages(context) * memory.page}
         need = sum(names.values())
         parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in names.items() if size)

@@ -167,8 +167,11 @@ def simulate(
     soon as one ends, whatever its arrival; 0: requests arrive when they say. ``prefix``: tokens of every prompt that the cache
     has already. ``cached``: prompts are in the cache already (a pool that decodes). ``keep``: all results, not histograms alone.
 
-    Raises Infeasible: a request that needs more of the cache than there is.
+    Raises BadInput: steps with speculation, whose tokens are drawn by chance; Infeasible: a request that needs more of the cache
+    than there is.
     """
+    if step.draft is not None:
+        raise BadInput(Fault("simulation", "a deployment without speculation", f"rounds of {step.each:.3g} tokens"))
     found, rows = Simulated(), list[Array]()
     tables = _tables(step)
     busy = min(engines, concurrency) if concurrency else engines

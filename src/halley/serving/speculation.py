@@ -14,6 +14,8 @@ from halley.serving.tables import Array
 
 LONGEST_WINDOW = 64
 """Most tokens that are proposed in a round."""
+WINDOWS = tuple(range(1, 9))
+"""Tokens that a draft proposes in a round, of which the best is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +102,46 @@ def _check(window: int) -> None:
 def verification_time(target: StepModel, users: Number, context: Number, proposed: int) -> Array:
     """Time of the step in which ``users`` sequences have ``proposed`` tokens and one more verified each [s]: matrices and
     experts see all these tokens, the cache of a sequence is read once for all of its own."""
-    tokens = np.asarray(users, dtype=np.float64) * (proposed + 1)
-    chip = sum((line(tokens) for line in target.lines.values()), np.zeros(()))
-    chip = chip + target.head(tokens) + target.decode(users, context)
-    if target.model.shape.latent is not None:
-        chip = chip + target.absorbed(tokens)
-    software = target.software
-    floor = np.where(tokens > software.graphs, target.model.shape.layers * software.layer, 0.0)
-    return np.asarray(np.maximum(chip, floor) + software.step + software.user * np.asarray(users))
+    return target.with_width(proposed + 1).time(StepBatch(users, context))
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """How a deployment speculates: a ``draft`` on the same chips proposes a sequence of ``window`` tokens in a round. Raises
+    BadInput: no such window.
+
+    >>> from halley.io.transformers import load_model
+    >>> head = proposing_head(ServedModel(load_model("llama3-8b")))
+    >>> Speculation(head, Acceptance(0.5), 1).tokens
+    1.5
+    """
+
+    draft: ServedModel
+    acceptance: Acceptance
+    window: int
+
+    def __post_init__(self) -> None:
+        _check(self.window)
+
+    @property
+    def tokens(self) -> float:
+        """Output tokens of a round."""
+        return sequence_tokens(self.acceptance, self.window)
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return f"{self.draft.shape.name} (window {self.window}, {self.tokens:.3g} tokens a round)"
+
+
+def windows_worth_trying(acceptance: Acceptance) -> tuple[int, ...]:
+    """Of `WINDOWS`, those whose round has more tokens than all shorter ones: others only take longer.
+
+    >>> windows_worth_trying(Acceptance(0.0)), windows_worth_trying(Acceptance(0.5))
+    ((), (1, 2, 3, 4, 5, 6, 7, 8))
+    """
+    tokens = [1.0, *(sequence_tokens(acceptance, window) for window in WINDOWS)]
+    return tuple(window for place, window in enumerate(WINDOWS) if tokens[place + 1] > max(tokens[: place + 1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,15 +131,17 @@ def engine_loops(step: StepModel, memory: ServingMemory, users: Sequence[float],
 
     Requests end at different times, so that prompts arrive like Poisson numbers: with mu chunks a step on average,
 
-    .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, \\min(j c, B - n))
+    .. math:: t = \\sum_j \\frac{\\mu^j e^{-\\mu}}{j!} t(n, \\min(j c, B - w n))
 
-    Symbols: n [1] decoding sequences, c [1] prompt tokens of a chunk, B [1] budget of a step. A request meets the others alone:
-    of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait (`decoding_sequences`), and those that
-    the server does not admit at once (`admission_steps`) for steps without prompts.
+    Symbols: n [1] decoding sequences of w [1] tokens each, c [1] prompt tokens of a chunk, B [1] budget of a step. A request
+    meets the others alone: of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait
+    (`decoding_sequences`), and those that the server does not admit at once (`admission_steps`) for steps without prompts.
     """
-    batches = [_mean_batch(step.software, memory, each, lengths) for each in users]
+    batches = [_mean_batch(step, memory, each, lengths) for each in users]
     times, parts = _mean_steps(step, lengths.mean_context, batches)
-    return [_steady(*item, lengths) for item in zip(users, batches, times, parts, strict=True)]
+    more = max(lengths.output - 1, 0.0)
+    steps = step.decode_steps(more)
+    return [_steady(*item, more, steps) for item in zip(users, batches, times, parts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +163,14 @@ class _MeanBatch:
     mixed: tuple[tuple[float, Array, Array], ...]
 
 
-def _mean_batch(software: ServingSoftware, memory: ServingMemory, users: float, lengths: Lengths) -> _MeanBatch:
+def _mean_batch(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> _MeanBatch:
+    software, width = step.software, step.width
     most = min(max(memory.capacity_pages // max(memory.pages(lengths.mean_context), 1), 1.0), software.users)
     running = min(users, most)
     limit = "users in flight" if running == users else "memory for the cache" if most < software.users else "sequences of a batch"
-    more, budget, new = max(lengths.output - 1, 0.0), float(software.budget), lengths.new
-    decoding, chunks, wait, late = decoding_sequences(running, budget, new, more, software)
-    chunk, fits = new / chunks, max((budget - decoding) / (new / chunks), 1.0)
+    more, budget, new = step.decode_steps(max(lengths.output - 1, 0.0)), float(software.budget), lengths.new
+    decoding, chunks, wait, late = decoding_sequences(running, budget, new, more, software, width)
+    chunk, fits = new / chunks, max((budget - width * decoding) / (new / chunks), 1.0)
     prompts = decoding / more * chunks if more else min(running, fits)
     if not more:
         wait = max(running / fits - 1, 0.0) * chunks
@@ -175,11 +178,11 @@ def _mean_batch(software: ServingSoftware, memory: ServingMemory, users: float, 
         limit = "tokens of a step"
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
     other = max(running - 1, 0.0) / max(running, 1.0)
-    seen = min(min(1.0, running) + other * decoding, budget)
+    seen = min(min(1.0, running) + other * decoding, budget / width)
     full = np.array([fits]), np.ones(1)
     mixed = [
         (decoding, *full),
-        (seen, *_mixture(other * prompts, min(fits, (budget - seen) / chunk))),
+        (seen, *_mixture(other * prompts, min(fits, (budget - width * seen) / chunk))),
         (other * decoding, *_mixture(other * prompts, fits, own=True)),
     ]
     mixed += [(decoding, np.zeros(1), np.ones(1))] if late else []
@@ -187,10 +190,14 @@ def _mean_batch(software: ServingSoftware, memory: ServingMemory, users: float, 
     return _MeanBatch(running, decoding, prompts, chunk, keys, chunks, wait, late, limit, tuple(mixed))
 
 
-def _steady(users: float, batch: _MeanBatch, times: Sequence[float], parts: dict[str, float], lengths: Lengths) -> Steady:
-    full, tpot, own, whole = *times[:3], times[-1]
+def _steady(
+    users: float, batch: _MeanBatch, times: Sequence[float], parts: dict[str, float], more: float, steps: float
+) -> Steady:
+    """The state of a batch whose requests get ``more`` tokens after the first in so many ``steps``."""
+    full, own, whole = times[0], times[2], times[-1]
+    tpot = times[1] * (steps / more if more else 1.0)
     first = batch.wait * full + batch.chunks * own + (batch.late * times[3] if batch.late else 0.0)
-    rate = batch.running / (first + max(lengths.output - 1, 0.0) * tpot)
+    rate = batch.running / (first + more * tpot)
     first += (users - batch.running) / rate
     chunk, parts = batch.prompts * batch.chunk, {name: value for name, value in parts.items() if value > 0}
     return Steady(users, batch.running, first, tpot, rate, batch.decoding, chunk, whole, parts, batch.limit)
@@ -236,19 +243,19 @@ def admission_steps(software: ServingSoftware, prompts: float, decoding: float, 
 
 
 def decoding_sequences(
-    running: float, budget: float, new: float, more: float, software: ServingSoftware = IDEAL
+    running: float, budget: float, new: float, more: float, software: ServingSoftware = IDEAL, width: int = 1
 ) -> tuple[float, float, float, float]:
     """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits for others' tokens, and for its admission) of
     ``running`` sequences: ``new`` prompt tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
 
-    Each step brings n / M prompts, and has B - n tokens for them. They queue like Poisson arrivals of equal work:
+    Each step brings n / M prompts, and has B - v n tokens for them. They queue like Poisson arrivals of equal work:
 
-    .. math:: N = n (1 + \\frac{k + w + a}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - n}, \\quad
-        \\rho = \\frac{n P}{M (B - n)}
+    .. math:: N = n (1 + \\frac{k + w + a}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - v n}, \\quad
+        \\rho = \\frac{n P}{M (B - v n)}
 
-    Symbols: N, n [1] sequences that run and that decode, M [1] output tokens after the first, k [1] chunks of a prompt, w [1]
-    steps that it waits, a [1] `admission_steps`, P [1] tokens of a prompt, B [1] tokens of a step. At most B M / (M + P)
-    sequences decode, where each step is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
+    Symbols: N, n [1] sequences that run and that decode, v [1] tokens of one that decodes (``width``), M [1] steps in which one
+    decodes, k [1] chunks of a prompt, w [1] steps that it waits, a [1] `admission_steps`, P [1] tokens of a prompt, B [1] tokens
+    of a step. At most B M / (v M + P) sequences decode, where each step is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
 
     >>> [round(value, 1) for value in decoding_sequences(1000, 512, 1024, 127)]
     [56.5, 3.0, 2118.0, 0.0]
@@ -260,14 +267,14 @@ def decoding_sequences(
     def spare(decoding: float) -> float:
         """Sequences in the engine if so many of them decode, less those that there are."""
         nonlocal chunks, late
-        free = budget - decoding
+        free = budget - width * decoding
         chunks = math.ceil(new / free)
         busy = decoding / more * new / free * max(running - 1, 0.0) / running
         wait = busy / (2 * (1 - busy)) * new / free if busy < 1 else math.inf
-        late = min(running - 1, 1.0) * admission_steps(software, decoding / more, decoding, new)  # alone it is admitted at once
+        late = min(running - 1, 1.0) * admission_steps(software, decoding / more, width * decoding, new)  # alone: at once
         return decoding * (1 + (chunks + wait + late) / more) - running
 
-    decoding = root(spare, 0.0, min(running, budget * more / (more + new)), -running)
+    decoding = root(spare, 0.0, min(running, budget * more / (width * more + new)), -running)
     return decoding, float(chunks), max((running / decoding - 1) * more - chunks - late, 0.0), late
 
 
@@ -315,7 +322,8 @@ def _mean_steps(
     users = np.repeat([item[0] for item in mixed], [len(item[1]) for item in mixed])
     chunk, keys = (np.repeat(values, sizes) for values in zip(*((batch.chunk, batch.keys) for batch in batches), strict=True))
     # a full step has no more tokens than its budget, to the last bit: graphs and tables may end there
-    prompt = np.minimum(counts * chunk, np.maximum((step.software.budget - users) * (1 - FIXED_POINT_TOLERANCE), 0.0))
+    free = np.maximum((step.software.budget - step.width * users) * (1 - FIXED_POINT_TOLERANCE), 0.0)
+    prompt = np.minimum(counts * chunk, free)
     parts = step.parts(StepBatch(users, context, prompt, keys, np.maximum(counts, 1.0)))
     starts = np.cumsum([0, *(len(item[1]) for item in mixed[:-1])])
     means = np.add.reduceat(sum(parts.values(), np.zeros(len(counts))) * chances, starts).tolist()

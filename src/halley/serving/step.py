@@ -9,6 +9,9 @@ attention on sequences and their contexts. `StepModel` times the kernels of thes
 Symbols: n [1] decoding sequences of mean context c [1], q [1] prompt tokens of p [1] prompts that end at k [1] keys; t_h, t_u,
 t_l [s] host time of a step, of a sequence, of a layer (0 in a graph); G: matrices, elementwise kernels, experts, collectives,
 gaps; D, P: attention; H: the head.
+
+With speculative decoding a step is a round: a draft proposes w - 1 tokens of each sequence one after the other, and w n tokens
+take the place of n in G and H.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ PARTS = {
     "elementwise": "norms, activations and other elementwise kernels",
     "collectives": "collectives between chips",
     "head": "head",
+    "draft": "the draft of speculative decoding",
     "host": "host and gaps between kernels",
 }
 """Parts of a step's time."""
@@ -68,7 +72,8 @@ class StepBatch:
 
 @dataclass(frozen=True, eq=False)
 class StepModel:
-    """Times of steps of one replica. ``longest``: context for which tables are made [tokens].
+    """Times of steps of one replica. ``longest``: context for which tables are made [tokens]. ``width``: tokens of a sequence
+    that decodes, more than one where the proposals of a ``draft`` are verified; ``each``: output tokens that it gets in a step.
 
     >>> from halley.io.systems.system import load_system
     >>> from halley.io.transformers import load_model
@@ -89,6 +94,9 @@ class StepModel:
     kernels: StepKernels
     software: ServingSoftware
     longest: int = 32768
+    width: int = 1
+    draft: StepModel | None = None
+    each: float = 1.0
 
     def __post_init__(self) -> None:
         shape = self.model.shape
@@ -97,7 +105,13 @@ class StepModel:
 
     def with_budget(self, budget: int) -> StepModel:
         """The same tables with a smaller budget of tokens a step."""
-        made = replace(self, software=replace(self.software, budget=budget))
+        return self._sharing(replace(self, software=replace(self.software, budget=budget)))
+
+    def with_width(self, width: int, draft: StepModel | None = None, each: float = 1.0) -> StepModel:
+        """The same tables with other tokens of a sequence that decodes, proposed by a ``draft``."""
+        return self._sharing(replace(self, width=width, draft=draft, each=each))
+
+    def _sharing(self, made: StepModel) -> StepModel:
         names = _TABLES if self.model.shape.latent is not None else _TABLES[:-2]
         made.__dict__.update({name: getattr(self, name) for name in names})
         return made
@@ -107,26 +121,39 @@ class StepModel:
     def time(self, batch: StepBatch) -> Array:
         """[s], of the shape that the batch broadcasts to."""
         chip = sum(self._chip_parts(batch).values(), np.zeros(()))
-        return np.asarray(self._host(batch) + np.maximum(chip, self._launching(batch)))
+        time = self._host(batch) + np.maximum(chip, self._launching(batch))
+        return np.asarray(time if self.draft is None else time + self._drafting(self.draft, batch))
 
     def parts(self, batch: StepBatch) -> dict[str, Array]:
         """The time in the parts of `PARTS`, which add up to it."""
         found = self._chip_parts(batch)
         chip = sum(found.values(), np.zeros(()))
         waiting = np.maximum(self._launching(batch) - chip, 0.0)
-        return found | {"host": found["host"] + self._host(batch) + waiting}
+        found["host"] = found["host"] + self._host(batch) + waiting
+        return found if self.draft is None else found | {"draft": self._drafting(self.draft, batch)}
+
+    def _drafting(self, draft: StepModel, batch: StepBatch) -> Array:
+        """Time of the draft: a step for each proposed token, of which the first has the prompts too [s]."""
+        users = np.asarray(batch.users, dtype=np.float64)
+        more = np.where(users > 0, draft.time(StepBatch(users, batch.context)), 0.0)
+        return np.asarray(draft.time(batch) + (self.width - 2) * more)
+
+    def decode_steps(self, tokens: float) -> float:
+        """Steps in which a sequence gets so many output tokens."""
+        return decode_steps(tokens, self.each)
 
     def _chip_parts(self, batch: StepBatch) -> dict[str, Array]:
         users, prompts = np.asarray(batch.users, dtype=np.float64), np.asarray(batch.prompts, dtype=np.float64)
         prompt = np.asarray(batch.prompt, dtype=np.float64)
-        tokens = users + prompt
+        verified = users * self.width
+        tokens = verified + prompt
         found = dict(zip(self.lines, self.stacked(tokens), strict=True))
-        found["head"] = self.head(users + np.where(prompt > 0, prompts, 0.0))
+        found["head"] = self.head(verified + np.where(prompt > 0, prompts, 0.0))
         each = prompt / np.maximum(prompts, 1.0)
         found["attention"] = self.decode(users, batch.context) + prompts * self.prefill(each, batch.keys)
         if self.model.shape.latent is not None:
             found["matrices"] = (
-                found["matrices"] + self.absorbed(users) + prompts * self.expanded(np.where(prompt > 0, batch.keys, 0))
+                found["matrices"] + self.absorbed(verified) + prompts * self.expanded(np.where(prompt > 0, batch.keys, 0))
             )
         return found
 
@@ -136,7 +163,7 @@ class StepModel:
 
     def _launching(self, batch: StepBatch) -> Array:
         """Least time of a step whose kernels are launched one by one [s]."""
-        tokens = np.asarray(batch.users, dtype=np.float64) + batch.prompt
+        tokens = np.asarray(batch.users, dtype=np.float64) * self.width + batch.prompt
         return np.where(tokens > self.software.graphs, self.model.shape.layers * self.software.layer, 0.0)
 
     # --- tables ----------------------------------------------------------------------------------------------------------
@@ -144,7 +171,12 @@ class StepModel:
     @cached_property
     def tokens(self) -> Array:
         """The grid of tokens of a step."""
-        return grid(self.software.budget + self.software.users)
+        return grid(self.software.budget + self._verified)
+
+    @property
+    def _verified(self) -> int:
+        """Tokens of sequences that decode, at most."""
+        return self.software.users * self.width
 
     @cached_property
     def lines(self) -> Mapping[str, PiecewiseLinear]:
@@ -178,7 +210,7 @@ class StepModel:
     @cached_property
     def head(self) -> PiecewiseLinear:
         """By sequences that get a token: the head, and the logits of all ranks."""
-        rows, shape = grid(self.software.users), self.model.shape
+        rows, shape = grid(self._verified), self.model.shape
         time = self.kernels.product(rows, shape.vocabulary / self.layout.tp, shape.model)
         logits = rows * shape.vocabulary * ACTIVATION_BYTES
         time = time + self.kernels.stream(logits / self.layout.tp, 0 * logits)
@@ -213,7 +245,7 @@ class StepModel:
     @cached_property
     def absorbed(self) -> PiecewiseLinear:
         """Latent attention: the projections of queries into the latents of keys, and of results out of them, for decoding."""
-        rows, shape, latent = grid(self.software.users), self.model.shape, self.model.shape.latent
+        rows, shape, latent = grid(self._verified), self.model.shape, self.model.shape.latent
         assert latent is not None  # asked for only then
         heads = shape.heads / self.layout.tp
         into = self.kernels.product(rows, latent.keys, shape.head_dim, heads)
@@ -355,6 +387,15 @@ class StepModel:
 
 _TABLES = ("tokens", "lines", "stacked", "head", "decode", "prefill", "absorbed", "expanded")
 """Cached properties that hold the tables."""
+
+
+def decode_steps(tokens: float, each: float) -> float:
+    """Steps in which a sequence gets so many ``tokens``, ``each`` in a step on average: at least one, if there are any.
+
+    >>> decode_steps(12.0, 1.0), decode_steps(12.0, 3.0), decode_steps(2.0, 3.0)
+    (12.0, 4.0, 1.0)
+    """
+    return max(tokens / each, min(tokens, 1.0))
 
 
 def distinct_experts(tokens: Number, experts: int, chosen: int) -> Number:

@@ -17,7 +17,7 @@ import numpy as np
 from halley.serving.bounds import ThroughputBound, throughput_bounds
 from halley.serving.deployment import Deployment
 from halley.serving.steady import Lengths
-from halley.serving.step import StepModel
+from halley.serving.step import StepModel, decode_steps
 from halley.serving.tables import Array, PiecewiseLinear, Surface
 from halley.units import counted
 
@@ -53,8 +53,8 @@ UNLIMITED = np.array([1.0, 1.0, 1.0, 0.0])
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What one request asks of the steps: output tokens, prompt tokens, contexts of its output tokens added up, and ``patience``
-    [s]: time of the steps of its output tokens, added up."""
+    """What one request asks of the steps: ``output`` steps that decode it, prompt tokens, contexts in these steps added up, and
+    ``patience`` [s]: time of these steps, added up."""
 
     output: float
     prompt: float
@@ -62,11 +62,14 @@ class Rows:
     patience: float
 
 
-def request_rows(lengths: Lengths, tpot: float = math.inf, prompts: bool = True, decoding: bool = True) -> Rows:
-    """Of a request; without ``prompts`` or ``decoding`` where others do that."""
-    steps = max(lengths.output - 1, 0.0) if decoding else 0.0
-    context = steps * (lengths.input + (steps + 1) / 2)
-    return Rows(steps, lengths.new if prompts else 0.0, context, steps * tpot * (1 + TIME_LIMIT_SLACK) if steps else math.inf)
+def request_rows(
+    lengths: Lengths, tpot: float = math.inf, prompts: bool = True, decoding: bool = True, each: float = 1.0
+) -> Rows:
+    """Of a request; without ``prompts`` or ``decoding`` where others do that. ``each``: output tokens of a sequence in a step."""
+    tokens = max(lengths.output - 1, 0.0) if decoding else 0.0
+    steps = decode_steps(tokens, each)
+    context = steps * (lengths.input + 1 + each * (steps - 1) / 2)  # before the first token of each step, and that one
+    return Rows(steps, lengths.new if prompts else 0.0, context, tokens * tpot * (1 + TIME_LIMIT_SLACK) if tokens else math.inf)
 
 
 def rising(line: PiecewiseLinear) -> PiecewiseLinear:
@@ -94,20 +97,31 @@ def step_kinds(step: StepModel, most: float, lengths: Lengths, fine: bool) -> St
     inner = step.decode.columns[(step.decode.columns > ends[0]) & (step.decode.columns < ends[1])]
     context = np.unique(np.concatenate([ends, inner]))
     n, q, c = users[:, None, None], prompt[None, :, None], context[None, None, :]
-    tokens, prompts = n + q, q / lengths.new
-    sequences = n + np.where(q > 0, np.maximum(prompts, 1.0), 0.0)
-    chip = rising(PiecewiseLinear(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(sequences)
-    if step.model.shape.latent is not None:
-        chip = chip + rising(step.absorbed)(n)
     apart = prompt_attention(step, lengths)
-    launches = np.where(tokens > step.software.graphs, step.model.shape.layers * step.software.layer, 0.0)
-    host = step.software.step + step.software.user * sequences
-    # attention of prompts is apart, and may hide behind the launches of its step
-    time = host + np.maximum(chip + rising_rows(step.decode)(n, c), launches - apart * prompts)
+    time = least_time(step, n, q, c, lengths, apart)
+    if step.draft is not None:  # a step for each proposed token, of which the first has the prompts too
+        drafted = prompt_attention(step.draft, lengths)
+        more = np.where(n > 0, least_time(step.draft, n, np.zeros(1), c, lengths, drafted), 0.0)
+        time = time + least_time(step.draft, n, q, c, lengths, drafted) + (step.width - 2) * more
+        apart += drafted
     every = np.broadcast_arrays(last[:, None, None], n, last_prompt[None, :, None], c, time)
     some = (every[0] + every[2] > 0) & ((n > 0) | (c == context[0]))  # without sequences their context does not matter
     own = tuple(np.ascontiguousarray(np.asarray(each, dtype=np.float64)[some]) for each in every)
     return StepKinds(own[0], own[1], own[2], own[3], own[4], apart)
+
+
+def least_time(step: StepModel, users: Array, prompt: Array, context: Array, lengths: Lengths, apart: float) -> Array:
+    """Least time of steps of one model with at least so many ``users`` and ``prompt`` tokens [s], without that of attention of
+    prompts: ``apart`` [s] of one."""
+    verified, prompts = users * step.width, prompt / lengths.new
+    tokens, started = verified + prompt, np.where(prompt > 0, np.maximum(prompts, 1.0), 0.0)
+    chip = rising(PiecewiseLinear(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(verified + started)
+    if step.model.shape.latent is not None:
+        chip = chip + rising(step.absorbed)(verified)
+    launches = np.where(tokens > step.software.graphs, step.model.shape.layers * step.software.layer, 0.0)
+    host = step.software.step + step.software.user * (users + started)
+    # attention of prompts is apart, and may hide behind the launches of its step
+    return host + np.maximum(chip + rising_rows(step.decode)(users, context), launches - apart * prompts)
 
 
 def cells(most: float, per_octave: int) -> tuple[Array, Array]:
@@ -250,7 +264,8 @@ def engine_bound(
 def step_bound(deployment: Deployment, lengths: Lengths, users: float = math.inf) -> ThroughputBound:
     """The bound of a deployment with at most so many ``users`` in flight, in equal parts on its engines."""
     most = max(min(most_sequences(deployment, lengths), math.ceil(min(users, 1e9) / deployment.engines)), 1.0)
-    rate = deployment.engines * engine_bound(deployment.step, most, lengths, request_rows(lengths))
+    rows = request_rows(lengths, each=deployment.step.each)
+    rate = deployment.engines * engine_bound(deployment.step, most, lengths, rows)
     return ThroughputBound("steps", rate, f"steps of at most {counted(most, 'sequence')} of an engine, in any order and batching")
 
 

@@ -17,7 +17,7 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
-from halley.cli.plans.serving_load import CacheOption, InputOption, PrefixOption
+from halley.cli.plans.serving_load import AcceptanceOption, CacheOption, DraftOption, InputOption, PrefixOption
 from halley.cli.plans.serving_plan import plan_serving, refuse_foreign
 from halley.cli.plans.systems import (
     LIBRARY,
@@ -142,6 +142,8 @@ def plan(
         bool, typer.Option("--front", help="With --serve: the whole front of speed for a user and throughput of a chip.")
     ] = False,
     together: Annotated[bool, typer.Option("--together", help="With --serve: prompts and decoding on the same chips.")] = False,
+    draft: DraftOption = None,
+    acceptance: AcceptanceOption = None,
     page: Annotated[str | None, typer.Option("--page", help="Write the report as one HTML file.", metavar="FILE")] = None,
     json: JsonOption = False,
     force: ForceOption = False,
@@ -159,10 +161,12 @@ def plan(
     training |= {"--from-flags": from_flags, "--for": framework}
     training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY}
     serving = {"--input": input_, "--prefix": prefix, "--slo": slo, "--rate": rate, "--front": front, "--together": together}
+    serving |= {"--draft": draft, "--acceptance": acceptance}
     refuse_foreign(serve, training if serve else serving)
     if serve:
         load = input_, output, prefix, slo, rate
-        plan_serving(model, system, *load, weights, cache, software, efficiency, front, together, out, json, force, emit)
+        made_of = weights, cache, software, efficiency
+        plan_serving(model, system, *load, *made_of, front, together, draft, acceptance, out, json, force, emit)
         return
     out = out or output
     limit = options.seconds(time_limit)

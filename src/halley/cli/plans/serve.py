@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -16,8 +15,10 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
 from halley.cli.plans.serving_load import (
+    AcceptanceOption,
     CacheOption,
     ConcurrencyOption,
+    DraftOption,
     InputOption,
     OutputTokensOption,
     PrefixOption,
@@ -30,8 +31,7 @@ from halley.cli.plans.serving_load import (
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.serving import deployment as deployment_of
-from halley.importers.serving import layout_on, served_model
-from halley.io.acceptance import load_acceptance
+from halley.importers.serving import drafts_of, layout_on, served_model
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
@@ -44,23 +44,18 @@ from halley.report.serving.events import events_document, events_table
 from halley.report.serving.speculation import speculation_document, speculation_table
 from halley.report.serving.trace import trace_pictures, trace_tables
 from halley.report.table import Table
-from halley.serving.deployment import Deployment, Load
-from halley.serving.layout import ReplicaLayout
+from halley.serving.deployment import Deployment, Load, with_draft
 from halley.serving.memory import check_draft_fits
 from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
 from halley.serving.simulate import Simulated, generated, simulate
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Acceptance, Round, proposing_head, speculation_round
+from halley.serving.speculation import WINDOWS, Round, speculation_round
 from halley.serving.steady import Lengths
 from halley.units import format_time
 
 MOST_ON_PAGE = 10**6
 """Requests that a page is made of at most: their times are kept."""
-HEAD = "head"
-"""Value of --draft for one layer of the model itself."""
-WINDOWS = range(1, 9)
-"""Tokens that a draft proposes in a round."""
 
 
 def serve(
@@ -87,22 +82,8 @@ def serve(
             "--page", help="With --trace or --events: what the requests did over time, as a page (HTML).", metavar="FILE"
         ),
     ] = None,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            "--draft",
-            help="Speculative decoding with this model on the same chips; head: one layer of the model itself (EAGLE, MTP).",
-            metavar="MODEL",
-        ),
-    ] = None,
-    acceptance: Annotated[
-        str | None,
-        typer.Option(
-            "--acceptance",
-            help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95; or a measured curve by its name.",
-            metavar="A,D",
-        ),
-    ] = None,
+    draft: DraftOption = None,
+    acceptance: AcceptanceOption = None,
     from_flags: Annotated[
         str | None,
         typer.Option(
@@ -163,8 +144,7 @@ def serve(
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
     tables, document, pages = serving_tables(value), serving_answer_document(value), dict[str, str]()
-    if draft is not None or acceptance is not None:
-        rounds = rounds_of(deployment, value, draft, acceptance)
+    if rounds := rounds_of(deployment, value, draft, acceptance):
         tables.insert(1, speculation_table(rounds))
         document["answer"]["speculation"] = speculation_document(rounds)
     if events is not None:
@@ -230,31 +210,16 @@ def cost_rates(years: str | None, power_price: str | None) -> tuple[float, float
 
 
 def rounds_of(deployment: Deployment, value: Served, draft: str | None, acceptance: str | None) -> list[Round]:
-    """Rounds of speculation at the batch of the steady state, for windows of 1 to 8. Raises BadInput: one option without the
-    other, numbers that are no chances."""
-    if draft is None or acceptance is None:
-        raise BadInput(
-            Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
-        )
-    chances = acceptance_of(acceptance)
-    own = deployment.model
-    model = proposing_head(own) if draft == HEAD else served_model(draft, own.weights, own.cache)
-    tp = math.gcd(deployment.layout.tp, model.shape.heads)
-    small = replace(deployment, model=model, layout=ReplicaLayout(tp))
+    """Rounds of speculation at the batch of the steady state, for windows of 1 to 8; none without a draft. Raises BadInput: one
+    option without the other, numbers that are no chances."""
+    drafts = drafts_of((deployment.model,), draft, acceptance)
+    if drafts is None:
+        return []
+    small = with_draft(deployment, drafts.models[0])
     users, context = max(value.state.decoding, 1.0), value.load.lengths.mean_context
-    where = f"speculation with {model.shape.name} on {deployment.system.name}"
+    where = f"speculation with {small.model.shape.name} on {deployment.system.name}"
     check_draft_fits(deployment.engine_memory, small.memory, users, context, where)
-    return [speculation_round(deployment.step, small.step, chances, window, users, context) for window in WINDOWS]
-
-
-def acceptance_of(text: str) -> Acceptance:
-    """One or two numbers, or the name of a measured curve. Raises BadInput: neither."""
-    if "/" in text:
-        return load_acceptance(text)
-    parts = [options.number("--acceptance", part.strip(), 1.0) for part in text.split(",")]
-    if len(parts) > 2:
-        raise BadInput(Fault("--acceptance", "one or two numbers, or the name of a measured curve", repr(text)))
-    return Acceptance(*parts)
+    return [speculation_round(deployment.step, small.step, drafts.acceptance, window, users, context) for window in WINDOWS]
 
 
 def pages_of(page: str | None, deployment: Deployment, found: Simulated, line: str, tables: Sequence[Table]) -> dict[str, str]:

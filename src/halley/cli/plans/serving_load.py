@@ -28,6 +28,22 @@ CacheOption = Annotated[str, typer.Option("--cache", help="Dtype of the cache: b
 SoftwareOption = Annotated[
     str, typer.Option("--software", help="Serving framework: ideal, vllm, trtllm, sglang, or a path to a file.", metavar="NAME")
 ]
+DraftOption = Annotated[
+    str | None,
+    typer.Option(
+        "--draft",
+        help="Speculative decoding with this model on the same chips; head: one layer of the model itself (EAGLE, MTP).",
+        metavar="MODEL",
+    ),
+]
+AcceptanceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--acceptance",
+        help="Chance that its first token is accepted, and the decay: 0.7 or 0.7,0.95; or a measured curve by its name.",
+        metavar="A,D",
+    ),
+]
 
 MOST_RATE = 1e9
 """Most requests per second."""

@@ -38,6 +38,8 @@ def plan_serving(
     efficiency: str | None,
     front: bool,
     together: bool,
+    draft: str | None,
+    acceptance: str | None,
     out: str | None,
     json: bool,
     force: bool,
@@ -54,7 +56,8 @@ def plan_serving(
     if out is not None:
         refuse_existing(out, force)
     asked = None if rate is None else rate_of(rate)
-    problem = serving_problem(model, found, lengths, slo, weights, cache, software, efficiency, asked, front, together)
+    fitted = slo, weights, cache, software, efficiency
+    problem = serving_problem(model, found, lengths, *fitted, asked, front, together, draft, acceptance)
     with searching(options.remarks(), f"{problem.models[0].shape.name} on {found.name}", "deployment") as bar:
         result = search(problem, bar)
     lines = serving_plan_headline(problem), serving_plan_words(result), serving_plan_verdict(result)

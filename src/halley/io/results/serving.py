@@ -20,6 +20,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
+from halley.serving.speculation import LONGEST_WINDOW, Acceptance, Speculation
 from halley.serving.steady import Lengths
 from halley.workloads.transformer import Transformer
 
@@ -36,6 +37,19 @@ class ServingModelModel(Model):
     cache: str = Field(description="dtype of keys and values")
     window: int = Field(ge=0, description="tokens of a sliding window; 0: none")
     windowed: int = Field(ge=0, description="layers with a window")
+
+    @property
+    def served(self) -> ServedModel:
+        """The model itself."""
+        return ServedModel(self.shape, self.weights, self.cache, self.window, self.windowed)
+
+
+class SpeculationModel(Model):
+    """How a deployment speculates (`halley.serving.speculation.Speculation`)."""
+
+    draft: ServingModelModel = Field(description="the model that proposes tokens")
+    acceptance: Acceptance = Field(description="chance that the first proposed token is accepted, and its decay")
+    window: int = Field(ge=1, le=LONGEST_WINDOW, description="tokens that are proposed in a round")
 
 
 class LoadModel(Model):
@@ -59,6 +73,7 @@ class ServingQuestionModel(Model):
     software: ServingSoftware = Field(description="the serving framework")
     efficiency: Efficiency = Field(description="how near kernels come to the data sheet")
     load: LoadModel = Field(description="what is served")
+    speculation: SpeculationModel | None = Field(default=None, description="how it speculates; null: it does not")
 
 
 class ServingFile(AnswerFile):
@@ -78,7 +93,7 @@ def question_document(deployment: Deployment) -> Plain:
         "layout": asdict(deployment.layout),
         "software": asdict(deployment.software),
         "efficiency": asdict(deployment.efficiency),
-    }
+    } | ({} if deployment.speculation is None else {"speculation": asdict(deployment.speculation)})
 
 
 def load_document(load: Load) -> Plain:
@@ -88,7 +103,7 @@ def load_document(load: Load) -> Plain:
 
 def figures(value: Served, bounds: list[Plain]) -> Plain:
     """What follows from the question, in SI units."""
-    state, remarks = value.state, list(value.deployment.remarks)
+    state, remarks, memory = value.state, list(value.deployment.remarks), value.deployment.memory
     return ({"remarks": remarks} if remarks else {}) | {
         "ttft_s": state.ttft,
         "tpot_s": state.tpot,
@@ -104,12 +119,13 @@ def figures(value: Served, bounds: list[Plain]) -> Plain:
         "parts_s": state.parts,
         "limit": state.limit,
         "memory_B": {
-            "weights": value.deployment.memory.weights,
+            "weights": memory.weights,
+            **({} if memory.draft is None else {"draft": memory.draft.weights}),
             "cache": value.used,
-            "cache_capacity": value.deployment.memory.cache,
-            "activations": value.deployment.memory.activations,
-            "reserve": value.deployment.memory.reserve,
-            "usable": value.deployment.memory.usable,
+            "cache_capacity": memory.cache,
+            "activations": memory.activations,
+            "reserve": memory.reserve,
+            "usable": memory.usable,
         },
         "bounds": bounds,
     }
@@ -124,9 +140,16 @@ def serving_document(value: Served, bounds: list[Plain]) -> Plain:
 def deployment_in(saved: Saved, asked: ServingQuestionModel) -> Deployment:
     """The deployment of a question. Raises BadInput: every fault of it."""
     system = system_in(saved, asked.system)
-    model = ServedModel(asked.model.shape, asked.model.weights, asked.model.cache, asked.model.window, asked.model.windowed)
+    own = asked.speculation
     return Deployment(
-        model, system, asked.layout, asked.software, asked.efficiency, load_libraries(system), fits=serving_fits(system.chip.name)
+        asked.model.served,
+        system,
+        asked.layout,
+        asked.software,
+        asked.efficiency,
+        load_libraries(system),
+        fits=serving_fits(system.chip.name),
+        speculation=None if own is None else Speculation(own.draft.served, own.acceptance, own.window),
     )
 
 

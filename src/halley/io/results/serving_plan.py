@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from halley.errors import BadInput, Fault
 from halley.io.chips.kernel_fits import serving_fits
 from halley.io.files.models import Model
 from halley.io.networks.fits import load_libraries
@@ -16,15 +17,23 @@ from halley.io.results.models import AnswerFile, CertificateModel
 from halley.io.results.serving import Length, ServingModelModel, figures
 from halley.io.results.systems import system_in, whole_system
 from halley.kernels.machine import Efficiency
-from halley.serving.model import ServedModel
-from halley.serving.plans.problem import Limits, ServingObjective, ServingProblem
+from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.plans.search import ServingPlan, search
 from halley.serving.software import ServingSoftware
+from halley.serving.speculation import Acceptance, Speculation
 from halley.serving.steady import Lengths
+from halley.units import counted
 
 KIND = "serving-plan"
 
 Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+
+
+class DraftsModel(Model):
+    """Drafts that may speculate (`halley.serving.plans.problem.Drafts`)."""
+
+    models: list[ServingModelModel] = Field(min_length=1, description="a draft for each of the models")
+    acceptance: Acceptance = Field(description="chance that the first proposed token is accepted, and its decay")
 
 
 class ServingPlanQuestionModel(Model):
@@ -44,6 +53,7 @@ class ServingPlanQuestionModel(Model):
     pools: bool = Field(description="whether prompts and decoding may have separate pools of chips")
     front: bool = Field(description="whether all candidates were costed")
     budgets: list[Annotated[int, Field(ge=1)]] = Field(description="tokens of a step that were tried")
+    drafts: DraftsModel | None = Field(default=None, description="drafts for speculative decoding; null: it was not tried")
 
 
 class ServingPlanFile(AnswerFile):
@@ -71,7 +81,7 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
         "pools": problem.pools,
         "front": problem.front,
         "budgets": list(problem.budgets),
-    }
+    } | ({} if problem.drafts is None else {"drafts": asdict(problem.drafts)})
     deployment = value.deployment
     pools = plan.pools
     answer = {
@@ -82,6 +92,7 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
         "budget": deployment.software.budget,
         "users_per_engine": plan.best.users,
         "chips": plan.chips,
+        **_speculation(problem, deployment.speculation),
         "figures": figures(value, []),
         "pools": None
         if pools is None
@@ -92,6 +103,7 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
             "ttft_s": pools.ttft,
             "tpot_s": pools.tpot,
             "transfer_s": pools.transfer,
+            **_speculation(problem, pools.speculation),
         },
         "bound": {"requests_per_s": plan.bound, "why": plan.bound_why},
         "front": [
@@ -104,6 +116,7 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
                 "layout": asdict(item.layout),
                 "weights": item.model.weights,
                 "budget": item.software.budget,
+                **_speculation(problem, item.speculation),
             }
             for point, item in plan.front
         ],
@@ -111,11 +124,28 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
     return enveloped(KIND, question, plan.certificate, answer)
 
 
+def _speculation(problem: ServingProblem, chosen: Speculation | None) -> Plain:
+    """The chosen window, 0 for none, and the expected tokens of a round; nothing where no draft was asked for."""
+    if problem.drafts is None:
+        return {}
+    return (
+        {"window": 0, "tokens_per_round": 1.0}
+        if chosen is None
+        else {
+            "window": chosen.window,
+            "tokens_per_round": chosen.tokens,
+        }
+    )
+
+
 def read_serving_plan(saved: Saved) -> ServingPlan:
     """The best deployment of the question in a file, searched again. Raises BadInput: every fault; Infeasible: nothing fits."""
     asked = saved.checked(ServingPlanFile).question
     system = system_in(saved, asked.system)
-    models = tuple(ServedModel(item.shape, item.weights, item.cache, item.window, item.windowed) for item in asked.models)
+    models, drafts = tuple(item.served for item in asked.models), asked.drafts
+    if drafts is not None and len(drafts.models) != len(models):
+        where = f"{saved.name}: question.drafts.models"
+        raise BadInput(Fault(where, f"{counted(len(models), 'model')}, as question.models has", str(len(drafts.models))))
     problem = ServingProblem(
         models,
         system,
@@ -130,5 +160,6 @@ def read_serving_plan(saved: Saved) -> ServingPlan:
         asked.front,
         tuple(asked.budgets),
         serving_fits(system.chip.name),
+        None if drafts is None else Drafts(tuple(item.served for item in drafts.models), drafts.acceptance),
     )
     return search(problem)

@@ -69,6 +69,8 @@ def _figures(value: Served) -> Table:
             f"{state.decoding:,.1f} sequences and {state.chunk:,.0f} prompt tokens a step; {value.users:,.1f} users in flight",
         ),
     ]
+    if value.deployment.speculation is not None:
+        rows.append(("speculation", value.deployment.speculation.text))
     rows += [("cache", remark) for remark in value.deployment.remarks]
     rows += list(_costs(value))
     return Table("The deployment", ("", ""), tuple(rows), strong=frozenset({0}))
@@ -99,6 +101,7 @@ def serving_memory_table(value: Served) -> Table:
     memory, lengths = value.deployment.memory, value.load.lengths
     held = {"weights": memory.weights, "cache in use": value.used, "activations and logits": memory.activations}
     held["reserve"] = memory.reserve
+    held["weights of the draft"] = 0.0 if memory.draft is None else memory.draft.weights
     held = {name: size for name, size in held.items() if size}
     largest = max(held.values())
     rows = [(name, format_bytes(size), percent(size, memory.capacity), bar(size, largest)) for name, size in held.items()]

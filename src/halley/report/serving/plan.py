@@ -15,6 +15,7 @@ from halley.serving.deployment import Deployment
 from halley.serving.plans.candidates import OperatingPoint
 from halley.serving.plans.problem import ServingObjective, ServingProblem
 from halley.serving.plans.search import ServingPlan
+from halley.serving.speculation import Speculation
 from halley.units import counted, format_time
 
 TICKS = 4
@@ -45,13 +46,22 @@ def serving_plan_words(plan: ServingPlan) -> str:
         prompts = f"{pools.prompt_replicas} x ({pools.prompts.text}) for prompts"
         decoding = f"{pools.decode_replicas} x ({pools.decoding.text}) for decoding"
         times = f"TTFT {format_time(pools.ttft)}, TPOT {format_time(pools.tpot)}"
-        return f"{asked}apart: {prompts}, {decoding}; {pools.rate * lengths.output:,.0f} tokens/s, {times}"
+        drafting = speculation_words(plan.problem, pools.speculation)
+        return f"{asked}apart: {prompts}, {decoding}{drafting}; {pools.rate * lengths.output:,.0f} tokens/s, {times}"
     deployment, users = value.deployment, counted(plan.best.users, "user")
     return asked + (
         f"{deployment.replicas} x ({deployment.layout.text}), weights {deployment.model.weights}, "
         f"cache {deployment.model.cache}, "
-        f"{deployment.software.budget:,} tokens a step, {users} an engine: {value.output:,.0f} tokens/s"
+        f"{deployment.software.budget:,} tokens a step{speculation_words(plan.problem, deployment.speculation)}, "
+        f"{users} an engine: {value.output:,.0f} tokens/s"
     )
+
+
+def speculation_words(problem: ServingProblem, chosen: Speculation | None) -> str:
+    """What was decided about speculation, where a draft was asked for."""
+    if problem.drafts is None:
+        return ""
+    return ", no speculation" if chosen is None else f", speculation with {chosen.text}"
 
 
 def gap_words(gap: float, what: str, compared: str) -> str:
@@ -108,6 +118,7 @@ def _pools(plan: ServingPlan) -> Table:
 def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -> Table:
     """Tokens per second for a user against those of a chip."""
     shown = front if len(front) <= most else [front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)]
+    speculates = any(deployment.speculation for _, deployment in front)
     rows = tuple(
         (
             f"{point.user:,.1f}",
@@ -117,12 +128,13 @@ def front_table(front: Sequence[tuple[OperatingPoint, Deployment]], most: int) -
             f"{deployment.replicas} x ({deployment.layout.text})",
             deployment.model.weights,
             f"{point.users:,.0f}",
+            *((str(deployment.speculation.window if deployment.speculation else 0),) if speculates else ()),
         )
         for point, deployment in shown
     )
-    head = ("tokens/s, user", "tokens/s, chip", "TTFT", "TPOT", "layout", "weights", "users")
+    head = ("tokens/s, user", "tokens/s, chip", "TTFT", "TPOT", "layout", "weights", "users", *(["window"] * speculates))
     title = f"No costed deployment is better in both ({counted(len(front), 'point')})"
-    return Table(title, head, rows, frozenset({0, 1, 2, 3, 6}), spare=frozenset({2, 5}))
+    return Table(title, head, rows, frozenset({0, 1, 2, 3, 6, 7}), spare=frozenset({2, 5}))
 
 
 def serving_certificate(certificate: Certificate, plan: ServingPlan) -> Table:

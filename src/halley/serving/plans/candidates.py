@@ -1,15 +1,16 @@
-"""The candidates of a search: every layout, precision and size of chunks, their bounds, and their batches."""
+"""The candidates of a search: every layout, precision, size of chunks and window of speculation, their bounds, and their
+batches."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault, Infeasible
-from halley.serving.deployment import Deployment, ReachedRates
+from halley.serving.deployment import Deployment, ReachedRates, chip_memory, shared_memory
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, divisors
-from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import ServingProblem
 from halley.serving.steady import closed_loops, held_to
@@ -63,10 +64,10 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     closest = math.inf
     for model in problem.models:
         for layout in layouts(problem, model):
-            for budget in problem.budgets:
+            speculations = problem.speculations(model) if layout.pp == 1 else (None,)
+            for budget, speculation in itertools.product(problem.budgets, speculations):
                 software = replace(problem.software, budget=budget)
-                memory = serving_memory(model, layout, problem.system, software)
-                memory = replace(memory, page=memory.page * layout.pp)
+                memory = shared_memory(chip_memory(model, layout, problem.system, software, speculation), layout)
                 context = problem.lengths.input + problem.lengths.output
                 if memory.capacity_pages < memory.pages(context):
                     closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
@@ -80,6 +81,7 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
                     problem.libraries,
                     fits=problem.fits,
                     network=network,
+                    speculation=speculation,
                 )
                 try:
                     network.dimensions(layout.tp, 1, False)
@@ -98,28 +100,31 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
 
 
 class CandidateBounds:
-    """Bounds of candidates from their steps: one for all budgets of a layout and precision, because the largest budget allows all
-    steps of the others, and the smallest leaves most memory for the cache."""
+    """Bounds of candidates from their steps: one for all budgets of a layout, precision and window, because the largest budget
+    allows all steps of the others, and the smallest leaves most memory for the cache."""
 
     def __init__(self, problem: ServingProblem, made: Sequence[Deployment]) -> None:
         self.problem, self.made = problem, made
-        self.rows = request_rows(problem.lengths, problem.limits.tpot)
         self.most: dict[object, float] = {}
+        self.widest: dict[object, Deployment] = {}
         for own in made:
-            key = own.model, own.layout
+            key = _kind(own)
             self.most[key] = max(self.most.get(key, 0.0), most_sequences(own, problem.lengths))
+            self.widest[key[:2]] = max(self.widest.get(key[:2], own), own, key=_window)
         self.tables: dict[object, StepModel] = {}
+        self.drafts: dict[object, StepModel] = {}
         self.kinds: dict[object, dict[bool, StepKinds]] = {}
         self.engines: dict[object, float] = {}
 
     def together(self, place: int, enough: float) -> float:
         """Most requests per second of a candidate, which gets its tables. ``enough`` [1/s]: lower bounds need not be closer."""
         own = self.made[place]
-        key, step = (own.model, own.layout), self._step(own)
+        key, step = _kind(own), self._step(own)
         own.__dict__["step"] = step.with_budget(own.software.budget)
         if key not in self.engines:
             kinds = self.kinds.setdefault(key, {})
-            asked = step, self.most[key], self.problem.lengths, self.rows
+            rows = request_rows(self.problem.lengths, self.problem.limits.tpot, each=step.each)
+            asked = step, self.most[key], self.problem.lengths, rows
             self.engines[key] = engine_bound(*asked, enough / own.engines, kinds)
             kinds.pop(True, None)  # large, and rarely asked for again
         return self.engines[key] * own.engines
@@ -132,11 +137,11 @@ class CandidateBounds:
         .. math:: X \\le \\frac{m}{1 / r_P + 1 / r_D}
         """
         lengths, tpot = self.problem.lengths, self.problem.limits.tpot
-        prompts = request_rows(lengths, decoding=False)
-        decoding = request_rows(lengths, tpot, prompts=False)
         best = {"prompts": (0.0, ""), "decoding": (0.0, "")}
-        for own in {(own.model, own.layout): own for own in self.made}.values():
-            key, step = (own.model, own.layout), self._step(own)
+        for key, own in {_kind(own): own for own in self.made}.items():
+            step = self._step(own)
+            prompts = request_rows(lengths, decoding=False)
+            decoding = request_rows(lengths, tpot, prompts=False, each=step.each)
             kinds = self.kinds.setdefault(key, {})
             each = own.layout.dp * own.layout.pp / own.layout.chips
             for name, rows in (("prompts", prompts), ("decoding", decoding)):
@@ -149,12 +154,29 @@ class CandidateBounds:
         return bound, f"{words}, in any order and batching"
 
     def _step(self, own: Deployment) -> StepModel:
-        """The tables of the largest budget, which serve all budgets."""
+        """The tables of the largest budget and the longest window, which serve all budgets and windows."""
         key = own.model, own.layout
         if key not in self.tables:
-            largest = max(self.problem.budgets)
-            self.tables[key] = replace(own, software=replace(own.software, budget=largest)).step
-        return self.tables[key]
+            widest = self.widest[key]
+            wide = replace(widest, software=replace(widest.software, budget=max(self.problem.budgets)))
+            if wide.drafting is not None:  # layouts share the steps of drafts
+                shared = self.drafts.setdefault((wide.drafting.model, wide.drafting.layout), wide.drafting.step)
+                wide.drafting.__dict__["step"] = shared
+            self.tables[key] = wide.step
+        wide_step, speculation = self.tables[key], own.speculation
+        if speculation is None:
+            return wide_step.with_width(1)
+        return wide_step.with_width(speculation.window + 1, wide_step.draft, speculation.tokens)
+
+
+def _window(deployment: Deployment) -> int:
+    """Tokens that are proposed in a round; 0: none."""
+    return 0 if deployment.speculation is None else deployment.speculation.window
+
+
+def _kind(deployment: Deployment) -> tuple[ServedModel, ReplicaLayout, int]:
+    """What deployments with the same steps have in common."""
+    return deployment.model, deployment.layout, _window(deployment)
 
 
 def batches(most: float) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from halley.serving.model import ServedModel
 from halley.serving.plans.candidates import batches
 from halley.serving.plans.problem import REPLICAS_ROUNDING, ServingObjective, ServingProblem, replicas_for
 from halley.serving.software import ServingSoftware
+from halley.serving.speculation import Speculation
 from halley.serving.steady import front_end_alone, prompt_time
 from halley.serving.step import StepBatch
 
@@ -26,7 +27,8 @@ RATE_BISECTIONS = 50
 @dataclass(frozen=True, slots=True)
 class Pools:
     """Chips for prompts and chips for decoding: layouts and replicas of each, ``rate`` [1/s] of requests, times [s], ``transfer``
-    [s] of the cache of a request."""
+    [s] of the cache of a request. With ``speculation`` the chips for prompts process those of the draft too, and its cache moves
+    with that of the model."""
 
     prompts: ReplicaLayout
     prompt_replicas: int
@@ -38,6 +40,7 @@ class Pools:
     ttft: float
     tpot: float
     transfer: float
+    speculation: Speculation | None = None
 
     @property
     def chips(self) -> int:
@@ -100,14 +103,14 @@ def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float)
     """The best split into a pool for prompts and one for decoding whose cost (`objective_cost`) is below ``cost``; None: there is
     none."""
     lengths, limits, total = problem.lengths, problem.limits, problem.system.chips
-    prompts: dict[tuple[ServedModel, ReplicaLayout], _PromptReplica] = {}
-    decoding: dict[tuple[ServedModel, ReplicaLayout], _DecodeReplica] = {}
+    prompts: dict[tuple[ServedModel, Speculation | None, ReplicaLayout], _PromptReplica] = {}
+    decoding: dict[tuple[ServedModel, Speculation | None, ReplicaLayout], _DecodeReplica] = {}
     link = problem.system.axes[0].link if problem.system.axes else None
     if link is None:
         return None
     largest = max(problem.budgets)
     for deployment in made:
-        key, layout = (deployment.model, deployment.layout), deployment.layout
+        key, layout = (deployment.model, deployment.speculation, deployment.layout), deployment.layout
         if deployment.software.budget != largest or layout.chips >= total:
             continue
         moved = transfer_time(deployment, lengths.input, link, layout.tp)
@@ -116,7 +119,8 @@ def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float)
         most_users = deployment.capacity_users(lengths)
         users = np.array(batches(most_users), dtype=np.float64)
         users = users[users <= most_users]
-        times = deployment.step.time(StepBatch(users, lengths.mean_context))
+        steps = deployment.decode_steps(lengths)
+        times = deployment.step.time(StepBatch(users, lengths.mean_context)) * (steps / (lengths.output - 1))
         allowed = np.flatnonzero(times <= limits.tpot)
         if allowed.size:
             rates = users[allowed] / times[allowed] / (lengths.output - 1) * layout.dp * layout.pp
@@ -125,15 +129,15 @@ def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float)
                 layout, float(rates[place]), float(times[allowed][place]), float(users[allowed][place])
             )
     best: Pools | None = None
-    for (model, _), first in prompts.items():
-        for (other, _), second in decoding.items():
-            if other != model:
+    for (model, speculation, _), first in prompts.items():
+        for (other, own, _), second in decoding.items():
+            if (other, own) != (model, speculation):
                 continue
             most = first.most(limits.ttft, (lengths.output - 1) * second.tpot)
             for made_pools in _splits(problem, first, second, most):
                 value = made_pools[0]
                 if value < cost:
-                    cost, best = value, _pools(problem, model, first, second, *made_pools[1:])
+                    cost, best = value, replace(_pools(problem, model, first, second, *made_pools[1:]), speculation=speculation)
     return best
 
 

@@ -15,6 +15,7 @@ from halley.network.fit.overlay import Overlay
 from halley.serving.deployment import Deployment
 from halley.serving.model import ServedModel
 from halley.serving.software import ServingSoftware
+from halley.serving.speculation import Acceptance, Speculation, windows_worth_trying
 from halley.serving.steady import Lengths
 
 BUDGETS = (512, 2048, 8192)
@@ -42,11 +43,20 @@ class Limits:
             raise BadInput(Fault("--slo", "times above 0", f"ttft {self.ttft:g} s, tpot {self.tpot:g} s"))
 
 
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Drafts that may speculate: one for each of the problem's models, all with one ``acceptance``."""
+
+    models: tuple[ServedModel, ...]
+    acceptance: Acceptance
+
+
 @dataclass(frozen=True, eq=False)
 class ServingProblem:
     """What is searched. ``models``: one for each precision that may be chosen; ``rate`` [1/s]: with `ServingObjective.CHIPS`, the
     requests that have to be served. ``pools``: whether prompts and decoding may have separate pools of chips. ``front``: cost all
-    candidates, for a front that is whole. ``fits``: measured kernels of the chip."""
+    candidates, for a front that is whole. ``fits``: measured kernels of the chip. ``drafts``: for speculative decoding, None: it
+    is not tried."""
 
     models: tuple[ServedModel, ...]
     system: System
@@ -61,6 +71,14 @@ class ServingProblem:
     front: bool = False
     budgets: tuple[int, ...] = BUDGETS
     fits: KernelFits | None = None
+    drafts: Drafts | None = None
+
+    def speculations(self, model: ServedModel) -> tuple[Speculation | None, ...]:
+        """Without speculation, and with each window that is worth trying."""
+        if self.drafts is None:
+            return (None,)
+        draft, acceptance = self.drafts.models[self.models.index(model)], self.drafts.acceptance
+        return None, *(Speculation(draft, acceptance, window) for window in windows_worth_trying(acceptance))
 
 
 def objective_cost(problem: ServingProblem, deployment: Deployment, rate: float) -> float:

@@ -1,6 +1,7 @@
 """The search for the best deployment under limits of latency: every layout, precision, size of chunks and batch, and pools.
 
-A candidate is a layout with a precision and a budget of tokens a step. It has two bounds: that of single resources
+A candidate is a layout with a precision, a budget of tokens a step and, where a draft may speculate, a window of proposed tokens
+(none among them). It has two bounds: that of single resources
 (`halley.serving.bounds`), and that of its steps for any order and batching of requests (`halley.serving.step_bounds`). Candidates
 are costed in the order of the first, unless the second is no better than what was found, until no first bound is better. So every
 candidate is costed or proven worse.
@@ -35,6 +36,8 @@ LEFT_OUT = (
     "batches between those tried (four to an octave)",
     "placement of ranks other than tensor-parallel innermost",
 )
+SPECULATION_LEFT_OUT = "speculation in pipelines, with trees of tokens, or with a draft on other chips"
+"""The same where a draft may speculate."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,7 +110,7 @@ class _Search:
 
     def cost_candidates(self, tick: Callable[[str, float], None] | None) -> None:
         """Costs candidates in the order of their bounds, until no bound is better."""
-        order = sorted(range(len(self.made)), key=self.floor)
+        order = sorted(range(len(self.made)), key=self._rank)
         for done, place in enumerate(order):
             if self.pruned(place) or (self.floor(place)[0] == math.inf and not self.problem.front):
                 break
@@ -118,6 +121,11 @@ class _Search:
             self.bounds[place] = min(self.bounds[place], (closer, f"steps of {own.layout.text}, in any order and batching"))
             if not self.pruned(place):
                 self._cost(place)
+
+    def _rank(self, place: int) -> tuple[float, bool, float]:
+        """The order in which candidates are costed: of those that may cost equally little, such without a draft first."""
+        cost, rate = self.floor(place)
+        return cost, self.made[place].speculation is not None, rate
 
     def _cost(self, place: int) -> None:
         """Costs every batch of a candidate."""
@@ -184,8 +192,11 @@ def _certificate(found: _Search, chips: int, rate: float, cost: float) -> Certif
     closed = f"{counted(found.costed, 'deployment')} costed"
     closed += f"; the bounds of the other {others:,} are no better than what was found" if others else ": all that fit"
     sizes = {"layouts": len({d.layout for d in made}), "precisions": len(problem.models), "token budgets": len(problem.budgets)}
+    left_out = LEFT_OUT if problem.drafts is None else (*LEFT_OUT, SPECULATION_LEFT_OUT)
+    if problem.drafts is not None:
+        sizes["windows"] = len({0 if d.speculation is None else d.speculation.window for d in made})
     counts = {"bounded": len(made), "costed": found.costed, "points": len(found.points)}
-    return Certificate(value, lower, Status.ENUMERATED, unit, sizes, len(made), LEFT_OUT, counts, 0.0, closed)
+    return Certificate(value, lower, Status.ENUMERATED, unit, sizes, len(made), left_out, counts, 0.0, closed)
 
 
 def _better(
