@@ -38,7 +38,7 @@ DRAFTS_BY_WORD = {"specforge": "eagle3-specforge", "gqa": "eagle3-gqa", "eagle3"
 def curve_name(row: Mapping[str, str]) -> str:
     """Model, draft and task of a row, as the shipped table names them."""
     model = row["model"].rsplit("/", 1)[-1].lower().removesuffix("-fp8").removesuffix("-instruct")
-    draft = next(name for word, name in DRAFTS_BY_WORD.items() if word in row["method"].lower())
+    draft = next(name for word, name in DRAFTS_BY_WORD.items() if word in row["method"].lower().replace(" ", ""))
     thinking = "-" + row["notes"].replace("_", "-") if row["notes"].startswith("thinking") else ""
     return f"{model}/{draft}/{row['dataset'].lower().removeprefix('speed-bench ')}{thinking}"
 

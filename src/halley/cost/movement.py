@@ -12,7 +12,7 @@ from halley.cost.counting import NO_AXES, Axes, AxisName, Counter, CountingScope
 from halley.cost.estimate import Resource
 from halley.cost.events import Access, Event, PortTraffic
 from halley.cost.resources import added
-from halley.formulas.numbers import Number, ceil_div, minimum
+from halley.formulas.numbers import Number, ceil_div, minimum, positive
 from halley.formulas.terms import Term
 from halley.formulas.timing import longest, total, transfer_time
 from halley.ir.mapping import (
@@ -286,7 +286,8 @@ def refill(counter: Counter, scope: CountingScope, hold: EnclosingHold, tensor: 
         ends = _Ends(counter, scope, hold, parent, tensor)
         asking = counter.asking(parent.depth, hold.depth) - splitting
         events = ends.events("fill", scope.loops, child, asking, times * there, reduced)
-        return HoldTransfer(events, {}, there * ends.latency * again, ends.uses(events, there))
+        # with an open number of visits there may be no refill; then its resources are not used
+        return HoldTransfer(events, {}, there * ends.latency * again, ends.uses(events, there * positive(times)))
 
     return _joined(come(parent, there) for parent, there in parents(hold))
 
