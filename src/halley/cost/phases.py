@@ -375,14 +375,18 @@ class SubtreeCost:
             result[resource] = before + after, step
         return result
 
-    def overlapping_drains(self, resource: Resource, entries: Number) -> Number:
-        """Time [s] of the drains of an earlier visit by a resource of the ramps, which may run during the work after its last
-        fill, less the latency of the last drain, which comes after that work. A rough bound assumes several visits."""
+    def step_beside_drains(self, resource: Resource, step: Number, entries: Number) -> Number:
+        """The part of a ``step`` [s] of a resource of the ramps in which it waits for the work after its last fill. Drains of an
+        earlier visit may run then, less the latency of the last drain, which comes after that work. A rough bound assumes several
+        visits. Resources that an open number of buffers omits count as if they were not there."""
         if resource not in self.up.ports or resource not in self.down.ports:
-            return 0
-        last = self.down.ports[resource]
-        earlier = minimum(self.drains[resource] / entries - last.time, last.time) if resource in self.drains else last.time
-        return earlier - last.latency
+            return step
+        there, last = self.up.ports[resource].there, self.down.ports[resource]
+        drained: Number = 2 * last.time
+        if resource in self.drains:
+            found = self.drains[resource]
+            drained = minimum(found / entries + (1 - positive(found)) * drained, drained)
+        return maximum(step + there * (last.time + last.latency) - there * drained, 0)
 
     def time(self, entries: Number, least: bool = False) -> Number:
         """Time [s] of the subtree as a phase. Barriers only delay transfers that could run ahead."""
@@ -399,7 +403,7 @@ class SubtreeCost:
         work = self.work if type(self.apart) is int else maximum(self.work, self.apart)
         result = maximum(phase_time(entries, up, down, work, beside), longest(self.busy[name] for name in self.early))
         for name, (transfers, step) in ends.items():
-            waits = transfers + maximum(step - self.overlapping_drains(name, entries), 0)
+            waits = transfers + self.step_beside_drains(name, step, entries)
             result = maximum(result, port_phase_time(entries, waits, self.busy.get(name, 0)))
         for name in (name for name in self.drains if name in self.up.ports and name in self.down.ports):
             port = self.down.ports[name]
