@@ -35,6 +35,7 @@ from halley.rewrite.recompute import Recompute
 from halley.training.groups import fused_groups
 from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
+from halley.training.search import joint
 from halley.training.search.joint import best_joint_plan, plan_kernels, searched_in_plan
 from halley.training.search.search import best_training_plan
 from halley.verify.training import training_findings
@@ -182,9 +183,11 @@ def test_a_limit_before_the_first_plan() -> None:
 
 
 @pytest.mark.medium
-def test_an_interrupt_keeps_the_best_plan() -> None:
+def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the kernels of the first plan are searched: that plan, with a bound that holds."""
     searches, interrupts = [0], [0]
+    assert found().certificate.gap <= joint.OPTIMAL_GAP
+    monkeypatch.setattr(joint, "OPTIMAL_GAP", -1.0)  # the first plan is optimal: else the search ends with it
 
     def interrupted(words: str, share: float) -> None:
         searches[0] += words.startswith("searches")
@@ -194,6 +197,8 @@ def test_an_interrupt_keeps_the_best_plan() -> None:
 
     result = best_joint_plan(problem(one_cluster()), interrupted)
     assert interrupts[0] > 0
+    assert result.problem.searched is not None
+    assert not result.problem.searched.by_formula
     assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
     assert result.cost.time >= found().certificate.bound * (1 - 1e-9)
 
