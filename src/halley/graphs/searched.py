@@ -7,7 +7,6 @@ products are searched, and the shardings again with their exact times, until the
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,8 +15,9 @@ from halley.answer import Status
 from halley.errors import Fault, SearchStopped
 from halley.graphs.kernels import inner_tensors, op_extents
 from halley.graphs.plan import GraphPlan, GraphProblem, decided_graph_plan, graph_kernel, plan_graph
-from halley.kernels.searched import KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
+from halley.kernels.searched import KernelCost, KernelShape, KernelStore, SearchedKernels
 from halley.kernels.times import Kernel
+from halley.optim.deadline import Deadline, TimeIsUp
 from halley.sharding.decisions import decisions_of
 from halley.units import counted
 
@@ -41,22 +41,25 @@ def plan_searched_graph(
     """
     kernels = SearchedKernels(problem.system.chip, store=store)
     problem = replace(problem, searched=kernels)
-    end = math.inf if limit is None else time.perf_counter() + limit
+    deadline = Deadline() if limit is None else Deadline(time.perf_counter() + limit)
     best: GraphPlan | None = None
     try:
         while True:
-            best = plan_graph(problem, lambda: _stop_after(problem, end))
+            best = plan_graph(problem, deadline.check)
             missing = kernels.missing(graph_kernels(best))
             if not missing:
                 return _with_left_out(best, LEFT_OUT_KERNELS)
             for number, shape in enumerate(missing):
                 if progress is not None:
                     progress(f"searches {shape}, {number + 1} of {len(missing)} of a sharding", number / len(missing))
-                kernels.search(shape, None if math.isinf(end) else max(end - time.perf_counter(), 0.0))
-    except (KeyboardInterrupt, SearchStopped):
-        if best is None:
-            raise
-        return _by_formula(best)
+                kernels.search(shape, None if limit is None else max(deadline.end - time.perf_counter(), 0.0))
+    except (KeyboardInterrupt, SearchStopped, TimeIsUp) as stop:
+        if best is not None:
+            return _by_formula(best)
+        if isinstance(stop, TimeIsUp):
+            where = f"{problem.workload.name} on {problem.system.name}"
+            raise SearchStopped(Fault(where, "a sharding, in time", "none yet", "raise the time limit")) from None
+        raise
 
 
 def graph_kernels(plan: GraphPlan) -> Iterator[Kernel]:
@@ -69,16 +72,7 @@ def graph_kernels(plan: GraphPlan) -> Iterator[Kernel]:
 def searched_products(plan: GraphPlan) -> dict[KernelShape, KernelCost]:
     """The searched products of a sharding, with their mappings; none if the times are a library's."""
     searched = plan.problem.searched
-    if searched is None:
-        return {}
-    shapes = dict.fromkeys(shape_of(kernel) for kernel in graph_kernels(plan))
-    return {shape: searched.known[shape] for shape in shapes if shape in searched.known}
-
-
-def _stop_after(problem: GraphProblem, end: float) -> None:
-    if time.perf_counter() > end:
-        where = f"{problem.workload.name} on {problem.system.name}"
-        raise SearchStopped(Fault(where, "a sharding, in time", "none yet", "raise the time limit"))
+    return {} if searched is None else searched.found(graph_kernels(plan))
 
 
 def _by_formula(found: GraphPlan) -> GraphPlan:

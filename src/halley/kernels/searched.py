@@ -251,6 +251,11 @@ class SearchedKernels:
         found = dict.fromkeys(shape for kernel in able if (shape := shape_of(kernel)) is not None)
         return [shape for shape in found if shape not in self.known]
 
+    def found(self, kernels: Iterable[AnyKernel]) -> dict[KernelShape, KernelCost]:
+        """Those of these kernels that were searched, each once, with their best mappings."""
+        shapes = dict.fromkeys(map(shape_of, kernels))
+        return {shape: self.known[shape] for shape in shapes if shape in self.known}
+
     def search(self, shape: KernelShape, limit: float | None = None) -> None:
         """Searches for the best mapping of a kernel, with proof.
 

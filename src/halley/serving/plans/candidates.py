@@ -89,7 +89,9 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
                 except BadInput:
                     continue  # groups that do not divide the axes
                 made.__dict__["engine_memory"] = memory
-                made.__dict__["rates"] = rates.setdefault(model, made.rates) if model not in rates else rates[model]
+                if model not in rates:
+                    rates[model] = made.rates
+                made.__dict__["rates"] = rates[model]  # equal for all candidates of a model
                 found.append(made)
     if not found:
         capacity = problem.system.tiers[0].capacity * problem.software.share

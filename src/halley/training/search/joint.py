@@ -110,9 +110,7 @@ def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
     searched = result.problem.searched
     if searched is None:
         return {}
-    kernels = plan_kernels(result.problem, result.plan, result.cost.parts)
-    shapes = dict.fromkeys(map(shape_of, kernels))
-    return {shape: searched.known[shape] for shape in shapes if shape in searched.known}
+    return searched.found(plan_kernels(result.problem, result.plan, result.cost.parts))
 
 
 @dataclass(slots=True)
