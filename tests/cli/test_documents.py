@@ -28,7 +28,7 @@ COMMANDS_OF = {
     "how-to/why-is-mine-slower.md": 11,
     "tutorial.md": 5,
     "gallery.md": 28,
-    "how-to/write-your-own-graph.md": 3,
+    "how-to/write-your-own-graph.md": 4,
     "how-to/report.md": 7,
     "how-to/bring-your-own-model.md": 7,
     "how-to/launch-flags.md": 7,

@@ -1,5 +1,6 @@
-"""The parameters of a workload on the command line: ``--m 64 --kv-heads=8 --causal``; or a layer of a model, at a number of
-tokens: ``config.json --layer attention --tokens 512``."""
+"""The parameters of a workload on the command line: ``--m 64 --kv-heads=8 --causal``; the extents of the dims of a graph written
+in place of a kind: ``'C[m,n] = A[m,k] * B[k,n]' --m 64 --n 64 --k 32``; or a layer of a model, at a number of tokens:
+``config.json --layer attention --tokens 512``."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from halley.ir.workload import Workload
 from halley.workloads import WORKLOADS, ParameterType, WorkloadKind, build
 from halley.workloads.construction.parameters import faults as value_faults
 from halley.workloads.construction.parameters import size
+from halley.workloads.user import GRAPH, dims_of, extents_text
 
 if TYPE_CHECKING:
     from halley.importers.model import ImportedModel, LayerWorkload
@@ -31,7 +33,11 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
     >>> workload_from("gemm", ["--m", "4", "--n=5", "--k", "6"]).macs()
     120
 
-    In place of the kind there may be a model, with ``--layer NAME`` among the words.
+    In place of the kind there may be a model, with ``--layer NAME`` among the words, or the lines of a graph, separated by
+    semicolons, with the extents of their dims among the words:
+
+    >>> workload_from("C[m,n] = A[m,k] * B[k,n]; R[m,n] = relu(C[m,n])", ["--m", "4", "--n=5", "--k", "6"]).outputs
+    ('R',)
 
     Raises BadInput: an unknown kind, and every unknown, repeated, missing and wrong parameter at once.
     """
@@ -43,6 +49,8 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
         from halley.importers.source import find_model  # here: it loads what reads files
 
         return _layer_of(find_model(kind), words, tuple(options))
+    if is_graph(kind):
+        return _graph(kind, words, tuple(options))
     known = known_kind(kind)
     given: dict[str, object] = {}
     faults = list(_read(known, words, tuple(options), given))
@@ -50,6 +58,30 @@ def workload_from(kind: str, words: Sequence[str], options: Iterable[str] = ()) 
     if faults:
         raise BadInput(faults)
     return build(kind, given)
+
+
+def is_graph(text: str) -> bool:
+    """Whether the text is the lines of a graph rather than a name or a path.
+
+    >>> is_graph("C[m,n] = A[m,k] * B[k,n]"), is_graph("gemm"), is_graph("runs[1]/config.json")
+    (True, False, False)
+    """
+    return "[" in text and not text.endswith((".yaml", ".yml", ".json", ".onnx", ".pt2"))
+
+
+def _graph(text: str, words: Sequence[str], options: tuple[str, ...]) -> Workload:
+    """The workload of a graph's lines; each dim is a parameter, beside the element type and the outputs."""
+    lines = text.replace(";", "\n")
+    parameters = tuple(item for item in GRAPH.parameters if item.name not in ("lines", "dims"))
+    dims = [dim for dim in dims_of(lines) if all(dim != item.name for item in parameters)]
+    kind = replace(GRAPH, parameters=(*(size(dim, f"extent of dim {dim}") for dim in dims), *parameters))
+    given: dict[str, object] = {}
+    faults = list(_read(kind, words, options, given))
+    faults += value_faults(kind, given)
+    if faults:
+        raise BadInput(faults)
+    extents = {dim: int(str(given.pop(dim))) for dim in dims}
+    return build(GRAPH.name, {"lines": lines, "dims": extents_text(extents), **given})
 
 
 def has_layer(words: Sequence[str]) -> bool:

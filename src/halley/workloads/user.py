@@ -65,6 +65,30 @@ def graph_from_text(lines: str, dims: str, dtype: str = "bf16", outputs: str | N
     return made
 
 
+def dims_of(lines: str) -> tuple[str, ...]:
+    """The dims that the lines of a graph name, in the order in which they first appear.
+
+    >>> dims_of("C[m,n] = A[m,k] * B[k,n]")
+    ('m', 'n', 'k')
+
+    Raises BadInput with every fault of the lines.
+    """
+    statements, misfits = read(lines.splitlines())
+    if misfits:
+        raise BadInput(Fault(_place(item), item.expected, item.got, item.remedy) for item in misfits)
+    refs = (ref for statement in statements for ref in (*statement.targets, *_all_refs(statement.value)))
+    return tuple(dict.fromkeys(dim for ref in refs for dim in ref.dims))
+
+
+def _all_refs(value: Term | None) -> Iterator[Ref]:
+    """The tensors of an expression, from left to right."""
+    if isinstance(value, Ref):
+        yield value
+    elif value is not None:
+        for argument in value.arguments:
+            yield from _all_refs(argument)
+
+
 def extents_text(dims: Mapping[str, int]) -> str:
     """Extents as one text: ``m=4 n=5``."""
     return " ".join(f"{name}={extent}" for name, extent in dims.items())

@@ -35,7 +35,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
 def optimise(
     context: typer.Context,
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, problem file (.yaml), model, or network (.onnx).")
+        str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, graph, problem file (.yaml), model, or network (.onnx).")
     ],
     chip: ChipOption = None,
     objective: ObjectiveOption = None,
@@ -56,6 +56,8 @@ def optimise(
     Example: halley optimise gemm-softmax --m 512 --n 1024 --k 64 --chip edge
 
     The workload's parameters follow it as options; 'halley workloads KIND' lists them. --variant WORD selects one algorithm.
+
+    A graph of your own: halley optimise 'C[m,n] = A[m,k] * B[k,n]' --m 64 --n 64 --k 32 --chip edge
 
     A layer of a model: halley optimise ./config.json --layer attention --tokens 512 --chip edge ('halley import' lists them).
 

@@ -38,7 +38,7 @@ from halley.report.plans.graph import graph_headline, graph_tables, graph_verdic
 
 def shard(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, a problem file (.yaml), or a model.")],
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, graph, problem file (.yaml), or model.")],
     system: SystemOption = None,
     layers: Annotated[
         str | None, typer.Option("--layers", help="Number of equal layers; the graph is one of them.", metavar="NUMBER")
