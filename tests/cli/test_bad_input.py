@@ -25,7 +25,7 @@ EMBEDDING = ["optimise", "embedding", "--tokens", "9", "--vocabulary", "4", "--w
 WHOLE = "expected a whole number from 1 to 1099511627776"
 
 BAD: list[tuple[list[str], str]] = [
-    (["optimise", "C[m,n] = A[m,k] * B[k,n", "--m", "4"], "graph, line 1, column 24: expected ',' or ']'; got the end of the line"),
+    (["optimise", "C[m,n] = A[m,k] * B[k,n", "--m", "4"], "graph, line 1, column 24: expected ',' or ']'; got the end"),
     (["optimise", "C[m,n] = A[m,k] * B[k,n]", "--m", "4", "--k", "4"], "expected parameter n (size); got nothing"),
     (["optimise", "C[m,n] = A[m,k] * B[k,n]", "--m", "4", "--l", "4"], "expected a known option; got '--l'"),
     (["optimise", "gem", "--m", "4"], "workload: expected a known kind; got 'gem'; did you mean 'gemm'?"),

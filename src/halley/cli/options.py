@@ -21,7 +21,7 @@ from halley.units import parse
 
 _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 
-WorkloadArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Kind of workload, or graph; its parameters follow as options.")]
+WorkloadArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="Workload or graph; its parameters follow.")]
 ChipOption = Annotated[
     str | None, typer.Option("--chip", help="Name of a shipped chip, or a path to a chip file.", metavar="CHIP")
 ]
