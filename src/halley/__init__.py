@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from halley.rewrite.legality import check
     from halley.sweeps.codesign import CodesignResult, codesign
     from halley.sweeps.run import DesignSweep, SweepResult, sweep
+    from halley.training.uncertainty.plans import uncertainty
     from halley.workloads import build, graph, shapes, variants
 
 _HOME = {
@@ -86,6 +87,7 @@ _HOME = {
     "halley.rewrite.legality": ("check",),
     "halley.sweeps.codesign": ("CodesignResult", "codesign"),
     "halley.sweeps.run": ("DesignSweep", "SweepResult", "sweep"),
+    "halley.training.uncertainty.plans": ("uncertainty",),
     "halley.workloads": ("build", "graph", "shapes", "variants"),
 }
 """Public names by the module that defines them."""
@@ -152,6 +154,7 @@ __all__ = [
     "sweep",
     "time",
     "to_text",
+    "uncertainty",
     "variants",
 ]
 

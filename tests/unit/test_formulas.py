@@ -43,6 +43,7 @@ from halley.formulas import (
     tiling,
     timing,
     training,
+    uncertainty,
 )
 from halley.formulas.affine import AffineDim
 from halley.formulas.tiling import Split
@@ -207,6 +208,7 @@ CASES: dict[Formula, Case] = {
     software.overlaid_time: Case((SECOND, SECOND), SECOND),
     software.dispatch_time: Case((ONE, SECOND, ONE, SECOND, SECOND), SECOND),
     software.queued_time: Case((SECOND, SECOND), SECOND),
+    uncertainty.deviation: Case((ONE,), ONE),
     spatial.peak_rate: Case((ONE, {"s": -1}), {"s": -1}),
     spatial.matrix_tile_cycles: Case((ONE,) * 5, ONE),
     spatial.vector_tile_cycles: Case((ONE,) * 3, ONE),

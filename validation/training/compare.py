@@ -7,6 +7,7 @@ stand the same plans without a host, and one constant utilisation that is fitted
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -38,6 +39,7 @@ from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.space import training_space
 from halley.training.sharded_model import ShardedModel
 from halley.training.tensor_parallel import tensor_parallel
+from halley.training.uncertainty.plans import interval_reach
 from halley.workloads.transformer import Transformer
 
 SOFTWARE = {VTRAIN: "megatron-deepspeed", FOUNDRY: "llm-foundry"}
@@ -173,6 +175,16 @@ def kendall(cases: Sequence[Case]) -> float:
     return float((signs[0] * signs[1]).mean())
 
 
+def covered(cases: Sequence[Case]) -> float:
+    """Share of the cases in the interval that plans state (`halley.training.uncertainty`): of every second case by the errors
+    of those between, and the other way round."""
+    inside = 0
+    for mine, others in ((cases[::2], cases[1::2]), (cases[1::2], cases[::2])):
+        reach = interval_reach([math.log(case.figure / case.halley) for case in others])
+        inside += sum(abs(math.log(case.figure / case.halley)) <= reach for case in mine)
+    return inside / len(cases)
+
+
 def cases(found: Sequence[Run], software: Software | None) -> tuple[Case, ...]:
     """Runs, predicted and measured."""
     return tuple(Case(run.name, iteration(run, software), run.seconds) for run in found)
@@ -193,6 +205,7 @@ def compare(folder: Path | None) -> Outcome:
         lines.append(Line(f"{source}, one utilisation", plain, FREE, FREE))
         notes.append(
             f"{source}: rank correlation {kendall(predicted):.3f} (one utilisation {kendall(plain):.3f}); "
-            f"{sum(not fits(run) for run in judged)} of {len(judged)} runs would be refused for memory"
+            f"{sum(not fits(run) for run in judged)} of {len(judged)} runs would be refused for memory; "
+            f"{100 * covered(predicted):.0f} % lie in the interval of 80 %"
         )
     return Outcome("training", tuple(lines), tuple(notes))

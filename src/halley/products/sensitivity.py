@@ -14,13 +14,12 @@ from halley.cost.evaluate import evaluate
 from halley.cost.own import capacity_faults
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
 from halley.io.cache import user_store
-from halley.ir.hardware import Axis, Chip, Level, Link, Memory, Network
+from halley.ir.hardware import Chip, Level, Link, Memory, Network
 from halley.ir.system import System
 from halley.kernels.machine import machine
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Result
-from halley.network.fit.overlay import Fit
 from halley.products.arguments import checked
 from halley.rewrite import legality
 from halley.sharding.decisions import decisions_of
@@ -28,6 +27,7 @@ from halley.training.plan import TrainingProblem, TrainingResult
 from halley.training.search.decided import decided_cost
 from halley.training.search.joint import best_joint_plan
 from halley.training.search.search import best_training_plan
+from halley.training.uncertainty.changed import scaled, scaled_axis, with_system
 from halley.workloads import variants
 
 Progress = Callable[[str, float], None]
@@ -327,28 +327,7 @@ def _with_chip(problem: Problem, changed: Callable[[float], Chip], factor: float
 
 
 def _with_system(problem: TrainingProblem, changed: Callable[[float], System], factor: float) -> TrainingProblem:
-    """The problem on another system. The share of the memory that plans may fill stays, and so does that of the links that a
-    measured library reaches: its protocols change as the links do."""
-    system, usable = changed(factor), problem.usable
-    if usable is not None:
-        before, after = problem.system.chip.memories[0].capacity, system.chip.memories[0].capacity
-        usable *= after / before
-    libraries = dict(problem.libraries)
-    for old, new in zip(problem.system.axes, system.axes, strict=True):
-        if old != new and old.name in libraries:
-            library = libraries[old.name]
-            of_link = _ratio_of(new.link.bandwidth, old.link.bandwidth), _ratio_of(new.link.latency, old.link.latency)
-            libraries[old.name] = replace(library, fits=tuple(_of_fit(fit, *of_link) for fit in library.fits))
-    return replace(problem, system=system, usable=usable, libraries=libraries)
-
-
-def _ratio_of(after: float, before: float) -> float:
-    return after / before if before and math.isfinite(before) else 1.0
-
-
-def _of_fit(fit: Fit, bandwidth: float, latency: float) -> Fit:
-    protocols = (replace(own, bandwidth=own.bandwidth * bandwidth, latency=own.latency * latency) for own in fit.protocols)
-    return replace(fit, protocols=tuple(protocols))
+    return with_system(problem, changed(factor))
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------------
@@ -415,36 +394,27 @@ def _link_parameters(link: Link, energy: bool) -> Iterator[tuple[str, float, str
         yield "energy", link.energy, "J/B", False, "energy"
 
 
-def _times(thing: Any, keys: Sequence[str], factor: float) -> Any:
-    return replace(thing, **{key: getattr(thing, key) * factor for key in keys})
-
-
 def _at_level(chip: Chip, place: int, changed: Callable[[float], Level], factor: float) -> Chip:
     return replace(chip, levels=(*chip.levels[:place], changed(factor), *chip.levels[place + 1 :]))
 
 
 def _of_memory(level: Level, place: int, keys: Sequence[str], factor: float) -> Level:
-    memories = (*level.memories[:place], _times(level.memories[place], keys, factor), *level.memories[place + 1 :])
+    memories = (*level.memories[:place], scaled(level.memories[place], keys, factor), *level.memories[place + 1 :])
     return replace(level, memories=memories)
 
 
 def _of_axis(level: Level, network: Network, number: int, key: str, factor: float) -> Level:
-    axes = (*network.axes[:number], _faster_axis(network.axes[number], key, factor), *network.axes[number + 1 :])
+    axes = (*network.axes[:number], scaled_axis(network.axes[number], key, factor), *network.axes[number + 1 :])
     return replace(level, network=replace(network, axes=axes))
-
-
-def _faster_axis(axis: Axis, key: str, factor: float) -> Axis:
-    links = {name: getattr(axis, name) for name in ("link", "upper", "top")}
-    return replace(axis, **{name: _times(link, (key,), factor) for name, link in links.items() if link is not None})
 
 
 def _of_port(level: Level, network: Network, key: str, factor: float) -> Level:
     assert network.port is not None
-    return replace(level, network=replace(network, port=_times(network.port, (key,), factor)))
+    return replace(level, network=replace(network, port=scaled(network.port, (key,), factor)))
 
 
 def _of_engine(chip: Chip, engine: str, key: str, factor: float) -> Chip:
-    return replace(chip, **{engine: _times(getattr(chip, engine), (key,), factor)})
+    return replace(chip, **{engine: scaled(getattr(chip, engine), (key,), factor)})
 
 
 def _of_energies(chip: Chip, engine: str, factor: float) -> Chip:
@@ -468,5 +438,5 @@ def _of_chip(system: System, changed: Callable[[float], Chip], factor: float) ->
 
 
 def _of_system_axis(system: System, number: int, key: str, factor: float) -> System:
-    axes = (*system.axes[:number], _faster_axis(system.axes[number], key, factor), *system.axes[number + 1 :])
+    axes = (*system.axes[:number], scaled_axis(system.axes[number], key, factor), *system.axes[number + 1 :])
     return replace(system, axes=axes)

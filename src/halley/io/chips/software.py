@@ -27,6 +27,9 @@ class FittedFile(Model):
 
     rows: int = Field(ge=0, le=10**6, description="measured iterations that were fitted; 0: none, and all of them judge")
     held_out: float | None = Field(None, ge=0, allow_inf_nan=False, description="mean relative error of the rows held out")
+    reach: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="largest |log(measured / predicted)| of 80 % of the rows held out"
+    )
 
 
 class SoftwareFile(Model):
@@ -131,6 +134,7 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
         origin={".".join(path): value.origin for path, value in entries.items()},
         rows=fitted.rows if fitted else 0,
         error=fitted.held_out if fitted else None,
+        reach=fitted.reach if fitted else None,
     )
 
 
@@ -154,8 +158,9 @@ def software_document(software: Software, remark: str) -> str:
         }
         lines += ["attention_on:", *(f"  {_quoted(chip)}: {entry}" for chip, entry in entries.items())]
     if software.rows or software.error is not None:
-        error = "" if software.error is None else f", held_out: {software.error:.6g}"
-        lines.append(f"fitted: {{rows: {software.rows}{error}}}")
+        shown = {"held_out": software.error, "reach": software.reach}
+        errors = "".join(f", {key}: {value:.6g}" for key, value in shown.items() if value is not None)
+        lines.append(f"fitted: {{rows: {software.rows}{errors}}}")
     return "\n".join(lines) + "\n"
 
 

@@ -21,6 +21,7 @@ from halley.report.table import Table, percent
 from halley.training.op_mapping import op_mapping, ops_of_kernels
 from halley.training.plan import TrainingResult
 from halley.training.search.joint import searched_in_plan
+from halley.training.uncertainty.plans import uncertainty
 from halley.units import format_time
 
 CAPTIONS = {
@@ -92,12 +93,13 @@ def _op_trees(result: TrainingResult) -> list[Element]:
 
 
 def _tiles(result: TrainingResult) -> list[Element]:
-    cost = result.cost
+    cost, known = result.cost, uncertainty(result)
     shown = [
         ("iteration", format_time(cost.time), "time"),
         ("tokens", f"{cost.tokens_per_second:,.0f} /s", "tokens"),
         ("utilisation (MFU)", percent(cost.utilisation, 1), "utilisation"),
         ("memory of a chip", percent(sum(cost.memory[cost.fullest].values()), cost.capacity), "memory"),
+        *([("interval of 80 %", f"{format_time(known.low)} to {format_time(known.high)}", "interval")] if known else []),
         ("gap to the bound", f"{100 * result.certificate.gap:.2f} %", "gap"),
     ]
     return [el("div", el("dt", name), el("dd", el("span", value, data_value=key))) for name, value, key in shown]

@@ -36,6 +36,7 @@ from halley.training.op_mapping import ops_of_kernels, ops_of_shapes
 from halley.training.part_costs import part_counts
 from halley.training.plan import Plan, PlanCost, TrainingResult
 from halley.training.search.joint import ASKED, KERNELS, searched_in_plan
+from halley.training.uncertainty.plans import DRAWS, PlanUncertainty, uncertainty
 from halley.units import counted, format_bytes, format_energy, format_power, format_time
 
 ACCOUNT: Mapping[str, str] = {
@@ -68,6 +69,8 @@ SHARDED: Mapping[Sharded, str] = {
     Sharded.GRADIENTS: "state and gradients (ZeRO 2)",
     Sharded.PARAMETERS: "state, gradients and parameters (ZeRO 3)",
 }
+SURE = 0.995
+"""Share of draws from which on the best plan is taken to stay the best."""
 SHORT_PARTS = 6
 """Parts of the time on one screen."""
 SHORT_OTHERS = 3
@@ -126,8 +129,11 @@ def short_tables(result: TrainingResult) -> list[Table]:
     """One screen: what the best plan reaches, its parallelism, where the time goes, and what comes next."""
     cost, plan = result.cost, result.plan
     held = sum(cost.memory[cost.fullest].values())
+    time, *rates = _figures(result).rows[:3]
     figures = (
-        *_figures(result).rows[:3],
+        time,
+        *uncertainty_rows(uncertainty(result)),
+        *rates,
         ("memory", f"{format_bytes(held)} of {format_bytes(cost.capacity)}, {cost.tier}, on the fullest chip"),
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
         ("software", _software(result.problem.software)),
@@ -153,6 +159,7 @@ def summary_tables(result: TrainingResult) -> Iterator[Table]:
     """What the best plan is and reaches, its time, memory and traffic."""
     cost, plan = result.cost, result.plan
     yield _figures(result)
+    yield from uncertainty_tables(uncertainty(result))
     yield _axes(result)
     yield _choices(plan, cost.tier, cost.second, result.problem.software)
     if known := searched_in_plan(result):
@@ -176,6 +183,45 @@ def _figures(result: TrainingResult) -> Table:
         rows.append(("of hardware (HFU)", _rate(cost.hardware_utilisation, cost.peak / chips) + ": with recomputation"))
     rows += bill_rows(cost.model_work / cost.time, cost.bill)
     return Table("The best plan", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def uncertainty_rows(known: PlanUncertainty | None) -> Iterator[tuple[str, str]]:
+    """The interval of the time of an iteration, and whether the best plan stays the best; nothing where no error is known."""
+    if known is None:
+        return
+    assumed = [source.name for source in known.sources if source.assumed and source.elasticity]
+    unmeasured = f"; not measured: {', '.join(assumed)}" if assumed else ""
+    yield "interval of 80 %", f"{_reach(known)}, by the errors on held-out measurements{unmeasured}"
+    if known.fastest[0] < SURE:
+        second = max(range(1, len(known.fastest)), key=lambda place: known.fastest[place])
+        own, other = (percent(known.fastest[place], 1) for place in (0, second))
+        robust = ""
+        if known.robust:
+            least, more = (percent(known.regrets[place], 1) for place in (known.robust, 0))
+            robust = f"; most robust: plan {known.robust}, {least} slower than the fastest on average, the best plan {more}"
+        yield "rank", f"the fastest in {own} of draws of these errors, plan {second} in {other}{robust}"
+
+
+def uncertainty_tables(known: PlanUncertainty | None) -> Iterator[Table]:
+    """Which errors make the interval, and how plans compare under draws of them."""
+    if known is None:
+        return
+    rows = tuple(
+        (source.name, percent(source.error, 1) + " (assumed)" * source.assumed, f"{source.elasticity:.2f} %")
+        for source in known.sources
+    )
+    head = ("times of", "mean error", "1 % more adds")
+    yield Table(f"Errors of predictions: an iteration takes {_reach(known)} with a chance of 80 %", head, rows, frozenset({1, 2}))
+    plans = tuple(
+        (f"plan {place}" if place else "the best plan", percent(share, 1), percent(regret, 1))
+        for place, (share, regret) in enumerate(zip(known.fastest, known.regrets, strict=True))
+    )
+    head = ("plan", "the fastest in", "slower than the fastest, on average")
+    yield Table(f"The best plans under {DRAWS:,} draws of these errors", head, plans, frozenset({1, 2}))
+
+
+def _reach(known: PlanUncertainty) -> str:
+    return f"{format_time(known.low)} to {format_time(known.high)}"
 
 
 def energy_table(result: TrainingResult) -> Table:

@@ -22,6 +22,7 @@ from halley.sharding.axes import Role
 from halley.training.cost import HOST_WAITS
 from halley.training.fit.fixed_plan import LEAST_SHARE, FixedPlan
 from halley.training.plan import PlanCost
+from halley.training.uncertainty.plans import interval_reach
 from halley.units import counted
 
 KERNELS = "kernels"
@@ -211,12 +212,14 @@ def calibrate_software(
         remarks.append(f"{len(rows)} rows determine {len(names)} numbers: no row is held out")
     said = f"fit to {counted(len(rows), 'measured iteration')}"
     origin = dict(start.origin) | dict.fromkeys(names, said)
-    described = replace(fitted, name=name, source=source, origin=origin, rows=len(rows), error=None)
+    described = replace(fitted, name=name, source=source, origin=origin, rows=len(rows), error=None, reach=None)
     made = TrainingCalibration(described, start, numbers, found, alternatives, tuple(remarks))
     if made.held_out is not None and made.held_out >= made.before:
         said = f"rows that are held out are predicted no better than before the fit ({_percent(made.held_out)} error)"
         made = replace(made, remarks=(*made.remarks, f"{said}: the rows have causes that these numbers do not describe"))
-    return replace(made, software=replace(described, error=made.held_out))
+    logarithms = [math.log(row.measured / row.held_out) for row in found if row.held_out is not None]
+    reach = interval_reach(logarithms) if logarithms else None
+    return replace(made, software=replace(described, error=made.held_out, reach=reach))
 
 
 def _percent(value: float) -> str:
