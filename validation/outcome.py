@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from halley.errors import BadInput, Fault
+from halley.training.uncertainty.plans import interval_reach
 
 ROW_LIMIT = 100_000
 """Most rows that a table of figures may have."""
@@ -114,3 +116,13 @@ def positive(row: Mapping[str, str], column: str, where: str) -> float:
 
 
 __all__ = ["Case", "Line", "Outcome", "positive", "read_figures", "whole"]
+
+
+def covered(cases: Sequence[Case]) -> float:
+    """Share of the cases in the interval that answers state: of every second case by the errors of those between, and the other
+    way round."""
+    inside = 0
+    for mine, others in ((cases[::2], cases[1::2]), (cases[1::2], cases[::2])):
+        reach = interval_reach([math.log(case.figure / case.halley) for case in others])
+        inside += sum(abs(math.log(case.figure / case.halley)) <= reach for case in mine)
+    return inside / len(cases)

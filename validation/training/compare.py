@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from validation.outcome import Case, Line, Outcome
+from validation.outcome import Case, Line, Outcome, covered
 from validation.training.runs import FOUNDRY, TABLE, VTRAIN, Run, runs
 
 from halley.io.chips.fits import load_chip_fit
@@ -39,7 +39,6 @@ from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.space import training_space
 from halley.training.sharded_model import ShardedModel
 from halley.training.tensor_parallel import tensor_parallel
-from halley.training.uncertainty.plans import interval_reach
 from halley.workloads.transformer import Transformer
 
 SOFTWARE = {VTRAIN: "megatron-deepspeed", FOUNDRY: "llm-foundry"}
@@ -55,7 +54,7 @@ USABLE = usable_memory("a100", 80e9)
 NO_HOST = Software("no host")
 """Launches in no time. Costs with it count what a host has to launch."""
 
-FREE = 10.0
+FREE = math.inf
 """Allowed of lines that stand beside for comparison: anything."""
 
 
@@ -173,16 +172,6 @@ def kendall(cases: Sequence[Case]) -> float:
     pairs = np.triu_indices(len(cases), 1)
     signs = [np.sign(each[pairs[0]] - each[pairs[1]]) for each in (halley, figure)]
     return float((signs[0] * signs[1]).mean())
-
-
-def covered(cases: Sequence[Case]) -> float:
-    """Share of the cases in the interval that plans state (`halley.training.uncertainty`): of every second case by the errors
-    of those between, and the other way round."""
-    inside = 0
-    for mine, others in ((cases[::2], cases[1::2]), (cases[1::2], cases[::2])):
-        reach = interval_reach([math.log(case.figure / case.halley) for case in others])
-        inside += sum(abs(math.log(case.figure / case.halley)) <= reach for case in mine)
-    return inside / len(cases)
 
 
 def cases(found: Sequence[Run], software: Software | None) -> tuple[Case, ...]:

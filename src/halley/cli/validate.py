@@ -6,6 +6,7 @@ The comparisons lie in the folder ``validation`` of a checkout.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -114,12 +115,19 @@ def _table(outcomes: list[Any]) -> Table:
 
 
 def _percent(share: float) -> str:
-    """A relative error; equal is said so.
+    """A relative error; equal is said so, and that any is allowed.
 
-    >>> _percent(0.0), _percent(0.00568), _percent(0.1196)
-    ('0 %', '0.57 %', '12.0 %')
+    >>> _percent(0.0), _percent(0.00568), _percent(0.1196), _percent(math.inf)
+    ('0 %', '0.57 %', '12.0 %', 'any')
     """
+    if math.isinf(share):
+        return "any"
     return "0 %" if share == 0 else f"{100 * share:.2f} %" if share < 0.01 else f"{100 * share:.1f} %"
+
+
+def _finite(allowed: float) -> float | None:
+    """What is allowed, as JSON: null if any error is."""
+    return allowed if math.isfinite(allowed) else None
 
 
 def _document(outcome: Any) -> dict[str, Any]:
@@ -128,10 +136,10 @@ def _document(outcome: Any) -> dict[str, Any]:
             "quantity": line.quantity,
             "cases": len(line.cases),
             "mean_error": line.mean_error,
-            "mean_error_allowed": line.mean,
+            "mean_error_allowed": _finite(line.mean),
             "bias": line.bias,
             "worst_error": abs(line.worst_case.error),
-            "worst_error_allowed": line.worst,
+            "worst_error_allowed": _finite(line.worst),
             "worst_case": {"name": line.worst_case.name, "halley": line.worst_case.halley, "figure": line.worst_case.figure},
             "holds": line.holds,
         }

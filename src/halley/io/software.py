@@ -17,6 +17,7 @@ from halley.library import SERVING_SOFTWARE
 from halley.serving.software import TIMES, ServingSoftware
 
 Part = Annotated[float, Field(gt=0, le=1)]
+Reach = Annotated[float, Field(ge=0, le=10)]
 Count = Annotated[int, Field(ge=1, le=10**7)]
 
 
@@ -46,6 +47,8 @@ class ServingSoftwareFile(Model):
     receive: Count = Field(1, description="steps between two receipts of requests; steps with prompts are followed by one")
     wait_steps: Annotated[int, Field(ge=0, le=10**7)] = Field(0, description="steps that a new prompt waits for others at most")
     wait_share: Part = Field(0.9, description="share of the tokens of a step from which new prompts do not wait for others")
+    tpot_reach: Reach | None = Field(None, description="largest |log(measured / predicted)| of TPOT, of 80 % of loops held out")
+    ttft_reach: Reach | None = Field(None, description="the same of TTFT")
     share: Part = Field(description="part of a chip's memory that the server takes")
     reserve: Size | None = Field(None, description="bytes of it for workspaces and graphs")
 
@@ -63,7 +66,7 @@ PLAIN: tuple[str, ...] = (
     "page",
     "share",
 )
-PLAIN += ("receive", "wait_steps", "wait_share")
+PLAIN += ("receive", "wait_steps", "wait_share", "tpot_reach", "ttft_reach")
 """Entries that are taken as they stand."""
 
 

@@ -32,6 +32,9 @@ class ServingSoftware:
     ``wait_steps``: new prompts wait for others while sequences decode, for at most so many steps, until the step has the share
     ``wait_share`` [1] of its tokens (TensorRT-LLM's batch_wait_timeout_iters and batch_wait_max_tokens_ratio).
 
+    ``tpot_reach``, ``ttft_reach``: of 80 % of the closed loops held out, the logarithm of measured over predicted time is at most
+    this far from 0; None: none was measured.
+
     Raises BadInput: a time that is negative, a share beyond 0 to 1, a count below 1.
     """
 
@@ -56,6 +59,8 @@ class ServingSoftware:
     receive: int = 1
     wait_steps: int = 0
     wait_share: float = 0.9
+    tpot_reach: float | None = None
+    ttft_reach: float | None = None
     kernels: str = ""
     source: str = ""
 

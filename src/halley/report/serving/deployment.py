@@ -57,11 +57,14 @@ def serving_tables(value: Served) -> list[Table]:
 
 
 def _figures(value: Served) -> Table:
-    state, chips = value.state, value.deployment.chips
+    state, chips, software = value.state, value.deployment.chips, value.deployment.software
     rows = [
         ("throughput", f"{value.output:,.1f} tokens/s out, {value.total:,.0f} in and out; {value.requests:.3g} requests/s"),
-        ("time to first token (TTFT)", f"{format_time(state.ttft)} on average"),
-        ("time per output token (TPOT)", f"{format_time(state.tpot)}; {value.user:,.1f} tokens/s for each user"),
+        ("time to first token (TTFT)", f"{format_time(state.ttft)} on average{_interval(state.ttft, software.ttft_reach)}"),
+        (
+            "time per output token (TPOT)",
+            f"{format_time(state.tpot)}{_interval(state.tpot, software.tpot_reach)}; {value.user:,.1f} tokens/s for each user",
+        ),
         ("end to end", format_time(value.end_to_end)),
         ("per chip", f"{value.chip:,.1f} tokens/s on each of {chips:,}"),
         (
@@ -74,6 +77,17 @@ def _figures(value: Served) -> Table:
     rows += [("cache", remark) for remark in value.deployment.remarks]
     rows += list(_costs(value))
     return Table("The deployment", ("", ""), tuple(rows), strong=frozenset({0}))
+
+
+def _interval(time: float, reach: float | None) -> str:
+    """The interval of a time in words, nothing where no error is known.
+
+    >>> _interval(0.02, 0.2)
+    ' (16.37 ms to 24.43 ms with a chance of 80 %)'
+    """
+    if reach is None:
+        return ""
+    return f" ({format_time(time * math.exp(-reach))} to {format_time(time * math.exp(reach))} with a chance of 80 %)"
 
 
 def _costs(value: Served) -> Iterator[tuple[str, str]]:
