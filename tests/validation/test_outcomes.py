@@ -322,6 +322,39 @@ def the_page_has(names: Iterable[str]) -> None:
             assert " | ".join([name, line.quantity, str(len(line.cases)), *map(_percent, shares)]) in rows
 
 
+README_ROWS = {
+    "612 counts of accesses": ["timeloop | accesses"],
+    "cycles of GEMMs": ["rtl | cycles", "rtl | cycles, chains"],
+    "FlashAttention": ["mesh | FlashAttention, formulas", "mesh | FlatAttention, formulas"],
+    "all-reduce": ["collectives | all-reduce, held-out sizes", "collectives | all-to-all, held-out sizes"],
+    "kernels of GPU libraries": [
+        f"kernels | {name}, held out" for name in ("gemm", "attention_prefill", "attention_decode", "moe")
+    ],
+    "iterations of Megatron-LM": [
+        "megatron | seconds per iteration",
+        "training | vtrain, held out",
+        "training | llm-foundry, held out",
+    ],
+    "closed loops of serving, TPOT": ["serving | closed loops, TPOT, dense", "serving | closed loops, TPOT, moe"],
+    "closed loops of serving, TTFT": [
+        "serving | closed loops, TTFT by events, dense",
+        "serving | closed loops, TTFT by events, moe",
+    ],
+}
+"""By the start of a row of README's table, the lines of the page whose mean errors it has."""
+
+
+def test_the_readme_has_errors_of_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    readme = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8").partition("## How accurate")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.*) \| .* \| (.*) \|$", readme, re.MULTILINE)[1:]
+    assert len(rows) == len(README_ROWS)
+    for (what, errors), (start, lines) in zip(rows, README_ROWS.items(), strict=True):
+        assert what.startswith(start)
+        found = [re.search(rf"^\| {re.escape(line)} \| \d+ \| ([^|]*) \|", page, re.MULTILINE) for line in lines]
+        assert errors.split("; ") == [line and line[1] for line in found]
+
+
 def test_the_page_has_the_table() -> None:
     the_page_has(name for name in SOURCES if name != "kernels")
 
