@@ -6,6 +6,7 @@ from studies import (
     comet,
     comet_baselines,
     flatattention_page,
+    joint_page,
     memory,
     neighbours,
     networks,
@@ -26,7 +27,7 @@ from studies.study import Study
 STUDIES: dict[str, Study] = {study.name: study for study in (comet.STUDY, sn40l.STUDY, ssm.STUDY)}
 """In the order of the contents."""
 
-KEPT = (comet_baselines, memory, stacked, networks, sequence, flatattention_page, neighbours, onnx_networks)
+KEPT = (comet_baselines, memory, stacked, networks, sequence, flatattention_page, neighbours, onnx_networks, joint_page)
 """Studies whose rows are kept case by case (`studies.kept`)."""
 
 NAMES = (*STUDIES, systems80.NAME, training.NAME, serving.NAME, *(study.NAME for study in KEPT))

@@ -162,6 +162,28 @@ def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     assert few > 0
 
 
+@pytest.mark.medium
+def test_without_compound_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With attention op by op, no product and the ops behind it are one kernel: the best of all plans of such kernels, and no
+    faster than the best plan that may have both."""
+    seed, apart = 1, Fixed(fused=False, recompute=Recompute.NONE)
+    monkeypatch.setattr(search, "searched_kernel", lambda chip, shape, limit=None: draw(seed, chip, shape))
+    given = replace(problem(seed), fixed=apart)
+    found = best_joint_plan(given)
+    kernels = Known(given.chip, grouped=False)
+    kernels.seed = seed
+    every = replace(given, home=given.homes[0], searched=kernels)
+    best, _ = oracle.least(oracle.enumerate_plans(every, Fastest(ShardedModel(every))), every.capacity)
+    assert best is not None
+    assert not any(part.sharding.fused_pairs or part.sharding.problem.pairs for part in found.cost.parts.parts)
+    assert all(isinstance(shape, Product) for shape in found.problem.searched.known)
+    assert found.certificate.bound <= best.time * (1 + 1e-9)
+    assert found.cost.time <= best.time * (1 + max(found.certificate.gap, 1e-6))
+    both = best_joint_plan(replace(given, fixed=replace(apart, fused=None)))
+    assert both.certificate.bound <= found.cost.time * (1 + 1e-9)
+    assert both.cost.time <= found.cost.time * (1 + max(both.certificate.gap, 1e-6))
+
+
 def test_groups_are_never_worse() -> None:
     """With groups whose times are above those of their kernels, the same plan as without groups."""
     for seed in range(3):

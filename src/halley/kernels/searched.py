@@ -160,8 +160,8 @@ class SearchedKernels:
     by the formulas of `halley.kernels.times` at the rates of the data sheet, but no faster than
     `halley.kernels.bounds.kernel_bound`.
     ``by_formula``: kernels that were not searched take their times from formulas too, in the place of bounds, and no group of
-    them runs as one. ``searched``: number of searches; ``rates``: of the data sheet; ``limits``: those that no mapping exceeds,
-    for plan bounds.
+    them runs as one. ``grouped``: groups may run as one kernel. ``searched``: number of searches; ``rates``: of the data sheet;
+    ``limits``: those that no mapping exceeds, for plan bounds.
 
     >>> from halley.io.chips.load import load_chip
     >>> kernels, small = SearchedKernels(load_chip("edge")), Gemm(64, 64, 64)
@@ -175,6 +175,7 @@ class SearchedKernels:
     known: dict[KernelShape, KernelCost] = field(default_factory=dict)
     store: KernelStore | None = None
     by_formula: bool = False
+    grouped: bool = True
     searched: int = 0
     rates: Machine = field(init=False)
     limits: Machine = field(init=False)

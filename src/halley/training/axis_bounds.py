@@ -115,7 +115,8 @@ class AxisBounds:
         """A layer over some axes, its kernels at the rates of the chip."""
         work = RateTimes(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
-        pairs = work.groups() if self.problem.searched is not None else ()
+        searched = self.problem.searched
+        pairs = work.groups() if searched is not None and searched.grouped else ()
         return training_problem(
             graph.found, mesh, work, communication.model, weights, {"Y": "X"}, same_split=graph.same_split, pairs=pairs
         )

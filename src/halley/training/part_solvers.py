@@ -236,7 +236,7 @@ def _solver(
 
 
 def _groups(graph: TrainingGraph, terms: CostTerms) -> tuple[GroupTimes, ...]:
-    """The kernels that may run as one: where they are searched."""
-    if terms.searched is None:
+    """The kernels that may run as one: where they are searched and the problem allows it."""
+    if terms.searched is None or not terms.searched.grouped:
         return ()
     return tuple(GroupTimes(group, terms.searched.times, terms.recipe.gradient) for group in product_groups(graph))

@@ -94,7 +94,7 @@ class ProductBounds:
         return LeastTimes(maximum(0.0, time), minimum(least.excess, one.excess) - started)
 
     def _groups(self, graph: TrainingGraph) -> tuple[ProductGroup, ...]:
-        return product_groups(graph) if self.searched is not None else ()
+        return product_groups(graph) if self.searched is not None and self.searched.grouped else ()
 
 
 class LeastTimes(NamedTuple):

@@ -160,7 +160,7 @@ class ShardedModel:
         """As in `CostModel`: kernels at the rates of the chip."""
         problem = self.problem
         given = (problem.shape, microbatch, problem.sequence, ranks, self.chip, problem.efficiency)
-        grouped = problem.searched is not None
+        grouped = problem.searched is not None and problem.searched.grouped
         return self._launched(model_bound(*given, variant.recompute, variant.fused, problem.recipe, grouped), variant)
 
     def raised(

@@ -74,7 +74,8 @@ def best_joint_plan(
     for place, home in enumerate(homes):
         each = replace(problem, home=home, efficiency=PEAK)
         known = dict(problem.searched.known) if problem.searched and problem.searched.chip == each.chip else {}
-        each = replace(each, searched=SearchedKernels(each.chip, known, store))
+        grouped = problem.fixed.fused is not False
+        each = replace(each, searched=SearchedKernels(each.chip, known, store, grouped=grouped))
         now = time.perf_counter()
         try:
             found.append(_JointSearch(each, progress, now + (end - now) / (len(homes) - place)).run())
@@ -227,7 +228,7 @@ class _JointSearch:
 
     def _by_formula(self, found: TrainingResult) -> TrainingResult:
         """The plan with times from formulas for what was not searched; groups of that run as kernels of their own."""
-        kernels = SearchedKernels(self.kernels.chip, dict(self.kernels.known), by_formula=True)
+        kernels = SearchedKernels(self.kernels.chip, dict(self.kernels.known), by_formula=True, grouped=self.kernels.grouped)
         problem = replace(self.problem, searched=kernels)
         graphs = training_graphs(problem.shape, found.plan.microbatch, problem.sequence, found.plan.recompute, found.plan.fused)
         decisions = []
