@@ -224,7 +224,9 @@ def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
         ((*PLAN, "--draft", "head"), 1, "expected --draft and --acceptance; got one of them alone"),
         ((*PLAN, "--draft", "head", "--acceptance", "0.7,a"), 1, "one or two numbers, or the name of a measured curve"),
         ((*PLAN, "--draft", "head", "--acceptance", "1.7"), 1, "acceptance: expected a chance from 0 to 1"),
-        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "'hed'"),
+        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "--draft: expected head (one layer of the model itself)"),
+        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "got 'hed'; did you mean 'head'?"),
+        ((*SERVE, "--concurrency", "4", "--draft", "lama-68m", "--acceptance", "0.7"), 1, "did you mean 'llama-68m'?"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], code: int, message: str) -> None:

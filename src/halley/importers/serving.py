@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.files import is_model
 from halley.importers.source import find_model, planned
 from halley.io.acceptance import load_acceptance
 from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
@@ -17,6 +18,7 @@ from halley.io.networks.fits import load_libraries
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
 from halley.ir.system import System
+from halley.library import MODELS
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
@@ -92,6 +94,10 @@ def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str 
         raise BadInput(
             Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
         )
+    if draft != HEAD and not is_model(draft):
+        names = [HEAD, *MODELS.names()]
+        expected = f"{HEAD} (one layer of the model itself), the name of a shipped model, or {MODELS.other}"
+        raise BadInput(Fault("--draft", expected, repr(draft), did_you_mean(draft, names)))
     made = (proposing_head(model) if draft == HEAD else served_model(draft, model.weights, model.cache) for model in models)
     return Drafts(tuple(made), acceptance_of(acceptance))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -55,7 +55,8 @@ class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
     ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
     axis. ``copies``: replicas that serve, 0 for as many as there are chips for. ``network``: one that other deployments on the
-    system share, None: its own. ``speculation``: the draft of speculative decoding, None: it does not speculate.
+    system share, None: its own. ``speculation``: the draft of speculative decoding, None: it does not speculate. ``steps``: makes
+    the step of a deployment that shares tables with others, None: it has its own.
 
     Raises BadInput: a layout that model or system do not have, or speculation in a pipeline; Infeasible: a model that does not
     fit.
@@ -73,6 +74,7 @@ class Deployment:
     copies: int = 0
     network: ReplicaNetwork | None = None
     speculation: Speculation | None = None
+    steps: Callable[[Deployment], StepModel] | None = None
 
     def __post_init__(self) -> None:
         if self.speculation is not None and self.layout.pp > 1:
@@ -101,6 +103,8 @@ class Deployment:
     @cached_property
     def step(self) -> StepModel:
         """The time of a step, with speculation that of a round."""
+        if self.steps is not None:
+            return self.steps(self)
         kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software, self.fits)
         network = self.network or ReplicaNetwork(self.system, self.libraries)
         made = self.model, self.layout, network, kernels, self.software, self.longest
@@ -131,6 +135,11 @@ class Deployment:
     def tokens_of_step(self) -> float:
         """Output tokens that a sequence gets in a step that decodes."""
         return 1.0 if self.speculation is None else self.speculation.tokens
+
+    @property
+    def verified(self) -> int:
+        """Tokens of a sequence that a step computes where it decodes."""
+        return 1 if self.speculation is None else self.speculation.window + 1
 
     @cached_property
     def rates(self) -> ReachedRates:
