@@ -159,8 +159,8 @@ class CandidateBounds:
         other are those of the model and of the draft.
         """
         lengths, tpot = self.problem.lengths, self.problem.limits.tpot
-        prompts: dict[object, tuple[float, str]] = {}
-        decoding: dict[object, tuple[float, str]] = {}
+        prompts: dict[tuple[ServedModel, int], tuple[float, str]] = {}
+        decoding: dict[tuple[ServedModel, int], tuple[float, str]] = {}
         for key, own in {_kind(own): own for own in self.made}.items():
             step, pair = self.steps.widest(own), (own.model, _window(own))
             kinds = self.kinds.setdefault(key, {})
