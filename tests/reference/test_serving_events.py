@@ -101,7 +101,7 @@ def test_two_sequences_that_swap() -> None:
 @settings(max_examples=30, deadline=None)
 @given(lengths, st.sampled_from([64, 75, 130]), st.sampled_from([0, 5, 40, 10**5]))
 def test_swapping_is_that_of_the_plain_simulation(rows: list[tuple[float, int, int]], pages: int, host: int) -> None:
-    """With a host that has room for all, for some (the others are recomputed), or for none."""
+    """With a host that has capacity for all, for some (the others are recomputed), or for none."""
     made, block = swapped(host * 2**21), requests(rows)
     found = simulate(made.step, small_memory(made, pages), [block], keep=True)
     listed = block.arrivals.tolist(), block.inputs.tolist(), block.outputs.tolist()

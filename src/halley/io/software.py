@@ -44,7 +44,7 @@ class ServingSoftwareFile(Model):
     users: Count = Field(description="sequences of a step at most")
     page: Count = Field(description="tokens of a page of the cache")
     preempt: Literal["recompute", "swap"] = Field(
-        "recompute", description="what happens to the cache of a sequence that is preempted: computed again, or kept by the host"
+        "recompute", description="what happens to the cache of a sequence that is preempted: recomputed, or kept by the host"
     )
     receive: Count = Field(1, description="steps between two receipts of requests; steps with prompts are followed by one")
     wait_steps: Annotated[int, Field(ge=0, le=10**7)] = Field(0, description="steps that a new prompt waits for others at most")

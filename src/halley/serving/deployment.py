@@ -58,8 +58,10 @@ class Deployment:
     system share, None: its own. ``speculation``: the draft of speculative decoding, None: it does not speculate. ``steps``: makes
     the step of a deployment that shares tables with others, None: it has its own.
 
-    Raises BadInput: a layout that model or system do not have, or speculation in a pipeline; Infeasible: a model that does not
-    fit.
+    In a pipeline each of the batches under way has a draft on the chips of a stage of its own, so that all stages have equal
+    work.
+
+    Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
     """
 
     model: ServedModel
@@ -77,9 +79,6 @@ class Deployment:
     steps: Callable[[Deployment], StepModel] | None = None
 
     def __post_init__(self) -> None:
-        if self.speculation is not None and self.layout.pp > 1:
-            where = f"speculation with {self.speculation.draft.shape.name}"
-            raise BadInput(Fault(where, "no pipeline", self.layout.text, "use pp 1: stages share no draft"))
         if self.system.chips % self.layout.chips:
             where = f"serving of {self.model.shape.name} on {self.system.name}"
             expected = f"a layout whose chips divide {self.system.chips}"
@@ -211,7 +210,8 @@ def chip_memory(
 
 
 def shared_memory(memory: ServingMemory, layout: ReplicaLayout) -> ServingMemory:
-    """The memory that one engine has: stages of a pipeline share it among the batches under way."""
+    """The memory that one engine has: stages of a pipeline share it among the batches under way, but for that of a draft, of
+    which each stage has the cache of one batch."""
     return replace(memory, page=memory.page * layout.pp)
 
 

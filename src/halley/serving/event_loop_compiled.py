@@ -26,8 +26,8 @@ def _compiled(name: str) -> Any:
     return found
 
 
-_FUNCTIONS = ("unlink", "link_newest", "finish", "line", "surface", "pages_of_step", "extra_pages", "pages_wanted", "hold_pages")
-_FUNCTIONS += ("start_decoding", "stop_decoding", "draft_step", "accept")
+_FUNCTIONS: tuple[str, ...] = ("unlink", "link_newest", "finish", "line", "surface", "pages_of_step", "extra_pages")
+_FUNCTIONS += ("pages_wanted", "hold_pages", "start_decoding", "stop_decoding", "draft_step", "accept")
 """In an order in which each calls those before it."""
 
 for _name in _FUNCTIONS:

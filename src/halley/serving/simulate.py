@@ -209,14 +209,14 @@ def simulate(
         raise BadInput(Fault("simulation", "a draft and the acceptance of its tokens, or neither", got))
     found, rows = Simulated(), list[Array]()
     own = step_tables(step)
-    tables = own, own if step.draft is None else step_tables(step.draft)
+    models = own, own if step.draft is None else step_tables(step.draft)
     chances = np.zeros(0) if acceptance is None else acceptance.chances(step.width - 1)
-    settled = tables, chances, swapping(step, memory)
+    terms = models, chances, swapping(step, memory)
     busy = min(engines, concurrency) if concurrency else engines
     runs = []
     for number in range(busy):
         share = concurrency // busy + (number < concurrency % busy)
-        runs.append(_engine(found, rows, step, memory, settled, share, prefix, keep, cached, number))
+        runs.append(_engine(found, rows, step, memory, terms, share, prefix, keep, cached, number))
         next(runs[-1])
     first = 0
     for block in blocks:
@@ -256,7 +256,7 @@ def _engine(
     rows: list[Array],
     step: StepModel,
     memory: ServingMemory,
-    settled: tuple[tuple[StepTables, StepTables], Array, Swapping],
+    terms: tuple[tuple[StepTables, StepTables], Array, Swapping],
     concurrency: int,
     prefix: int,
     keep: bool,
@@ -264,7 +264,7 @@ def _engine(
     number: int,
 ) -> Generator[None, Requests | None, None]:
     """One engine, which has a ``number``. It is sent blocks of requests, and None behind the last."""
-    (target, draft), chances, swap = settled
+    (target, draft), chances, swap = terms
     software, shape = step.software, step.model.shape
     users = software.users
     integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halley.errors import BadInput, Fault, did_you_mean
 
 RECOMPUTE, SWAP = "recompute", "swap"
-"""What happens to a sequence that is preempted: its tokens are computed again, or its cache moves to the host and back."""
+"""What happens to a sequence that is preempted: it is recomputed, or its cache moves to the host and back."""
 TIMES = ("step", "user", "layer", "gap", "collective", "request", "request_user", "request_experts")
 """Names of the times of a framework [s]."""
 

@@ -45,7 +45,8 @@ class Acceptance:
         >>> Acceptance(0.5).chances(3).tolist()
         [0.5, 0.25, 0.125]
         """
-        return np.cumprod([self.at(place) for place in range(1, window + 1)])
+        chances = np.array([self.at(place) for place in range(1, window + 1)], dtype=np.float64)
+        return np.asarray(np.cumprod(chances), dtype=np.float64)
 
 
 def proposing_head(model: ServedModel) -> ServedModel:
