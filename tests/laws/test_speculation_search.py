@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.serving_cases import SOFTWARE, deployment
 
+from halley import serve
 from halley.errors import BadInput
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
@@ -23,7 +25,7 @@ from halley.serving.model import ServedModel
 from halley.serving.plans.problem import Drafts, Limits, ServingProblem
 from halley.serving.plans.search import ServingPlan, search
 from halley.serving.simulate import generated, simulate
-from halley.serving.speculation import Acceptance, Speculation, proposing_head, speculation_round
+from halley.serving.speculation import Acceptance, Speculation, proposing_head, sequence_tokens, speculation_round
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import PARTS, StepBatch
 from halley.serving.step_bounds import engine_bound, most_sequences, request_rows, schedule_bounds
@@ -172,6 +174,18 @@ def test_what_does_not_speculate() -> None:
     made = speculating("dense", 2, Acceptance(0.5))
     with pytest.raises(BadInput, match="a draft and the acceptance of its tokens"):
         simulate(made.step, made.engine_memory, generated(3, 0.0, (10, 10), (5, 5)))
+
+
+def test_a_deployment_by_its_names_speculates() -> None:
+    """As the command does; a draft, its acceptance and a window belong together."""
+    asked: dict[str, Any] = {"model": "llama3-8b", "system": "1 x h100", "input": 500, "output": 200, "concurrency": 4}
+    plain, quick = serve(**asked), serve(**asked, draft="head", acceptance="0.9", window=3)
+    assert quick.deployment.tokens_of_step == sequence_tokens(Acceptance(0.9), 3)
+    assert quick.state.tpot < 0.6 * plain.state.tpot
+    with pytest.raises(BadInput, match="--draft: expected --window beside it; got none"):
+        serve(**asked, draft="head", acceptance="0.9")
+    with pytest.raises(BadInput, match="1 to 64 tokens"):
+        serve(**asked, draft="head", acceptance="0.9", window=0)
 
 
 def test_drafts_of_a_pipeline() -> None:

@@ -24,7 +24,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Acceptance, proposing_head
+from halley.serving.speculation import Acceptance, Speculation, proposing_head
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 
@@ -134,6 +134,26 @@ def deployment(
     """
     fitted = load_chip_fit(efficiency or DEFAULT_FIT).efficiency
     return Deployment(model, system, layout, software, fitted, load_libraries(system), fits=serving_fits(system.chip.name))
+
+
+def with_speculation(made: Deployment, draft: str | None, acceptance: str | None, window: int | None) -> Deployment:
+    """The deployment with a draft that proposes ``window`` tokens in a round; without a draft as it is. Raises BadInput: one of
+    the three without the others, an unknown name, or no chances.
+
+    >>> from halley.serving.software import IDEAL
+    >>> system = load_system("1 x h100")
+    >>> made = deployment(served_model("llama3-8b"), system, layout_on(system), IDEAL)
+    >>> with_speculation(made, "head", "0.5", 2).tokens_of_step
+    1.75
+    """
+    drafts = drafts_of((made.model,), draft, acceptance)
+    if drafts is None and window is None:
+        return made
+    if drafts is None:
+        raise BadInput(Fault("--window", "--draft and --acceptance beside it", "neither", "name a draft, or leave it out"))
+    if window is None:
+        raise BadInput(Fault("--draft", "--window beside it", "none", "write for example '--window 3'"))
+    return replace(made, speculation=Speculation(drafts.models[0], drafts.acceptance, window))
 
 
 def layout_on(system: System, tp: int | None = None, pp: int = 1, ep: int = 1, dp: int = 1) -> ReplicaLayout:

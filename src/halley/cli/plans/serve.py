@@ -31,7 +31,7 @@ from halley.cli.plans.serving_load import (
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.serving import deployment as deployment_of
-from halley.importers.serving import drafts_of, layout_on, served_model
+from halley.importers.serving import drafts_of, layout_on, served_model, with_speculation
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
@@ -50,7 +50,7 @@ from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
 from halley.serving.simulate import Requests, Simulated, generated, simulate
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import LONGEST_WINDOW, WINDOWS, Round, Speculation, speculation_round
+from halley.serving.speculation import LONGEST_WINDOW, WINDOWS, Round, speculation_round
 from halley.serving.steady import Lengths
 from halley.units import format_time
 
@@ -219,10 +219,7 @@ def speculating(
             raise BadInput(Fault("--draft", "--window beside it where requests are simulated", "none", remedy))
         return deployment
     size = options.whole_number("--window", window, most=LONGEST_WINDOW, example=3)
-    drafts = drafts_of((deployment.model,), draft, acceptance)
-    if drafts is None:
-        raise BadInput(Fault("--window", "--draft and --acceptance beside it", "neither", "name a draft, or leave it out"))
-    return replace(deployment, speculation=Speculation(drafts.models[0], drafts.acceptance, size))
+    return with_speculation(deployment, draft, acceptance, size)
 
 
 def give_replayed(deployment: Deployment, trace: str, prefix: str | None, page: str | None, json: bool, force: bool) -> None:
