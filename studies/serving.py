@@ -1,5 +1,5 @@
-"""Serving: DFModel's figures 20 and 21, CloudMatrix384 from its data sheet, caches by context, when speculation stops paying, and
-how many chips prompts and decoding need."""
+"""Serving: DFModel's figures 20 and 21, CloudMatrix384 from its data sheet, caches by context, latents and experts by context and
+batch, when speculation stops paying, and how many chips prompts and decoding need."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.ir.system import System
 from halley.report.markup import svg_file
+from halley.serving.bounds import step_bytes
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.speculation import Acceptance, Round, speculation_round, verification_time
+from halley.serving.steady import Lengths
 from halley.serving.step import StepBatch, StepModel
 from halley.serving.tables import Array
 from studies.store import DOCS, behind, load_tables, replace_text, save_tables
@@ -46,6 +48,18 @@ SERVED: Mapping[str, tuple[str, ReplicaLayout]] = {
     "DeepSeek-V3, latents, experts": ("deepseek-v3", ReplicaLayout(1, ep=8, dp=8)),
 }
 """Models in fp8 on eight H200, and how each is laid out."""
+DENSE = tuple(ReplicaLayout(tp) for tp in (2, 4, 8, 16))
+SPARSE = (ReplicaLayout(8, ep=8), ReplicaLayout(16, ep=16), ReplicaLayout(1, ep=8, dp=8), ReplicaLayout(1, ep=16, dp=16))
+COMPARED: Mapping[str, tuple[str, tuple[ReplicaLayout, ...]]] = {
+    "Llama-3-70B": ("llama3-70b", DENSE),
+    "Mixtral 8x7B": ("mixtral-8x7b", (*DENSE, *SPARSE[::2])),
+    "DeepSeek-V3": ("deepseek-v3", (*DENSE, *SPARSE)),
+}
+"""Models whose caches and experts are compared by context and batch, and the layouts of which the fastest is taken."""
+NOT_SERVED: Mapping[str, Any] = {"layout": "", "rate": 0.0, "attention": 0.0, "weights": 0.0}
+"""Where the caches of so many sequences do not fit."""
+BATCHES = tuple(2**power for power in range(10))
+"""Sequences that decode on all chips."""
 USERS = tuple(2**power for power in range(9))
 FIXED, LONGEST_WINDOW = 5, 8
 """Tokens that a server proposes where the number is fixed."""
@@ -162,6 +176,36 @@ def contexts() -> Rows:
     return found
 
 
+def attention() -> Rows:
+    """Decoding on sixteen H200 by context and number of sequences, with the fastest layout of each: tokens per second and chip,
+    the share of attention in a step, and the bytes that a token reads of weights and of the cache. Rate 0: the caches do not
+    fit."""
+    system, found = load_system("16 x h200, nvlink 8, ib"), []
+    for title, (name, plans) in COMPARED.items():
+        model = ServedModel(load_model(name), "fp8", "fp8")
+        every = [_deployment(model, system, layout, "vllm", CONTEXTS[-1]) for layout in plans]
+        for context in CONTEXTS:
+            for users in BATCHES:
+                options = [item for made in every if (item := _decoded(made, context, users)) is not None]
+                best = max(options, key=lambda item: float(item["rate"]), default=NOT_SERVED)
+                cache = model.cache_bytes_per_token * context
+                found.append({"model": title, "context": context, "users": users, "cache": cache, **best})
+    return found
+
+
+def _decoded(made: Deployment, context: int, users: int) -> dict[str, Any] | None:
+    """So many sequences on equal engines: layout, tokens per second and chip, share of attention in a step, bytes of weights that
+    a replica reads for a token. None where they do not fit or leave engines idle."""
+    each = users // made.engines
+    if not 1 <= each <= min(made.memory.users(context), made.software.users):
+        return None
+    parts, own = _parts(made.step, StepBatch(each, context)), users / made.replicas
+    time = sum(parts.values())
+    weights = step_bytes(made, Lengths(context - 1, 1), own).of(own) / own - made.model.cache_bytes_per_token * context
+    rate = users / time / made.chips
+    return {"layout": made.layout.text, "rate": rate, "attention": parts["attention"] / time, "weights": weights}
+
+
 def _most(made: Deployment, context: int) -> tuple[int, float]:
     """Sequences of an engine that decode fastest together within `LIMIT`, and the time of their step [s]; 0 where none do."""
     users = np.arange(1, min(made.memory.users(context), made.software.users) + 1, dtype=np.float64)
@@ -217,6 +261,7 @@ PARTS: Mapping[str, Callable[[], Rows]] = {
     "speculation": speculation,
     "batches": batches,
     "contexts": contexts,
+    "attention": attention,
     "ratios": ratios,
     "cloud": cloud,
 }

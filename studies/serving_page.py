@@ -14,13 +14,27 @@ from halley.report.markup import el
 from halley.report.networks.sweep import LINES
 from halley.serving.step import PARTS
 from halley.units import format_bytes, format_time
-from studies.serving import ACCEPTANCES, DRAFTS, FIXED, LIMIT, PUBLISHED, SCHEMES, SERVED, USERS, WINDOWS
+from studies.serving import (
+    ACCEPTANCES,
+    BATCHES,
+    COMPARED,
+    DRAFTS,
+    FIXED,
+    LIMIT,
+    PUBLISHED,
+    SCHEMES,
+    SERVED,
+    USERS,
+    WINDOWS,
+)
 from studies.store import filled
 from studies.study import Finding, bullet
 from studies.systems80_figure import shade
 from studies.tables import table
 
 Known: TypeAlias = Mapping[str, Any]
+SHOWN_CONTEXTS = (1024, 16384, 131072)
+"""Contexts of the figure and the table of latents and experts."""
 
 
 def page(known: Known) -> str:
@@ -31,6 +45,7 @@ def page(known: Known) -> str:
         "layouts": "\n".join(_layouts(known)),
         "cloud": "\n".join(_cloud(known)),
         "contexts": "\n".join(_contexts(known)),
+        "attention": "\n".join(_attention(known)),
         "ratios": "\n".join(_ratios(known)),
         "agrees": "\n".join(bullet(item.text) for item in said["agrees"]),
         "differs": "\n".join(bullet(item.text) for item in said["differs"]),
@@ -164,6 +179,7 @@ def _more(known: Known) -> Iterator[Finding]:
         "multiplies the whole latent, so that attention over its small cache is limited by products.",
         at[latents, short]["rate"] > 1.5 * at[groups, short]["rate"] and at[latents, long]["rate"] < at[groups, long]["rate"],
     )
+    yield from _latents_and_experts(known)
     pays = {(row["target"], row["acceptance"]): row for row in known["batches"]}
     first, second = pays["llama2-7b", 0.4], pays["llama3-70b", 0.6]
     yield Finding(
@@ -178,6 +194,45 @@ def _more(known: Known) -> Iterator[Finding]:
         f"**Chips for prompts per chip for decoding**: {max(ratios):.1f} where prompts are 32 times as long as answers, "
         f"{min(ratios):.2f} where answers are four times as long. No fixed ratio of the pools serves both.",
         max(ratios) > 5 and min(ratios) < 0.2,
+    )
+
+
+def _latents_and_experts(known: Known) -> Iterator[Finding]:
+    at = {(row["model"], row["context"], row["users"]): row for row in known["attention"]}
+    groups, both, latents = COMPARED
+    short, long = SHOWN_CONTEXTS[0], SHOWN_CONTEXTS[-1]
+    few, many, alone = at[latents, short, 32], at[groups, short, 32], at[latents, short, 1]
+    yield Finding(
+        f"**Experts pay when a batch shares them.** At a context of {short:,} tokens, 32 sequences of DeepSeek-V3 read "
+        f"{format_bytes(few['weights'])} of weights for each token and those of Llama-3-70B {format_bytes(many['weights'])}: "
+        f"they touch {few['weights'] / alone['weights'] * 32:.0f} times the weights of one sequence, where a dense model reads "
+        f"the same. So Llama-3-70B decodes {many['rate'] / few['rate']:.1f} times as fast with 32, and "
+        f"{at[groups, short, 512]['rate'] / at[latents, short, 512]['rate']:.1f} times with 512.",
+        few["weights"] > 2 * many["weights"] and many["rate"] > 1.5 * few["rate"],
+    )
+    falls = {name: at[name, short, 64]["rate"] / at[name, long, 64]["rate"] for name in COMPARED}
+    yield Finding(
+        f"**Latents keep long contexts cheap.** With 64 sequences, {long:,} tokens of context instead of {short:,} cost "
+        f"Llama-3-70B a factor of {falls[groups]:.1f}, Mixtral {falls[both]:.1f} and DeepSeek-V3 {falls[latents]:.1f}; attention "
+        f"takes {at[groups, long, 64]['attention']:.0%}, {at[both, long, 64]['attention']:.0%} and "
+        f"{at[latents, long, 64]['attention']:.0%} of the step.",
+        falls[groups] > falls[both] > falls[latents],
+    )
+    most = {name: max((n for n in BATCHES if at[name, long, n]["rate"]), default=0) for name in COMPARED}
+    yield Finding(
+        f"**Llama-3-70B wins over DeepSeek-V3 until its caches do not fit**: wherever both serve a batch, it decodes faster. At "
+        f"{long:,} tokens sixteen H200 hold {most[groups]} sequences of it, and {most[latents]} of DeepSeek-V3, which then "
+        f"decodes {at[latents, long, most[latents]]['rate']:,.0f} tokens/s a chip against "
+        f"{at[groups, long, most[groups]]['rate']:,.0f}. "
+        f"Mixtral, with the fewest active parameters and half the cache of Llama-3-70B, is ahead of both everywhere.",
+        all(
+            at[both, c, n]["rate"] > at[groups, c, n]["rate"] > at[latents, c, n]["rate"]
+            for c in {row["context"] for row in known["attention"]}
+            for n in BATCHES
+            if at[groups, c, n]["rate"] and at[latents, c, n]["rate"]
+        )
+        and most[latents] > most[groups]
+        and at[latents, long, most[latents]]["rate"] > at[groups, long, most[groups]]["rate"],
     )
 
 
@@ -248,6 +303,37 @@ def _contexts(known: Known) -> list[str]:
     )
 
 
+def _attention(known: Known) -> list[str]:
+    head = (
+        "model",
+        "context",
+        "sequences",
+        "layout of a replica",
+        "weights a token",
+        "cache a token",
+        "attention",
+        "tokens/s a chip",
+    )
+    return table(
+        head,
+        [
+            (
+                row["model"],
+                f"{row['context']:,}",
+                f"{row['users']:,}",
+                row["layout"],
+                format_bytes(row["weights"]),
+                format_bytes(row["cache"]),
+                f"{row['attention']:.0%}",
+                f"{row['rate']:,.0f}",
+            )
+            for row in known["attention"]
+            if row["context"] in SHOWN_CONTEXTS and row["users"] in (1, 64, 512) and row["rate"]
+        ],
+        1,
+    )
+
+
 def _ratios(known: Known) -> list[str]:
     head = ("prompt", "answer", "time of the prompt", "time of the answer", "chips for prompts per chip for decoding")
     return table(
@@ -276,6 +362,7 @@ def figures(known: Known) -> dict[str, Element]:
         "serving-decode": _bars(known, "decode_parts", "decoding", "Time per output token by part"),
         "serving-speculation": _heat(known),
         "serving-contexts": _curves_of_contexts(known),
+        "serving-attention": _curves_of_attention(known),
         "serving-batches": _curves_of_batches(known),
     }
 
@@ -359,6 +446,28 @@ def _curves_of_contexts(known: Known) -> Element:
         ends.append((plane.y(rows[-1]["rate"]), name, colour))
     content += _end_labels(plane, ends)
     return canvas(plane.top + plane.height + 48, "Throughput of decoding by context", content)
+
+
+def _curves_of_attention(known: Known) -> Element:
+    """Tokens per second and chip by sequences: a plane for each context; names at the ends of the lines of the first."""
+    names_room = 105.0
+    width = (WIDTH - names_room - 65 * len(SHOWN_CONTEXTS)) / len(SHOWN_CONTEXTS)
+    content: list[Element] = []
+    for place, context in enumerate(SHOWN_CONTEXTS):
+        left = 50 + place * (width + 60) + (names_room if place else 0)
+        plane = Plane(left, 50, width, 300, BATCHES[0], BATCHES[-1], 5, 10000)
+        content.append(words(plane.left, 18, f"context of {context:,} tokens", font_weight="bold"))
+        ys = (5, 10, 30, 100, 300, 1000, 3000, 10000)
+        content += _axes(plane, BATCHES[::3], ys, "sequences", "tokens/s a chip")
+        ends = []
+        for name, colour in zip(COMPARED, LINES, strict=False):
+            rows = [row for row in known["attention"] if (row["model"], row["context"]) == (name, context) and row["rate"]]
+            xs, rates = [row["users"] for row in rows], [row["rate"] for row in rows]
+            content.append(_curve(plane, xs, rates, colour, f"{name}, context of {context:,} tokens"))
+            content.append(el("circle", cx=plane.x(xs[-1]), cy=plane.y(rates[-1]), r=3.5, fill=colour))
+            ends.append((plane.y(rates[-1]), name, colour))
+        content += [] if place else _end_labels(plane, ends)
+    return canvas(50 + 300 + 48, "Throughput of decoding with latents and experts", content)
 
 
 def _curves_of_batches(known: Known) -> Element:

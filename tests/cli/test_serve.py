@@ -165,9 +165,39 @@ def test_options_that_a_trace_refuses(tmp_path: Path) -> None:
     outcome = halley(*words, "--prefix", "4")
     assert outcome.code == 1
     assert "trace.csv:3, input: expected more than the 4 cached tokens" in flat(outcome.err)
-    outcome = halley(*words, "--draft", "llama-68m", "--acceptance", "0.7")
+    outcome = halley(*words, "--concurrency", "7")
     assert outcome.code == 1
-    assert "--draft with --trace" in flat(outcome.err)
+    assert "--concurrency with --trace" in flat(outcome.err)
+
+
+def test_a_trace_with_a_draft(tmp_path: Path) -> None:
+    """Requests are simulated with one window; a draft makes a lone request faster."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival,input,output\n0,200,400\n")
+    words = ("serve", "llama3-8b", "--system", "1 x h100", "--trace", str(trace), "--json")
+    draft = ("--draft", "head", "--acceptance", "0.9")
+    plain, quick = halley(*words), halley(*words, *draft, "--window", "3")
+    assert quick.code == 0, quick.err
+    assert json.loads(quick.out)["time_s"] < 0.6 * json.loads(plain.out)["time_s"]
+    outcome = halley(*words, *draft)
+    assert outcome.code == 1
+    assert "--draft: expected --window beside it where requests are simulated; got none" in flat(outcome.err)
+
+
+@pytest.mark.medium
+def test_a_window_and_swapping(tmp_path: Path) -> None:
+    """The deployment itself speculates: its figures, the events and the saved answer; what is preempted can be swapped."""
+    file = tmp_path / "served.json"
+    words = (*SERVE, "--concurrency", "8", "--draft", "head", "--acceptance", "0.8,0.9", "--window", "3")
+    outcome = halley(*words, "--events", "40", "--preempt", "swap", "-o", str(file), width=140)
+    assert outcome.code == 0, outcome.err
+    assert "window 3, 2.75 tokens a round" in outcome.out
+    assert "By events: 40 requests" in outcome.out
+    assert "the draft of speculative decoding" in outcome.out
+    saved = json.loads(file.read_text())
+    assert saved["question"]["speculation"]["window"] == 3
+    assert saved["question"]["software"]["preempt"] == "swap"
+    assert halley("check", str(file)).code == 0
 
 
 def test_formats_that_a_chip_lacks() -> None:
@@ -222,9 +252,24 @@ def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
             "--draft: expected --serve",
         ),
         ((*PLAN, "--draft", "head"), 1, "expected --draft and --acceptance; got one of them alone"),
+        ((*SERVE, "--rate", "1", "--window", "3"), 1, "--window: expected --draft and --acceptance beside it; got neither"),
+        (
+            (*SERVE, "--rate", "1", "--draft", "head", "--acceptance", "0.7", "--window", "65"),
+            1,
+            "--window: expected a whole number from 1 to 64",
+        ),
+        ((*SERVE, "--rate", "1", "--preempt", "swap"), 1, "--preempt: expected --trace or --events beside it"),
+        ((*SERVE, "--rate", "1", "--events", "9", "--preempt", "swop"), 1, "did you mean 'swap'?"),
+        (
+            ("serve", "llama3-8b", "--system", "sn40l-torus", *SERVE[4:], "--rate", "1", "--events", "9", "--preempt", "swap"),
+            1,
+            "swapping on sn40l-torus: expected a host with memory and a link to it; got none",
+        ),
         ((*PLAN, "--draft", "head", "--acceptance", "0.7,a"), 1, "one or two numbers, or the name of a measured curve"),
         ((*PLAN, "--draft", "head", "--acceptance", "1.7"), 1, "acceptance: expected a chance from 0 to 1"),
-        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "'hed'"),
+        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "--draft: expected head (one layer of the model itself)"),
+        ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "got 'hed'; did you mean 'head'?"),
+        ((*SERVE, "--concurrency", "4", "--draft", "lama-68m", "--acceptance", "0.7"), 1, "did you mean 'llama-68m'?"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], code: int, message: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.serving_cases import SOFTWARE, deployment
+from tests.reference.serving_cases import SOFTWARE, deployment, small_memory
 from validation.serving.predict import static_batch
 
 from halley.errors import BadInput, Infeasible
@@ -121,15 +121,28 @@ def test_closed_forms_are_near_the_simulation_in_200_cases() -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(1, 64), st.integers(20, 1500), st.integers(2, 100), st.integers(0, 3))
-def test_no_simulation_exceeds_the_bounds(users: int, long: int, answer: int, seed: int) -> None:
-    made = deployment()
+@given(st.integers(1, 64), st.integers(20, 1500), st.integers(2, 100), st.integers(0, 3), st.sampled_from(["recompute", "swap"]))
+def test_no_simulation_exceeds_the_bounds(users: int, long: int, answer: int, seed: int, preempt: str) -> None:
+    made = deployment(software=replace(SOFTWARE, preempt=preempt))
     blocks = generated(users + 20, 0.0, (long, long), (answer, answer), seed)
     found = simulate(made.step, made.engine_memory, blocks, concurrency=users)
     least = throughput_bounds(made, Lengths(long, answer), users)[0]
     assert found.requests / found.time <= least.rate * (1 + 1e-9)
     first = prompt_bound(made, Lengths(long, answer))
     assert found.ttft.percentile(0.0) * 1.03 >= first
+
+
+@pytest.mark.medium
+@settings(max_examples=12, deadline=None)
+@given(st.integers(20, 120), st.integers(40, 300), st.integers(60, 200), st.sampled_from(["recompute", "swap"]))
+def test_no_preemption_exceeds_the_bounds(pages: int, long: int, answer: int, preempt: str) -> None:
+    """In a small cache, of single resources and of steps; what is preempted ends as well."""
+    small = small_memory(deployment(), max(pages, (long + answer) // 16 + 2))
+    made = deployment(software=replace(SOFTWARE, preempt=preempt, share=small.usable / small.capacity))
+    found = simulate(made.step, made.engine_memory, generated(40, 0.0, (long, long), (answer, answer)))
+    assert made.engine_memory.capacity_pages == small.capacity_pages
+    assert found.requests == 40
+    assert found.requests / found.time <= schedule_bounds(made, Lengths(long, answer))[0].rate * (1 + 1e-9)
 
 
 @settings(max_examples=15, deadline=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.serving_cases import SOFTWARE, deployment
 
+from halley import serve
 from halley.errors import BadInput
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
@@ -23,14 +25,15 @@ from halley.serving.model import ServedModel
 from halley.serving.plans.problem import Drafts, Limits, ServingProblem
 from halley.serving.plans.search import ServingPlan, search
 from halley.serving.simulate import generated, simulate
-from halley.serving.speculation import Acceptance, Speculation, proposing_head, speculation_round
+from halley.serving.speculation import Acceptance, Speculation, proposing_head, sequence_tokens, speculation_round
 from halley.serving.steady import Lengths, closed_loop, prompt_time
 from halley.serving.step import PARTS, StepBatch
-from halley.serving.step_bounds import engine_bound, most_sequences, request_rows
+from halley.serving.step_bounds import engine_bound, most_sequences, request_rows, schedule_bounds
 
 KINDS = {
     "dense": ("llama3-8b", "1 x h100", ReplicaLayout()),
     "experts": ("mixtral-8x7b", "8 x h100, nvlink 8", ReplicaLayout(8, 1, 8)),
+    "pipeline": ("llama3-8b", "4 x h100, nvlink 4", ReplicaLayout(2, 2)),
     "latent": ("deepseek-v3", "16 x h200, nvlink 8, ib", ReplicaLayout(2, 1, 8, 8)),
 }
 
@@ -90,6 +93,19 @@ def test_no_schedule_of_rounds_exceeds_the_bound(kind: str, window: int, first: 
     bounds = [engine_bound(step, most, lengths, request_rows(lengths, limit, each=each)) for limit in (math.inf, tpot)]
     bounds += [item.rate / made.engines for item in throughput_bounds(made, lengths, tpot=tpot)]
     assert rate <= min(bounds) * (1 + 1e-9)
+
+
+@pytest.mark.medium
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(sorted(KINDS)), windows, st.sampled_from([0.0, 0.7, 1.0]), st.integers(8, 64), st.integers(20, 1500))
+def test_no_simulation_of_rounds_exceeds_the_bound(kind: str, window: int, first: float, users: int, long: int) -> None:
+    """Tokens of a round are drawn, but for chances of 0 and 1: on average no more than expected."""
+    made, lengths = speculating(kind, window, Acceptance(first)), Lengths(long, 60)
+    blocks = generated(4 * users, 0.0, (long, long), (60, 60))
+    found = simulate(made.step, made.engine_memory, blocks, concurrency=users, acceptance=Acceptance(first))
+    rate, slack = found.requests / found.time, 0.0 if first in (0.0, 1.0) else 0.02
+    assert found.requests == 4 * users
+    assert rate * made.engines <= schedule_bounds(made, lengths, users * made.engines)[0].rate * (1 + slack + 1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -152,14 +168,39 @@ def test_load_decides_the_window() -> None:
 
 
 def test_what_does_not_speculate() -> None:
-    made = deployment("llama3-8b", "2 x h100, nvlink 2", ReplicaLayout(1, 2))
-    with pytest.raises(BadInput, match="expected no pipeline; got TP 1, PP 2"):
-        replace(made, speculation=Speculation(proposing_head(made.model), Acceptance(0.5), 2))
+    made = deployment()
     with pytest.raises(BadInput, match="1 to 64 tokens"):
         Speculation(made.model, Acceptance(0.5), 0)
     made = speculating("dense", 2, Acceptance(0.5))
-    with pytest.raises(BadInput, match="a deployment without speculation"):
+    with pytest.raises(BadInput, match="a draft and the acceptance of its tokens"):
         simulate(made.step, made.engine_memory, generated(3, 0.0, (10, 10), (5, 5)))
+
+
+def test_a_deployment_by_its_names_speculates() -> None:
+    """As the command does; a draft, its acceptance and a window belong together."""
+    asked: dict[str, Any] = {"model": "llama3-8b", "system": "1 x h100", "input": 500, "output": 200, "concurrency": 4}
+    plain, quick = serve(**asked), serve(**asked, draft="head", acceptance="0.9", window=3)
+    assert quick.deployment.tokens_of_step == sequence_tokens(Acceptance(0.9), 3)
+    assert quick.state.tpot < 0.6 * plain.state.tpot
+    with pytest.raises(BadInput, match="--draft: expected --window beside it; got none"):
+        serve(**asked, draft="head", acceptance="0.9")
+    with pytest.raises(BadInput, match="1 to 64 tokens"):
+        serve(**asked, draft="head", acceptance="0.9", window=0)
+
+
+def test_drafts_of_a_pipeline() -> None:
+    """Each of two stages holds a draft and the draft's cache of one of two batches: a round takes that of its batch alone."""
+    made = speculating("pipeline", 3, Acceptance(0.8))
+    draft, engine = made.memory.draft, made.engine_memory
+    assert draft is not None
+    assert made.engines == 2
+    pages = 100 // SOFTWARE.page + 1
+    stage = 2 * made.memory.page + draft.page  # of a page of each batch, and of one batch
+    assert engine.pages(100) * engine.page == pytest.approx(pages * stage)
+    assert made.drafting is not None
+    alone = StepBatch(4, 300)
+    verified, drafted = float(made.step.with_width(4).time(alone)), 3 * float(made.drafting.step.time(alone))
+    assert float(made.step.time(alone)) == pytest.approx(verified + drafted)
 
 
 def test_the_draft_needs_memory() -> None:

@@ -22,6 +22,7 @@ class Sequence:
     first: float = math.nan
     last: float = math.nan
     preempted: bool = False
+    away: bool = False
 
     @property
     def cached(self) -> int:
@@ -30,10 +31,17 @@ class Sequence:
 
 
 def plain_simulation(
-    step: StepModel, pages: int, arrivals: list[float], inputs: list[int], outputs: list[int], users: int = 0
+    step: StepModel,
+    pages: int,
+    arrivals: list[float],
+    inputs: list[int],
+    outputs: list[int],
+    users: int = 0,
+    swap: tuple[int, float, float] = (0, 0.0, 0.0),
 ) -> list[Sequence]:
-    """Every request with the times of its first and last token; ``users``: of a closed loop, 0: arrivals hold."""
-    software = step.software
+    """Every request with the times of its first and last token; ``users``: of a closed loop, 0: arrivals hold. ``swap``: pages of
+    the host's memory, time of one [s], and before several [s]. With speculation all proposed tokens are accepted."""
+    software, width = step.software, step.width
     page, budget = software.page, software.budget
     every = [Sequence(n, *row, goal=row[1]) for n, row in enumerate(zip(arrivals, inputs, outputs, strict=True))]
     coming, running, stack, now = list(every), list[Sequence](), list[Sequence](), 0.0
@@ -43,6 +51,9 @@ def plain_simulation(
 
     def held(item: Sequence) -> int:
         return math.ceil(item.cached / page)
+
+    def for_step(item: Sequence) -> int:
+        return math.ceil((item.cached + min(width, item.output - item.made)) / page)
 
     while len(ended) < len(every):
         if users:
@@ -60,18 +71,23 @@ def plain_simulation(
         free = pages - sum(map(held, running))
 
         def wanted(items: list[Sequence]) -> int:
-            return sum(item.cached % page == 0 for item in items)
+            return sum(for_step(item) - held(item) for item in items)
 
+        moved = [0, 0]
         while wanted(decoding) > free and decoding:
             victim = [item for item in running if item in decoding][-1]
             free += held(victim)
             running.remove(victim)
             decoding.remove(victim)
-            victim.goal, victim.done = victim.cached + 1, 0
+            if sum(map(held, (item for item in stack if item.away))) + held(victim) <= swap[0]:
+                victim.away = True
+                moved[0] += held(victim)
+            else:
+                victim.goal, victim.done = victim.cached + 1, 0
             victim.preempted = True
             stack.append(victim)
         free -= wanted(decoding)
-        spare, batch, cost, blocked = budget - len(decoding), [], 0.0, False
+        spare, batch, blocked = budget - width * len(decoding), list[tuple[Sequence, int]](), False
         for item in prefilling:
             take = min(item.goal - item.done, spare)
             if take <= 0:
@@ -84,13 +100,23 @@ def plain_simulation(
             batch.append((item, take))
             spare -= take
         if software.wait_steps and decoding and not stack:
-            asked = len(decoding) + sum(take for _, take in batch) + sum(item.input for item in waiting)
+            asked = width * len(decoding) + sum(take for _, take in batch) + sum(item.input for item in waiting)
             if waiting and asked < math.ceil(software.wait_share * budget) and waited < software.wait_steps:
                 waited, blocked = waited + 1, True
             else:
                 waited = 0
         while spare > 0 and not blocked and len(running) < software.users and (stack or waiting):
             item = stack[-1] if stack else waiting[0]
+            if item.away:
+                if for_step(item) > free:
+                    break
+                free -= for_step(item)
+                moved[1] += held(stack.pop())
+                item.away = False
+                running.append(item)
+                decoding.append(item)
+                spare -= width
+                continue
             take = min(item.goal - item.done, spare)
             extra = math.ceil((item.done + take) / page)
             if extra > free:
@@ -104,22 +130,15 @@ def plain_simulation(
             running.append(item)
             batch.append((item, take))
             spare -= take
-        tokens = sum(take for _, take in batch)
-        lines = sum(float(line(len(decoding) + tokens)) for line in step.lines.values())
-        lines += float(step.head(len(decoding) + len(batch)))
-        if decoding:
-            mean = sum(item.cached + 1 for item in decoding) / len(decoding)
-            lines += float(step.decode(len(decoding), mean))
-        for item, take in batch:
-            cost += float(step.prefill(take, item.done + take))
-        time = lines + cost
-        if len(decoding) + tokens > software.graphs:
-            time = max(time, step.model.shape.layers * software.layer)
-        now += time + software.step + software.user * (len(decoding) + len(batch))
+        now += model_time(step, width, decoding, batch)
+        if step.draft is not None:
+            now += model_time(step.draft, 1, decoding, batch)
+            now += (width - 2) * model_time(step.draft, 1, decoding, []) if decoding else 0.0
+        now += sum(swap[2] + number * swap[1] for number in moved if number)
         unheard = 0 if batch else unheard + 1
         finished = []
         for item in decoding:
-            item.made += 1
+            item.made += min(width, item.output - item.made)
             finished += [item] if item.made == item.output else []
         for item, take in batch:
             item.done += take
@@ -136,4 +155,19 @@ def plain_simulation(
     return every
 
 
-__all__ = ["Sequence", "plain_simulation"]
+def model_time(step: StepModel, width: int, decoding: list[Sequence], batch: list[tuple[Sequence, int]]) -> float:
+    """Time of a step of one model [s]: ``width`` tokens of each sequence that decodes, and pieces of prompts."""
+    software, tokens = step.software, sum(take for _, take in batch)
+    time = sum(float(line(width * len(decoding) + tokens)) for line in step.lines.values())
+    time += float(step.head(width * len(decoding) + len(batch)))
+    if decoding:
+        mean = sum(item.cached + 1 for item in decoding) / len(decoding)
+        time += float(step.decode(len(decoding), mean))
+    for item, take in batch:
+        time += float(step.prefill(take, item.done + take))
+    if width * len(decoding) + tokens > software.graphs:
+        time = max(time, step.model.shape.layers * software.layer)
+    return time + software.step + software.user * (len(decoding) + len(batch))
+
+
+__all__ = ["Sequence", "model_time", "plain_simulation"]

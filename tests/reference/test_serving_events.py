@@ -12,7 +12,10 @@ from tests.reference.serving_cases import deployment, small_memory
 from tests.reference.serving_events import plain_simulation
 
 from halley.errors import BadInput, Infeasible
-from halley.serving.simulate import Requests, TimeHistogram, generated, simulate
+from halley.serving.deployment import Deployment
+from halley.serving.simulate import Requests, TimeHistogram, engine_pages, generated, simulate, swapping
+from halley.serving.speculation import Acceptance, Speculation, proposing_head
+from halley.serving.step import StepBatch
 
 lengths = st.lists(st.tuples(st.floats(0, 0.4), st.integers(1, 900), st.integers(1, 60)), min_size=1, max_size=14)
 
@@ -63,6 +66,113 @@ def test_preemption_happens_and_ends() -> None:
     assert found.requests == 8
     assert found.rows is not None
     np.testing.assert_allclose(found.rows[:, 2], [item.last for item in plain], rtol=1e-4)
+
+
+PAGE_TIME = 16 * 32 * 2 * 8 * 128 * 2 / 63.015e9
+"""Of a page of Llama-3-8B (16 tokens of 32 layers, keys and values of 8 heads of 128 elements of 2 bytes) over the link of an
+H100 to its host [s]."""
+LINK_LATENCY = 5e-7
+"""Of that link [s]."""
+
+
+def swapped(capacity: float = 256e9) -> Deployment:
+    """A deployment that swaps to a host with so many bytes for a chip."""
+    made = deployment()
+    assert made.system.host is not None
+    host = replace(made.system.host, capacity=capacity)
+    return replace(made, system=replace(made.system, host=host), software=replace(made.software, preempt="swap"))
+
+
+def test_two_sequences_that_swap() -> None:
+    """In four pages two sequences decode together until each has two; then the second waits in the host until the first ends."""
+    made = swapped()
+    block = Requests(np.zeros(2), np.full(2, 15), np.full(2, 40))
+    found = simulate(made.step, small_memory(made, 4), [block], keep=True)
+    both = sum(float(made.step.time(StepBatch(2, context))) for context in range(16, 33))
+    alone = sum(float(made.step.time(StepBatch(1, context))) for context in range(33, 55))
+    moved = LINK_LATENCY + 2 * PAGE_TIME
+    first = float(made.step.time(StepBatch(0, 0, 30, 15, 2))) + both + moved + alone
+    assert (found.preempted, found.swapped) == (1, 1)
+    assert found.rows is not None
+    assert found.rows[:, 2].tolist() == pytest.approx([first, first + moved + alone], rel=2e-5)
+
+
+@pytest.mark.medium
+@settings(max_examples=30, deadline=None)
+@given(lengths, st.sampled_from([64, 75, 130]), st.sampled_from([0, 5, 40, 10**5]))
+def test_swapping_is_that_of_the_plain_simulation(rows: list[tuple[float, int, int]], pages: int, host: int) -> None:
+    """With a host that has capacity for all, for some (the others are recomputed), or for none."""
+    made, block = swapped(host * 2**21), requests(rows)
+    found = simulate(made.step, small_memory(made, pages), [block], keep=True)
+    listed = block.arrivals.tolist(), block.inputs.tolist(), block.outputs.tolist()
+    plain = plain_simulation(made.step, pages, *listed, swap=(host, PAGE_TIME, LINK_LATENCY))
+    assert found.rows is not None
+    np.testing.assert_allclose(found.rows[:, 1], [item.first for item in plain], rtol=2e-5)
+    np.testing.assert_allclose(found.rows[:, 2], [item.last for item in plain], rtol=2e-5)
+    assert found.swapped <= found.preempted
+
+
+def test_swapping_needs_a_host() -> None:
+    made = replace(deployment(), system=replace(deployment().system, host=None))
+    simulate(made.step, made.engine_memory, generated(3, 1.0, (50, 60), (5, 6)))
+    made = replace(made, software=replace(made.software, preempt="swap"))
+    with pytest.raises(BadInput, match="a host with memory and a link to it; got none; give 'host' in a system file"):
+        swapping(made.step, made.engine_memory)
+
+
+def proposing(window: int, first: float, preempt: str = "recompute") -> Deployment:
+    """With a head of the model as the draft."""
+    made = deployment()
+    own = Speculation(proposing_head(made.model), Acceptance(first), window)
+    return replace(made, software=replace(made.software, preempt=preempt), speculation=own)
+
+
+@pytest.mark.medium
+@settings(max_examples=30, deadline=None)
+@given(lengths, st.sampled_from([70, 130, 4000]), st.sampled_from([1, 3]), st.sampled_from(["recompute", "swap"]))
+def test_rounds_of_speculation_are_those_of_the_plain_simulation(
+    rows: list[tuple[float, int, int]], pages: int, window: int, preempt: str
+) -> None:
+    """All proposed tokens are accepted: times of both models, pages of both caches, preemption."""
+    made, block = proposing(window, 1.0, preempt), requests(rows)
+    memory = small_memory(made, pages)
+    found = simulate(made.step, memory, [block], keep=True, acceptance=Acceptance(1.0)).rows
+    listed = block.arrivals.tolist(), block.inputs.tolist(), block.outputs.tolist()
+    page = PAGE_TIME * 33 / 32  # the draft has one layer more
+    swap = (10**5, page, LINK_LATENCY) if preempt == "swap" else (0, 0.0, 0.0)
+    plain = plain_simulation(made.step, engine_pages(memory), *listed, swap=swap)
+    assert found is not None
+    np.testing.assert_allclose(found[:, 1], [item.first for item in plain], rtol=2e-5)
+    np.testing.assert_allclose(found[:, 2], [item.last for item in plain], rtol=2e-5)
+
+
+def test_rounds_of_one_request() -> None:
+    """Of 22 tokens the first comes with the prompt, 4 with each of five rounds, and one with the last."""
+    made = proposing(3, 1.0)
+    found = simulate(made.step, made.engine_memory, [requests([(0.0, 100, 22)])], keep=True, acceptance=Acceptance(1.0)).rows
+    rounds = sum(float(made.step.time(StepBatch(1, 101 + 4 * number))) for number in range(6))
+    assert found is not None
+    assert found[0, 2] == pytest.approx(float(made.step.time(StepBatch(0, 0, 100, 100))) + rounds, rel=1e-6)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("window", "first"), [(1, 0.5), (3, 0.8), (8, 0.9), (4, 0.0)])
+def test_drawn_tokens_of_a_round(window: int, first: float) -> None:
+    """On average as many as expected; a draft is slower than none where nothing is accepted."""
+    made = proposing(window, first)
+    blocks = list(generated(40, 0.0, (20, 40), (900, 1000)))
+    found = simulate(made.step, made.engine_memory, blocks, concurrency=1, acceptance=Acceptance(first))
+    assert (found.tokens - 40) / (found.steps - 40) == pytest.approx(made.tokens_of_step, rel=0.02)
+    again = simulate(made.step, made.engine_memory, blocks, concurrency=1, acceptance=Acceptance(first))
+    assert again.time == found.time
+
+
+def test_a_draft_and_its_acceptance() -> None:
+    made = proposing(2, 0.5)
+    with pytest.raises(BadInput, match="a draft and the acceptance of its tokens, or neither; got a draft alone"):
+        simulate(made.step, made.engine_memory, [requests([(0.0, 10, 10)])])
+    with pytest.raises(BadInput, match="got an acceptance alone"):
+        simulate(deployment().step, made.engine_memory, [requests([(0.0, 10, 10)])], acceptance=Acceptance(0.5))
 
 
 def test_a_closed_loop_keeps_its_users() -> None:

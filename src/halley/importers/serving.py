@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, did_you_mean
+from halley.importers.files import is_model
 from halley.importers.source import find_model, planned
 from halley.io.acceptance import load_acceptance
 from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
@@ -17,12 +18,13 @@ from halley.io.networks.fits import load_libraries
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
 from halley.ir.system import System
+from halley.library import MODELS
 from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Acceptance, proposing_head
+from halley.serving.speculation import Acceptance, Speculation, proposing_head
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 
@@ -92,6 +94,10 @@ def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str 
         raise BadInput(
             Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
         )
+    if draft != HEAD and not is_model(draft):
+        names = [HEAD, *MODELS.names()]
+        expected = f"{HEAD} (one layer of the model itself), the name of a shipped model, or {MODELS.other}"
+        raise BadInput(Fault("--draft", expected, repr(draft), did_you_mean(draft, names)))
     made = (proposing_head(model) if draft == HEAD else served_model(draft, model.weights, model.cache) for model in models)
     return Drafts(tuple(made), acceptance_of(acceptance))
 
@@ -128,6 +134,26 @@ def deployment(
     """
     fitted = load_chip_fit(efficiency or DEFAULT_FIT).efficiency
     return Deployment(model, system, layout, software, fitted, load_libraries(system), fits=serving_fits(system.chip.name))
+
+
+def with_speculation(made: Deployment, draft: str | None, acceptance: str | None, window: int | None) -> Deployment:
+    """The deployment with a draft that proposes ``window`` tokens in a round; without a draft as it is. Raises BadInput: one of
+    the three without the others, an unknown name, or no chances.
+
+    >>> from halley.serving.software import IDEAL
+    >>> system = load_system("1 x h100")
+    >>> made = deployment(served_model("llama3-8b"), system, layout_on(system), IDEAL)
+    >>> with_speculation(made, "head", "0.5", 2).tokens_of_step
+    1.75
+    """
+    drafts = drafts_of((made.model,), draft, acceptance)
+    if drafts is None and window is None:
+        return made
+    if drafts is None:
+        raise BadInput(Fault("--window", "--draft and --acceptance beside it", "neither", "name a draft, or leave it out"))
+    if window is None:
+        raise BadInput(Fault("--draft", "--window beside it", "none", "write for example '--window 3'"))
+    return replace(made, speculation=Speculation(drafts.models[0], drafts.acceptance, window))
 
 
 def layout_on(system: System, tp: int | None = None, pp: int = 1, ep: int = 1, dp: int = 1) -> ReplicaLayout:

@@ -44,6 +44,9 @@ class ServingSoftwareFile(Model):
     budget: Count = Field(description="tokens of a step at most (chunked prefill)")
     users: Count = Field(description="sequences of a step at most")
     page: Count = Field(description="tokens of a page of the cache")
+    preempt: Literal["recompute", "swap"] = Field(
+        "recompute", description="what happens to the cache of a sequence that is preempted: recomputed, or kept by the host"
+    )
     receive: Count = Field(1, description="steps between two receipts of requests; steps with prompts are followed by one")
     wait_steps: Annotated[int, Field(ge=0, le=10**7)] = Field(0, description="steps that a new prompt waits for others at most")
     wait_share: Part = Field(0.9, description="share of the tokens of a step from which new prompts do not wait for others")
@@ -66,7 +69,7 @@ PLAIN: tuple[str, ...] = (
     "page",
     "share",
 )
-PLAIN += ("receive", "wait_steps", "wait_share", "tpot_reach", "ttft_reach")
+PLAIN += ("preempt", "receive", "wait_steps", "wait_share", "tpot_reach", "ttft_reach")
 """Entries that are taken as they stand."""
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from halley.importers.serving import SOFTWARE, deployment, layout_on, lengths_of, served_model, serving_problem
+from halley.importers.serving import (
+    SOFTWARE,
+    deployment,
+    layout_on,
+    lengths_of,
+    served_model,
+    serving_problem,
+    with_speculation,
+)
 from halley.io.software import load_software
 from halley.io.systems.system import load_system
 from halley.ir.system import System
@@ -34,13 +42,17 @@ def serve(
     cache: str = "bf16",
     software: str | None = None,
     efficiency: str | None = None,
+    draft: str | None = None,
+    acceptance: str | None = None,
+    window: int | None = None,
 ) -> Served:
     """What one deployment does: latency, throughput, memory, where the time goes, and bounds for any schedule of requests.
 
     ``model`` and ``system``: as for `halley.plan`; ``input``, ``output``, ``prefix``: mean tokens of a prompt, of an answer, and
     of what the cache has already; ``concurrency``: users, each of whom asks again at once, or ``rate`` [1/s] of Poisson
     arrivals; ``tp``: tensor-parallel ranks, all chips unless given; ``pp``: stages, ``ep``: groups of experts, ``dp``: attention
-    ranks of a replica; ``weights``, ``cache``: dtypes; ``software``: the serving framework.
+    ranks of a replica; ``weights``, ``cache``: dtypes; ``software``: the serving framework;
+    ``draft``, ``acceptance``: as for `halley.plan_serving`, and ``window``: tokens that the draft proposes in a round.
 
     >>> found = serve("llama3-8b", "2 x h100, nvlink 2", input=1024, output=128, concurrency=16, tp=1)
     >>> found.deployment.replicas, found.requests <= found.bounds[0].rate
@@ -52,7 +64,8 @@ def serve(
     load = Load(lengths_of(input, output, prefix), concurrency, rate)
     found = system if isinstance(system, System) else load_system(system)
     layout, asked = layout_on(found, tp, pp, ep, dp), served_model(str(model), weights, cache)
-    return served(deployment(asked, found, layout, load_software(software or SOFTWARE), efficiency), load)
+    made = deployment(asked, found, layout, load_software(software or SOFTWARE), efficiency)
+    return served(with_speculation(made, draft, acceptance, window), load)
 
 
 @checked

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from halley.serving.deployment import Deployment
+from halley.serving.deployment import Deployment, ReachedRates
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel, cached_tokens
 from halley.serving.steady import Lengths
 from halley.serving.step import distinct_experts
@@ -40,10 +40,14 @@ class StepBytes:
 
 
 def throughput_bounds(
-    deployment: Deployment, lengths: Lengths, users: float = math.inf, tpot: float = math.inf
+    deployment: Deployment,
+    lengths: Lengths,
+    users: float = math.inf,
+    tpot: float = math.inf,
+    rates: ReachedRates | None = None,
 ) -> tuple[ThroughputBound, ...]:
     """Bounds of requests per second, the least first. ``users``: most requests in flight; ``tpot`` [s]: most that the mean time
-    of an output token may be.
+    of an output token may be; ``rates``: those of the deployment, where they are known.
 
     .. math::
 
@@ -60,12 +64,13 @@ def throughput_bounds(
     is at most (T B - A) / K, and the throughput sum n_s / sum t_s grows with that mean.
     """
     layout, shape = deployment.layout, deployment.model.shape
-    rates, replicas = deployment.rates, deployment.replicas
+    rates, replicas = rates or deployment.rates, deployment.replicas
     chips = replicas * layout.chips
     more, steps = max(lengths.output - 1, 0.0), deployment.decode_steps(lengths)
-    tokens = lengths.new + more
+    width = deployment.verified
+    tokens = lengths.new + steps * width
     tpot *= more / steps if steps else 1.0  # of a step: with speculation it has several tokens of a sequence
-    work = request_work(deployment.model, lengths)
+    work = request_work(deployment.model, lengths, steps, deployment.tokens_of_step, width)
     found = [ThroughputBound("matrix rate", chips * rates.macs / work, f"{2 * work:.3g} operations a request")]
     most = min(mean_sequences(deployment, lengths) * layout.dp * layout.pp, users / replicas)
     if steps and most > 0:
@@ -111,18 +116,18 @@ def mean_sequences(deployment: Deployment, lengths: Lengths) -> float:
 
 
 @lru_cache(maxsize=64)
-def request_work(model: ServedModel, lengths: Lengths) -> float:
-    """Multiply-accumulates of one request."""
+def request_work(model: ServedModel, lengths: Lengths, steps: float, each: float = 1.0, width: int = 1) -> float:
+    """Multiply-accumulates of one request: its prompt, and ``steps`` that decode it, with ``each`` output tokens and ``width``
+    computed ones. Attention of a step counts as that of one token, as it is timed; a draft does not count."""
     shape = model.shape
-    steps = max(lengths.output - 1, 0.0)
-    tokens = lengths.new + steps
-    decoding = lengths.input + 1, lengths.input + max(steps, 1.0)
+    tokens = lengths.new + steps * width
+    decoding = lengths.input + 1, lengths.input + max(lengths.output - each, 1.0)
     seen = _least_seen(lengths.new, (lengths.prefix, lengths.input)) + _least_seen(steps, decoding)
     near = _least_seen(lengths.new, (lengths.prefix, lengths.input), model.window) + _least_seen(steps, decoding, model.window)
     scores = (shape.layers - model.windowed) * seen + model.windowed * near
-    width = 2 * shape.head_dim if shape.latent is None else shape.head_dim + shape.latent.rope_dim + shape.latent.value_dim
+    score = 2 * shape.head_dim if shape.latent is None else shape.head_dim + shape.latent.rope_dim + shape.latent.value_dim
     head = shape.vocabulary * shape.model
-    return tokens * (model.active_parameters - head) + (steps + 1) * head + scores * shape.heads * width
+    return tokens * (model.active_parameters - head) + (steps * width + 1) * head + scores * shape.heads * score
 
 
 def _least_seen(tokens: float, ends: tuple[float, float], window: float = math.inf) -> float:
@@ -130,35 +135,34 @@ def _least_seen(tokens: float, ends: tuple[float, float], window: float = math.i
     return tokens * sum(min(end, window) for end in ends) / 2
 
 
-def prompt_bound(deployment: Deployment, lengths: Lengths) -> float:
-    """Least time of a first token on one replica: the operations of its prompt at the rate of all its chips [s]."""
+def prompt_bound(deployment: Deployment, lengths: Lengths, rates: ReachedRates | None = None) -> float:
+    """Least time of a first token on one replica: the operations of its prompt at the rate of all its chips [s]. ``rates``: those
+    of the deployment, where they are known."""
     head = deployment.model.shape.vocabulary * deployment.model.shape.model
     work = lengths.new * (deployment.model.active_parameters - head) + head
-    return work / (deployment.layout.tp * deployment.layout.dp * deployment.rates.macs)
+    return work / (deployment.layout.tp * deployment.layout.dp * (rates or deployment.rates).macs)
 
 
 def step_bytes(deployment: Deployment, lengths: Lengths, most: float) -> StepBytes:
-    """What a step reads at least, for up to ``most`` sequences of these lengths; with speculation also the draft, in a step for
-    each proposed token."""
+    """What a step reads at least, for up to ``most`` sequences of these lengths; with speculation the experts of all tokens that
+    are verified, and the draft in a step for each proposed token."""
     tokens = deployment.tokens_of_step
-    own = _model_bytes(deployment.model, lengths, most, tokens)
+    own = _model_bytes(deployment.model, lengths, most, tokens, deployment.verified)
     if deployment.speculation is None:
         return own
     draft, window = _model_bytes(deployment.speculation.draft, lengths, most, tokens), deployment.speculation.window
     return StepBytes(own.fixed + window * draft.fixed, own.each + window * draft.each, most)
 
 
-def _model_bytes(model: ServedModel, lengths: Lengths, most: float, tokens: float) -> StepBytes:
-    """`step_bytes` of one model."""
+def _model_bytes(model: ServedModel, lengths: Lengths, most: float, tokens: float, width: int = 1) -> StepBytes:
+    """`step_bytes` of one model, whose steps have ``width`` tokens of a sequence."""
     shape = model.shape
     fixed, each = _plain_bytes(model, lengths, tokens)
     if shape.experts is not None:
         word = WEIGHT_BYTES[model.weights]
         # concave in the number of sequences: never below the chord between its ends
-        ends = [
-            model.expert_layers * float(distinct_experts(n, shape.experts.experts, shape.experts.top_k)) * model.expert_parameters
-            for n in (1.0, most)
-        ]
+        experts = shape.experts.experts, shape.experts.top_k
+        ends = [model.expert_layers * float(distinct_experts(n * width, *experts)) * model.expert_parameters for n in (1.0, most)]
         slope = (ends[1] - ends[0]) / (most - 1) if most > 1 else 0.0
         fixed, each = fixed + (ends[0] - slope) * word, each + slope * word
     return StepBytes(fixed, each, most)

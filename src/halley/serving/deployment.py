@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -55,10 +55,13 @@ class Deployment:
     """A model on all chips of a system. ``kernels``: where the times of kernels come from; None: the library's formulas with
     ``efficiency``, and the kernels of ``fits`` that were measured. ``libraries``: measured times of communication libraries, by
     axis. ``copies``: replicas that serve, 0 for as many as there are chips for. ``network``: one that other deployments on the
-    system share, None: its own. ``speculation``: the draft of speculative decoding, None: it does not speculate.
+    system share, None: its own. ``speculation``: the draft of speculative decoding, None: it does not speculate. ``steps``: makes
+    the step of a deployment that shares tables with others, None: it has its own.
 
-    Raises BadInput: a layout that model or system do not have, or speculation in a pipeline; Infeasible: a model that does not
-    fit.
+    In a pipeline each of the batches under way has a draft on the chips of a stage of its own, so that all stages have equal
+    work.
+
+    Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
     """
 
     model: ServedModel
@@ -73,11 +76,9 @@ class Deployment:
     copies: int = 0
     network: ReplicaNetwork | None = None
     speculation: Speculation | None = None
+    steps: Callable[[Deployment], StepModel] | None = None
 
     def __post_init__(self) -> None:
-        if self.speculation is not None and self.layout.pp > 1:
-            where = f"speculation with {self.speculation.draft.shape.name}"
-            raise BadInput(Fault(where, "no pipeline", self.layout.text, "use pp 1: stages share no draft"))
         if self.system.chips % self.layout.chips:
             where = f"serving of {self.model.shape.name} on {self.system.name}"
             expected = f"a layout whose chips divide {self.system.chips}"
@@ -101,6 +102,8 @@ class Deployment:
     @cached_property
     def step(self) -> StepModel:
         """The time of a step, with speculation that of a round."""
+        if self.steps is not None:
+            return self.steps(self)
         kernels = self.kernels or library_kernels(self.system, self.efficiency, self.software, self.fits)
         network = self.network or ReplicaNetwork(self.system, self.libraries)
         made = self.model, self.layout, network, kernels, self.software, self.longest
@@ -131,6 +134,11 @@ class Deployment:
     def tokens_of_step(self) -> float:
         """Output tokens that a sequence gets in a step that decodes."""
         return 1.0 if self.speculation is None else self.speculation.tokens
+
+    @property
+    def verified(self) -> int:
+        """Tokens of a sequence that a step computes where it decodes."""
+        return 1 if self.speculation is None else self.speculation.window + 1
 
     @cached_property
     def rates(self) -> ReachedRates:
@@ -202,7 +210,8 @@ def chip_memory(
 
 
 def shared_memory(memory: ServingMemory, layout: ReplicaLayout) -> ServingMemory:
-    """The memory that one engine has: stages of a pipeline share it among the batches under way."""
+    """The memory that one engine has: stages of a pipeline share it among the batches under way, but for that of a draft, of
+    which each stage has the cache of one batch."""
     return replace(memory, page=memory.page * layout.pp)
 
 

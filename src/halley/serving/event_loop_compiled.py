@@ -26,6 +26,10 @@ def _compiled(name: str) -> Any:
     return found
 
 
-for _name in ("unlink", "finish", "line", "surface"):
+_FUNCTIONS: tuple[str, ...] = ("unlink", "link_newest", "finish", "line", "surface", "pages_of_step", "extra_pages")
+_FUNCTIONS += ("pages_wanted", "hold_pages", "start_decoding", "stop_decoding", "draft_step", "accept")
+"""In an order in which each calls those before it."""
+
+for _name in _FUNCTIONS:
     _compiled(_name)
 run = _compiled("run")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from halley.errors import BadInput, Fault, Infeasible
 from halley.optim.switch import CompiledLoops
 from halley.serving import event_loop as loop
 from halley.serving.memory import ServingMemory
-from halley.serving.software import ServingSoftware
+from halley.serving.software import SWAP
+from halley.serving.speculation import Acceptance
 from halley.serving.steady import front_end
 from halley.serving.step import StepModel
 
@@ -104,9 +105,10 @@ class TimeHistogram:
 @dataclass(eq=False)
 class Simulated:
     """What a simulation found. ``ttft``, ``tpot``, ``latency``: histograms [s]; ``requests``, ``tokens``: that ended; ``time``
-    [s] until the last ended; ``steps`` of all engines; ``preempted``: times that a request lost its place; ``peak``: most
-    sequences of one engine that decoded at a time; ``rows`` [requests, 7]: arrival, first and last token [s], input, output,
-    number, first scheduled [s], if all were asked for; ``front`` [s]: time of a request in the front end."""
+    [s] until the last ended; ``steps`` of all engines; ``preempted``: times that a request lost its place, ``swapped`` of them to
+    the memory of the host; ``peak``: most sequences of one engine that decoded at a time; ``rows`` [requests, 7]: arrival, first
+    and last token [s], input, output, number, first scheduled [s], if all were asked for; ``front`` [s]: time of a request in the
+    front end."""
 
     ttft: TimeHistogram = field(default_factory=TimeHistogram)
     tpot: TimeHistogram = field(default_factory=TimeHistogram)
@@ -116,6 +118,7 @@ class Simulated:
     time: float = 0.0
     steps: int = 0
     preempted: int = 0
+    swapped: int = 0
     peak: int = 0
     front: float = 0.0
     rows: Array | None = None
@@ -126,31 +129,59 @@ class Simulated:
         return self.tokens / self.time if self.time else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class _Tables:
-    by_tokens: Array
-    by_users: Array
-    contexts: Array
-    decode: Array
-    chunks: Array
-    keys: Array
-    prefill: Array
+StepTables: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, float]
+"""The terms of a step of one model [s]: by tokens [tokens], by sequences that get a token [sequences]; contexts, and attention of
+sequences that decode [sequences, contexts] at them; chunks and keys, and attention of a prompt [chunks, keys] at them; least time
+of a step of more tokens than a graph has."""
 
 
-def _tables(step: StepModel) -> _Tables:
-    """The terms of a step at every number of tokens and sequences."""
+def step_tables(step: StepModel) -> StepTables:
+    """The terms of a step at every number of tokens and sequences, without the draft."""
     software = step.software
-    tokens = np.arange(software.budget + software.users + 2, dtype=np.float64)
+    tokens = np.arange(software.budget + software.users * step.width + 2, dtype=np.float64)
+    rows = np.arange(software.users * (step.width + 1) + 2, dtype=np.float64)
     users = np.arange(software.users + 2, dtype=np.float64)
     by_tokens = sum((line(tokens) for line in step.lines.values()), np.zeros(len(tokens)))
-    by_users = step.head(users) + software.user * users
+    by_rows = step.head(rows)
     prefill = step.prefill.values
     if step.model.shape.latent is not None:
-        by_users = by_users + step.absorbed(users)
+        by_rows = by_rows + step.absorbed(rows)
         prefill = prefill + step.expanded(step.prefill.columns)[None, :]
     contexts = step.decode.columns
-    decode = step.decode(users[:, None], contexts[None, :])
-    return _Tables(by_tokens, by_users, contexts, np.ascontiguousarray(decode), step.prefill.rows, step.prefill.columns, prefill)
+    decode = np.ascontiguousarray(step.decode(users[:, None], contexts[None, :]))
+    floor = step.model.shape.layers * software.layer
+    return by_tokens, by_rows, contexts, decode, step.prefill.rows, step.prefill.columns, prefill, floor
+
+
+@dataclass(frozen=True, slots=True)
+class Swapping:
+    """Sequences that are preempted move to the memory of the host, which has capacity for so many ``pages`` of an engine: each
+    takes ``page`` [s], all of a step together ``start`` [s] more. Without pages they are recomputed."""
+
+    pages: int = 0
+    page: float = 0.0
+    start: float = 0.0
+
+
+def swapping(step: StepModel, memory: ServingMemory) -> Swapping:
+    """How an engine preempts. A page is that of all stages of a pipeline, which move theirs one after the other, and has the
+    cache of a draft with it. Raises BadInput: sequences are to be swapped, and the system has no host."""
+    system = step.network.system
+    if step.software.preempt != SWAP:
+        return Swapping()
+    if system.host is None:
+        remedy = "give 'host' in a system file, or preempt by 'recompute'"
+        raise BadInput(Fault(f"swapping on {system.name}", "a host with memory and a link to it", "none", remedy))
+    page = memory.page + (memory.draft.page if memory.draft is not None else 0.0)
+    link = system.host.link
+    return Swapping(int(system.host.capacity // page), page / min(link.bandwidth, system.host.bandwidth), link.latency)
+
+
+def engine_pages(memory: ServingMemory) -> int:
+    """Pages of an engine, each with its share of the cache of a draft."""
+    if memory.draft is None:
+        return memory.capacity_pages
+    return int(memory.capacity_pages / (1 + memory.draft.page / memory.page))
 
 
 def simulate(
@@ -162,23 +193,30 @@ def simulate(
     prefix: int = 0,
     keep: bool = False,
     cached: bool = False,
+    acceptance: Acceptance | None = None,
 ) -> Simulated:
     """Requests on ``engines`` equal engines. ``concurrency``: users of a closed loop in all, who ask for the next request as
     soon as one ends, whatever its arrival; 0: requests arrive when they say. ``prefix``: tokens of every prompt that the cache
     has already. ``cached``: prompts are in the cache already (a pool that decodes). ``keep``: all results, not histograms alone.
+    ``acceptance``: of the tokens that the draft of the steps proposes, by which the tokens of a round are drawn; the same numbers
+    in every run.
 
-    Raises BadInput: steps with speculation, whose tokens are drawn by chance; Infeasible: a request that needs more of the cache
-    than there is.
+    Raises BadInput: speculation without its acceptance, or swapping without a host; Infeasible: a request that needs more of the
+    cache than there is.
     """
-    if step.draft is not None:
-        raise BadInput(Fault("simulation", "a deployment without speculation", f"rounds of {step.each:.3g} tokens"))
+    if (step.draft is None) != (acceptance is None):
+        got = "an acceptance alone" if step.draft is None else "a draft alone"
+        raise BadInput(Fault("simulation", "a draft and the acceptance of its tokens, or neither", got))
     found, rows = Simulated(), list[Array]()
-    tables = _tables(step)
+    own = step_tables(step)
+    models = own, own if step.draft is None else step_tables(step.draft)
+    chances = np.zeros(0) if acceptance is None else acceptance.chances(step.width - 1)
+    terms = models, chances, swapping(step, memory)
     busy = min(engines, concurrency) if concurrency else engines
     runs = []
     for number in range(busy):
         share = concurrency // busy + (number < concurrency % busy)
-        runs.append(_engine(found, rows, step, memory, tables, share, prefix, keep, cached))
+        runs.append(_engine(found, rows, step, memory, terms, share, prefix, keep, cached, number))
         next(runs[-1])
     first = 0
     for block in blocks:
@@ -201,13 +239,15 @@ def _every(block: Requests, first: int, engines: int) -> Requests:
     return Requests(block.arrivals[first::engines], block.inputs[first::engines], block.outputs[first::engines])
 
 
-def _settings(software: ServingSoftware, concurrency: int, prefix: int, cached: bool) -> NDArray[np.int64]:
+def _settings(step: StepModel, concurrency: int, prefix: int, cached: bool, host_pages: int) -> NDArray[np.int64]:
     """The settings of the event loop."""
+    software = step.software
     settings = np.zeros(loop.SETTINGS, dtype=np.int64)
     settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, software.users, software.page
     settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
     settings[loop.CACHED_INPUT], settings[loop.RECEIVE] = cached, software.receive
     settings[loop.WAIT_STEPS], settings[loop.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
+    settings[loop.HOST_PAGES], settings[loop.WIDTH] = host_pages, step.width
     return settings
 
 
@@ -216,19 +256,22 @@ def _engine(
     rows: list[Array],
     step: StepModel,
     memory: ServingMemory,
-    tables: _Tables,
+    terms: tuple[tuple[StepTables, StepTables], Array, Swapping],
     concurrency: int,
     prefix: int,
     keep: bool,
     cached: bool,
+    number: int,
 ) -> Generator[None, Requests | None, None]:
-    """One engine. It is sent blocks of requests, and None behind the last."""
+    """One engine, which has a ``number``. It is sent blocks of requests, and None behind the last."""
+    (target, draft), chances, swap = terms
     software, shape = step.software, step.model.shape
     users = software.users
     integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)
-    settings = _settings(software, concurrency, prefix, cached)
+    settings = _settings(step, concurrency, prefix, cached, swap.pages)
     shared = prefix // software.page
-    integers[loop.FREE], integers[loop.NEWEST] = memory.capacity_pages - shared, -1
+    integers[loop.FREE], integers[loop.NEWEST], integers[loop.SEED] = engine_pages(memory) - shared, -1, number + 1
+    host = np.array([software.step, software.user, swap.page, swap.start])
     count = 2 * users + 2
     slots, times = np.zeros((count, loop.COLUMNS), dtype=np.int64), np.zeros((count, 3))
     slots[:, loop.AFTER] = np.arange(1, count + 1)
@@ -237,7 +280,7 @@ def _engine(
     results, result_times = np.zeros((BLOCK + count, 3), dtype=np.int64), np.zeros((BLOCK + count, 4))
     remainders = np.zeros(software.page, dtype=np.int64)
     calendar = np.full(2, -1, dtype=np.int64)
-    layers, state = shape.layers * software.layer, (integers, floats, settings)
+    state = integers, floats, settings
     arrivals, lengths = np.zeros(0), np.zeros((2, 0), dtype=np.int64)
     ahead, status = concurrency + 1, 1
     front = front_end(step, concurrency) if concurrency else 0.0
@@ -265,8 +308,7 @@ def _engine(
         before = int(integers[loop.STEPS])
         status = run(
             *state, arrivals, lengths[0], lengths[1], slots, times, prefilling, stack, calendar, remainders, results,
-            result_times, tables.by_tokens, tables.by_users, tables.contexts, tables.decode, tables.chunks, tables.keys,
-            tables.prefill, layers, software.step, front,
+            result_times, target, draft, chances, host, front,
         )  # fmt: skip
         SWITCH.spent += SECONDS_PER_STEP * (int(integers[loop.STEPS]) - before)
         written = int(integers[loop.WRITTEN])
@@ -287,6 +329,7 @@ def _engine(
     found.time = max(found.time, float(floats[loop.NOW]))
     found.steps += int(integers[loop.STEPS])
     found.preempted += int(integers[loop.PREEMPTED])
+    found.swapped += int(integers[loop.SWAPPED])
     found.peak = max(found.peak, int(integers[loop.PEAK]))
 
 

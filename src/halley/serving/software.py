@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halley.errors import BadInput, Fault
+from halley.errors import BadInput, Fault, did_you_mean
 
+RECOMPUTE, SWAP = "recompute", "swap"
+"""What happens to a sequence that is preempted: it is recomputed, or its cache moves to the host and back."""
 TIMES = ("step", "user", "layer", "gap", "collective", "request", "request_user", "request_experts")
 """Names of the times of a framework [s]."""
 
@@ -28,6 +30,7 @@ class ServingSoftware:
     ``budget``: tokens of a step at most (chunked prefill); ``users``: sequences of a step at most; ``page``: tokens of a page of
     the cache; ``share`` [1]: part of a chip's memory that the server may take; ``reserve`` [B]: of it for workspaces and graphs.
 
+    ``preempt``: `RECOMPUTE` or `SWAP`; the event simulation alone preempts.
     ``receive``: requests are received once in so many steps, and after each step with prompts (SGLang's scheduler-recv-interval).
     ``wait_steps``: new prompts wait for others while sequences decode, for at most so many steps, until the step has the share
     ``wait_share`` [1] of its tokens (TensorRT-LLM's batch_wait_timeout_iters and batch_wait_max_tokens_ratio).
@@ -35,7 +38,7 @@ class ServingSoftware:
     ``tpot_reach``, ``ttft_reach``: of 80 % of the closed loops held out, the logarithm of measured over predicted time is at most
     this far from 0; None: none was measured.
 
-    Raises BadInput: a time that is negative, a share beyond 0 to 1, a count below 1.
+    Raises BadInput: a time that is negative, a share beyond 0 to 1, a count below 1, another way to preempt.
     """
 
     name: str = "ideal"
@@ -62,6 +65,7 @@ class ServingSoftware:
     tpot_reach: float | None = None
     ttft_reach: float | None = None
     kernels: str = ""
+    preempt: str = RECOMPUTE
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -72,6 +76,9 @@ class ServingSoftware:
         for name in ("memory", "matrix", "network", "share", "wait_share"):
             if not 0 < getattr(self, name) <= 1:
                 faults.append(Fault(f"{where}, {name}", "a share above 0 and at most 1", repr(getattr(self, name))))
+        if self.preempt not in (RECOMPUTE, SWAP):
+            known = RECOMPUTE, SWAP
+            faults.append(Fault(f"{where}, preempt", " or ".join(known), repr(self.preempt), did_you_mean(self.preempt, known)))
         if self.wait_steps < 0:
             faults.append(Fault(f"{where}, wait_steps", "at least 0", repr(self.wait_steps)))
         for name in ("budget", "users", "page", "receive"):

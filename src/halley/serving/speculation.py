@@ -39,6 +39,15 @@ class Acceptance:
         """Of the token at a place, from 1."""
         return float(self.first * self.decay ** (place - 1))
 
+    def chances(self, window: int) -> Array:
+        """Chances that at least 1, 2, ... ``window`` proposed tokens are accepted.
+
+        >>> Acceptance(0.5).chances(3).tolist()
+        [0.5, 0.25, 0.125]
+        """
+        chances = np.array([self.at(place) for place in range(1, window + 1)], dtype=np.float64)
+        return np.asarray(np.cumprod(chances), dtype=np.float64)
+
 
 def proposing_head(model: ServedModel) -> ServedModel:
     """A head that proposes tokens, as EAGLE and the multi-token prediction of DeepSeek have: one layer of the model, its
@@ -65,8 +74,7 @@ def sequence_tokens(acceptance: Acceptance, window: int) -> float:
     (3.3616, 3.3616)
     """
     _check(window)
-    chances = np.cumprod([acceptance.at(place) for place in range(1, window + 1)])
-    return 1.0 + float(chances.sum())
+    return 1.0 + float(acceptance.chances(window).sum())
 
 
 def tree_tokens(acceptance: Acceptance, window: int, width: int = 2) -> float:

@@ -80,7 +80,8 @@ def next_token_parts(deployment: Deployment, found: Simulated) -> dict[str, floa
     if not len(long):
         return {}
     mean = float(((long[:, 2] - long[:, 1]) / (long[:, 4] - 1)).mean())
-    parts = _parts(deployment, StepBatch(*_mean_batch(deployment, rows)))
+    steps = _parts(deployment, StepBatch(*_mean_batch(deployment, rows)))
+    parts = {name: value / deployment.tokens_of_step for name, value in steps.items()}
     whole = sum(parts.values())
     scale = min(mean / whole, 1.0)
     return {name: value * scale for name, value in parts.items()} | {OTHERS: max(mean - whole, 0.0)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -31,7 +31,7 @@ from halley.cli.plans.serving_load import (
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.serving import deployment as deployment_of
-from halley.importers.serving import drafts_of, layout_on, served_model
+from halley.importers.serving import drafts_of, layout_on, served_model, with_speculation
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
@@ -48,9 +48,9 @@ from halley.serving.deployment import Deployment, Load, with_draft
 from halley.serving.memory import check_draft_fits
 from halley.serving.model import ServedModel
 from halley.serving.served import Served, served
-from halley.serving.simulate import Simulated, generated, simulate
+from halley.serving.simulate import Requests, Simulated, generated, simulate
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import WINDOWS, Round, speculation_round
+from halley.serving.speculation import LONGEST_WINDOW, WINDOWS, Round, speculation_round
 from halley.serving.steady import Lengths
 from halley.units import format_time
 
@@ -84,6 +84,22 @@ def serve(
     ] = None,
     draft: DraftOption = None,
     acceptance: AcceptanceOption = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window",
+            help="With --draft: the deployment itself proposes so many tokens in a round; 1 to 64.",
+            metavar="NUMBER",
+        ),
+    ] = None,
+    preempt: Annotated[
+        str | None,
+        typer.Option(
+            "--preempt",
+            help="With --trace or --events: recompute a sequence that makes way for others, or swap its cache to the host.",
+            metavar="HOW",
+        ),
+    ] = None,
     from_flags: Annotated[
         str | None,
         typer.Option(
@@ -122,8 +138,10 @@ def serve(
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
-            | {"--draft": draft, "--acceptance": acceptance, "--years": years, "--power-price": power_price}
+            | {"--years": years, "--power-price": power_price}
         )
+    if preempt is not None and trace is None and events is None:
+        raise BadInput(Fault("--preempt", "--trace or --events beside it", "neither", "write for example '--events 1000'"))
     load = None if trace is not None else load_of(input_, output, prefix, concurrency, rate)
     if out is not None:
         refuse_existing(out, force)
@@ -137,14 +155,16 @@ def serve(
             other = "--json" if json else "--trace"
             raise BadInput(Fault("--emit", f"no {other} beside it", "both", "leave one of them out"))
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
-    deployment = deployment_by_options(asked, found, load_software(software), efficiency, degrees, from_flags)
+    framework = load_software(software) if preempt is None else replace(load_software(software), preempt=preempt)
+    deployment = deployment_by_options(asked, found, framework, efficiency, degrees, from_flags)
+    deployment = speculating(deployment, draft, acceptance, window, trace is not None or events is not None)
     if load is None:
         give_replayed(deployment, str(trace), prefix, page, json, force)
         return
     value = served(deployment, load)
     lines = serving_headline(deployment, load), serving_words(value), bound_words(value)
     tables, document, pages = serving_tables(value), serving_answer_document(value), dict[str, str]()
-    if rounds := rounds_of(deployment, value, draft, acceptance):
+    if rounds := rounds_of(deployment, value, draft, acceptance) if window is None else []:
         tables.insert(1, speculation_table(rounds))
         document["answer"]["speculation"] = speculation_document(rounds)
     if events is not None:
@@ -186,6 +206,20 @@ def deployment_by_options(
     model = replace(model, weights=flags.weights or model.weights, cache=flags.cache or model.cache)
     software = replace(software, users=flags.users or software.users, budget=flags.budget or software.budget)
     return deployment_of(model, system, flags.layout, software, efficiency)
+
+
+def speculating(
+    deployment: Deployment, draft: str | None, acceptance: str | None, window: str | None, simulated: bool
+) -> Deployment:
+    """The deployment with the draft of options, if they state a ``window``. Raises BadInput: a window alone, or requests that are
+    ``simulated`` with a draft and no window; a draft in a pipeline."""
+    if window is None:
+        if simulated and draft is not None:
+            remedy = "write for example '--window 3'; without --events a table compares windows"
+            raise BadInput(Fault("--draft", "--window beside it where requests are simulated", "none", remedy))
+        return deployment
+    size = options.whole_number("--window", window, most=LONGEST_WINDOW, example=3)
+    return with_speculation(deployment, draft, acceptance, size)
 
 
 def give_replayed(deployment: Deployment, trace: str, prefix: str | None, page: str | None, json: bool, force: bool) -> None:
@@ -241,8 +275,7 @@ def pages_of(page: str | None, deployment: Deployment, found: Simulated, line: s
 def replayed(deployment: Deployment, trace: str, prefix: int, keep: bool = False) -> Simulated:
     """The requests of a file, event by event."""
     deployment.check(Lengths(1, 1))
-    blocks = read_requests(trace, prefix)
-    found = simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, prefix=prefix, keep=keep)
+    found = simulated_on(deployment, read_requests(trace, prefix), 0, prefix, keep)
     if not found.requests:
         raise BadInput(Fault(trace, "at least one request", "none"))
     return found
@@ -253,4 +286,13 @@ def drawn(deployment: Deployment, load: Load, count: int, keep: bool = False) ->
     bounds = [(0.9 * mean, 1.1 * mean) for mean in (load.lengths.input, load.lengths.output)]
     users = 0 if load.concurrency is None else int(load.concurrency)
     blocks = generated(count, load.rate or 0.0, bounds[0], bounds[1])
-    return simulate(deployment.step, deployment.engine_memory, blocks, deployment.engines, users, int(load.lengths.prefix), keep)
+    return simulated_on(deployment, blocks, users, int(load.lengths.prefix), keep)
+
+
+def simulated_on(deployment: Deployment, blocks: Iterable[Requests], users: int, prefix: int, keep: bool) -> Simulated:
+    """Requests on all engines of a deployment, with its speculation. ``users``: of a closed loop, 0: requests arrive when they
+    say."""
+    own = deployment.speculation
+    chances = None if own is None else own.acceptance
+    made = deployment.step, deployment.engine_memory, blocks, deployment.engines
+    return simulate(*made, users, prefix, keep, acceptance=chances)

@@ -23,9 +23,10 @@ def events_table(found: Simulated, chips: int, closed: bool = False) -> Table:
         row("end to end", found.latency),
         ("tokens/s out", f"{found.output:,.1f}", f"{found.output / chips:,.1f}", *[""] * (len(SHARES) - 1)),
     )
+    swapped = f" ({found.swapped:,} of them swapped)" if found.swapped else ""
     title = (
         f"By events: {found.requests:,} requests in {format_time(found.time)}, {found.steps:,} steps, "
-        f"{found.preempted:,} preempted; throughput of all and of one chip"
+        f"{found.preempted:,} preempted{swapped}; throughput of all and of one chip"
     )
     if closed:
         title += "; all users start at once, so that their first prompts wait for each other"
@@ -41,4 +42,5 @@ def events_document(found: Simulated) -> dict[str, Any]:
         for name, item in times.items()
     }
     counts = {"requests": found.requests, "output_tokens": found.tokens, "time_s": found.time, "preempted": found.preempted}
+    counts |= {"swapped": found.swapped} if found.swapped else {}
     return shown | counts | {"output_tokens_per_s": found.output}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault, Infeasible
-from halley.serving.deployment import Deployment, ReachedRates, chip_memory, shared_memory
+from halley.serving.deployment import Deployment
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, divisors
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import ServingProblem
@@ -55,43 +55,38 @@ def layouts(problem: ServingProblem, model: ServedModel) -> Iterator[ReplicaLayo
                         yield ReplicaLayout(tp, pp, ep, dp)
 
 
-def deployments(problem: ServingProblem) -> list[Deployment]:
-    """All candidates that fit: their memory holds at least one request."""
+def deployments(problem: ServingProblem, steps: SharedSteps | None = None) -> list[Deployment]:
+    """All candidates that fit: their memory holds at least one request. They share their ``steps``."""
     found = []
     where = f"serving of {problem.models[0].shape.name} on {problem.system.name}"
-    network = ReplicaNetwork(problem.system, problem.libraries)
-    rates: dict[ServedModel, ReachedRates] = {}
+    network, steps = ReplicaNetwork(problem.system, problem.libraries), steps or SharedSteps(problem)
+    context = problem.lengths.input + problem.lengths.output
     closest = math.inf
     for model in problem.models:
         for layout in layouts(problem, model):
             speculations = problem.speculations(model) if layout.pp == 1 else (None,)
             for budget, speculation in itertools.product(problem.budgets, speculations):
-                software = replace(problem.software, budget=budget)
-                memory = shared_memory(chip_memory(model, layout, problem.system, software, speculation), layout)
-                context = problem.lengths.input + problem.lengths.output
-                if memory.capacity_pages < memory.pages(context):
-                    closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
-                    continue
                 made = Deployment(
                     model,
                     problem.system,
                     layout,
-                    software,
+                    replace(problem.software, budget=budget),
                     problem.efficiency,
                     problem.libraries,
                     fits=problem.fits,
                     network=network,
                     speculation=speculation,
+                    steps=steps,
                 )
+                memory = made.engine_memory
+                if memory.capacity_pages < memory.pages(context):
+                    closest = min(closest, memory.usable - memory.cache + memory.pages(context) * memory.page)
+                    continue
                 try:
                     network.dimensions(layout.tp, 1, False)
                     network.dimensions(layout.stage, 1, False)
                 except BadInput:
                     continue  # groups that do not divide the axes
-                made.__dict__["engine_memory"] = memory
-                if model not in rates:
-                    rates[model] = made.rates
-                made.__dict__["rates"] = rates[model]  # equal for all candidates of a model
                 found.append(made)
     if not found:
         capacity = problem.system.tiers[0].capacity * problem.software.share
@@ -101,28 +96,50 @@ def deployments(problem: ServingProblem) -> list[Deployment]:
     return found
 
 
+class SharedSteps:
+    """Steps of deployments that differ in the tokens of a step and the window of speculation only: they share the tables of the
+    largest budget and the longest window. Drafts of different layouts share theirs likewise."""
+
+    def __init__(self, problem: ServingProblem) -> None:
+        self.budget = max(problem.budgets)
+        windows = (each.window for model in problem.models for each in problem.speculations(model) if each is not None)
+        self.width = max(windows, default=0) + 1
+        self.tables: dict[object, StepModel] = {}
+
+    def __call__(self, own: Deployment) -> StepModel:
+        """The step of a deployment."""
+        return self.widest(own).with_budget(own.software.budget)
+
+    def widest(self, own: Deployment) -> StepModel:
+        """The same with the largest budget of tokens a step, its draft's included."""
+        software = replace(own.software, budget=self.budget)
+        key = own.model, own.layout, software
+        if key not in self.tables:
+            alone = replace(own, software=software, speculation=None, steps=None)
+            self.tables[key] = replace(alone.step, width=self.width)
+        made, speculation = self.tables[key], own.speculation
+        if speculation is None or own.drafting is None:
+            return made.with_width(1)
+        return made.with_width(speculation.window + 1, self.widest(own.drafting), speculation.tokens)
+
+
 class CandidateBounds:
     """Bounds of candidates from their steps: one for all budgets of a layout, precision and window, because the largest budget
     allows all steps of the others, and the smallest leaves most memory for the cache."""
 
-    def __init__(self, problem: ServingProblem, made: Sequence[Deployment]) -> None:
-        self.problem, self.made = problem, made
+    def __init__(self, problem: ServingProblem, made: Sequence[Deployment], steps: SharedSteps) -> None:
+        self.problem, self.made, self.steps = problem, made, steps
         self.most: dict[object, float] = {}
-        self.widest: dict[object, Deployment] = {}
         for own in made:
             key = _kind(own)
             self.most[key] = max(self.most.get(key, 0.0), most_sequences(own, problem.lengths))
-            self.widest[key[:2]] = max(self.widest.get(key[:2], own), own, key=_window)
-        self.tables: dict[object, StepModel] = {}
-        self.drafts: dict[object, StepModel] = {}
         self.kinds: dict[object, dict[bool, StepKinds]] = {}
         self.engines: dict[object, float] = {}
 
     def together(self, place: int, enough: float) -> float:
-        """Most requests per second of a candidate, which gets its tables. ``enough`` [1/s]: lower bounds need not be closer."""
+        """Most requests per second of a candidate. ``enough`` [1/s]: lower bounds need not be closer."""
         own = self.made[place]
-        key, step = _kind(own), self._step(own)
-        own.__dict__["step"] = step.with_budget(own.software.budget)
+        key, step = _kind(own), self.steps.widest(own)
         if key not in self.engines:
             kinds = self.kinds.setdefault(key, {})
             rows = request_rows(self.problem.lengths, self.problem.limits.tpot, each=step.each)
@@ -131,44 +148,40 @@ class CandidateBounds:
             kinds.pop(True, None)  # large, and rarely asked for again
         return self.engines[key] * own.engines
 
-    def apart(self, enough: float) -> tuple[float, str]:
+    def apart(self) -> tuple[float, str]:
         """Most requests per second with prompts and decoding on separate chips, and why.
 
         A chip serves at most r_P prompts a second, or decodes at most r_D requests: of m chips,
 
-        .. math:: X \\le \\frac{m}{1 / r_P + 1 / r_D}
+        .. math:: X \\le \\max_{M, K} \\frac{m}{1 / r_P + 1 / r_D}
+
+        over models M (a precision each) and windows K, which both pools have in common: the caches that move from one to the
+        other are those of the model and of the draft.
         """
         lengths, tpot = self.problem.lengths, self.problem.limits.tpot
-        best = {"prompts": (0.0, ""), "decoding": (0.0, "")}
+        prompts: dict[tuple[ServedModel, int], tuple[float, str]] = {}
+        decoding: dict[tuple[ServedModel, int], tuple[float, str]] = {}
         for key, own in {_kind(own): own for own in self.made}.items():
-            step = self._step(own)
-            prompts = request_rows(lengths, decoding=False)
-            decoding = request_rows(lengths, tpot, prompts=False, each=step.each)
+            step, pair = self.steps.widest(own), (own.model, _window(own))
             kinds = self.kinds.setdefault(key, {})
             each = own.layout.dp * own.layout.pp / own.layout.chips
-            for name, rows in (("prompts", prompts), ("decoding", decoding)):
-                found = each * engine_bound(step, self.most[key], lengths, rows, best[name][0] / each, kinds)
-                best[name] = max(best[name], (found, own.layout.text))
+            asked = (
+                (prompts, request_rows(lengths, decoding=False)),
+                (decoding, request_rows(lengths, tpot, prompts=False, each=step.each)),
+            )
+            for best, rows in asked:
+                so_far = best.get(pair, (0.0, ""))
+                found = each * engine_bound(step, self.most[key], lengths, rows, so_far[0] / each, kinds)
+                best[pair] = max(so_far, (found, own.layout.text))
             kinds.pop(True, None)
-        (first, where), (second, there) = best["prompts"], best["decoding"]
-        bound = self.problem.system.chips / (1 / first + 1 / second) if first and second else 0.0
-        words = f"pools of {where} and {there}: {first:.3g} prompts/s a chip, {second:.3g} requests/s decoded a chip"
-        return bound, f"{words}, in any order and batching"
-
-    def _step(self, own: Deployment) -> StepModel:
-        """The tables of the largest budget and the longest window, which serve all budgets and windows."""
-        key = own.model, own.layout
-        if key not in self.tables:
-            widest = self.widest[key]
-            wide = replace(widest, software=replace(widest.software, budget=max(self.problem.budgets)))
-            if wide.drafting is not None:  # layouts share the steps of drafts
-                shared = self.drafts.setdefault((wide.drafting.model, wide.drafting.layout), wide.drafting.step)
-                wide.drafting.__dict__["step"] = shared
-            self.tables[key] = wide.step
-        wide_step, speculation = self.tables[key], own.speculation
-        if speculation is None:
-            return wide_step.with_width(1)
-        return wide_step.with_width(speculation.window + 1, wide_step.draft, speculation.tokens)
+        bound, why = 0.0, "no pools"
+        for pair, (first, where) in prompts.items():
+            second, there = decoding[pair]
+            rate = self.problem.system.chips / (1 / first + 1 / second) if first and second else 0.0
+            if rate > bound:
+                words = f"pools of {where} and {there}: {first:.3g} prompts/s a chip, {second:.3g} requests/s decoded a chip"
+                bound, why = rate, f"{words}, in any order and batching"
+        return bound, why
 
 
 def _window(deployment: Deployment) -> int:

@@ -17,8 +17,15 @@ from dataclasses import dataclass, replace
 from halley.answer import Answerable, Certificate, Status
 from halley.errors import Fault, HalleyError, Infeasible
 from halley.serving.bounds import prompt_bound, throughput_bounds
-from halley.serving.deployment import Deployment, Load
-from halley.serving.plans.candidates import CandidateBounds, OperatingPoint, deployments, pareto, points
+from halley.serving.deployment import Deployment, Load, ReachedRates
+from halley.serving.plans.candidates import (
+    CandidateBounds,
+    OperatingPoint,
+    SharedSteps,
+    deployments,
+    pareto,
+    points,
+)
 from halley.serving.plans.pools import Pools, best_pools
 from halley.serving.plans.problem import (
     REPLICAS_ROUNDING,
@@ -71,8 +78,9 @@ def search(problem: ServingProblem, tick: Callable[[str, float], None] | None = 
     Raises Infeasible: nothing fits, no deployment keeps the limits, or none serves the rate (the message names the nearest).
     """
     began = time.perf_counter()
-    made = deployments(problem)
-    found = _Search(problem, made)
+    steps = SharedSteps(problem)
+    made = deployments(problem, steps)
+    found = _Search(problem, made, steps)
     found.cost_candidates(tick)
     split = problem.pools and problem.system.chips > 1 and problem.lengths.output > 1
     pools = best_pools(problem, made, found.cost) if split else None
@@ -89,10 +97,11 @@ class _Search:
     """The candidates ``made``, their ``bounds`` [1/s] with reasons, and what was found: the ``best`` point and its ``cost``, all
     ``points`` that keep the limits, the ``nearest`` that does not, how many candidates were ``costed``."""
 
-    def __init__(self, problem: ServingProblem, made: Sequence[Deployment]) -> None:
+    def __init__(self, problem: ServingProblem, made: Sequence[Deployment], steps: SharedSteps) -> None:
         self.problem, self.made = problem, made
-        self.bounds = [_resource_bound(problem, each) for each in made]
-        self.by_steps = CandidateBounds(problem, made)
+        rates = {model: each.rates for model, each in {each.model: each for each in made}.items()}  # the same for all layouts
+        self.bounds = [_resource_bound(problem, each, rates[each.model]) for each in made]
+        self.by_steps = CandidateBounds(problem, made, steps)
         self.best: OperatingPoint | None = None
         self.cost = math.inf
         self.points: list[OperatingPoint] = []
@@ -145,12 +154,12 @@ class _Search:
                 self.nearest = excess, point
 
 
-def _resource_bound(problem: ServingProblem, deployment: Deployment) -> tuple[float, str]:
+def _resource_bound(problem: ServingProblem, deployment: Deployment, rates: ReachedRates) -> tuple[float, str]:
     """Most requests per second by single resources under the limits, and why."""
-    slow = prompt_bound(deployment, problem.lengths)
+    slow = prompt_bound(deployment, problem.lengths, rates)
     if slow > problem.limits.ttft:
         return 0.0, f"a prompt alone takes {slow:.3g} s"
-    least = throughput_bounds(deployment, problem.lengths, tpot=problem.limits.tpot)[0]
+    least = throughput_bounds(deployment, problem.lengths, tpot=problem.limits.tpot, rates=rates)[0]
     return least.rate, f"{least.name}: {least.why}"
 
 
@@ -174,7 +183,7 @@ def _least_cost(found: _Search, split: bool) -> tuple[float, float, str]:
     place = min(range(len(found.made)), key=found.floor)
     cost, (bound, why) = found.floor(place)[0], found.bounds[place]
     if split:
-        apart, words = found.by_steps.apart(0.0)
+        apart, words = found.by_steps.apart()
         if _apart_cost(found.problem, apart) < cost:
             cost, bound, why = _apart_cost(found.problem, apart), apart, words
     return cost, bound, why
