@@ -1,8 +1,7 @@
 """Feed-forward layers of experts (MoE) on one rank: two grouped GEMMs over the tokens that the router sends to its experts.
 
-Balanced routing gives every expert equally many tokens. Under a power law the tokens of an expert are drawn from a density
-proportional to x^-alpha, and the rank is the busiest of its group, as in the measured tables: the mean over a few fixed draws.
-Every expert with tokens has whole tiles and its weights are read once.
+`halley.kernels.library.routing` says how many tokens each expert of the rank gets. Every expert with tokens has whole tiles and its
+weights are read once.
 """
 
 from __future__ import annotations
@@ -26,17 +25,14 @@ from halley.kernels.library.family import (
     under_load,
 )
 from halley.kernels.library.formats import core_rate, number_format
+from halley.kernels.library.routing import load
 from halley.kernels.machine import Machine
 
 TILE_ROWS = (16, 32, 64, 128)
 STEP_TERMS = 64
 """Terms of a sum between two synchronisations of a tile."""
-DRAWS = 8
-"""Draws of the tokens of each expert; measurements average over ten."""
-LARGEST_SHARE = 0.8
-"""Largest number that the power law draws, as a share of the tokens (`SMALL_BATCH_SHARES`: of small batches)."""
-SMALL_BATCH_SHARES = (0.01, 2.0)
-"""Smallest and largest number that the power law draws where there are fewer choices than experts."""
+VECTOR = 16
+"""Elements of a row of weights that are loaded together; rows of other lengths start out of line."""
 
 PARAMETERS = (
     FittedParameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
@@ -52,14 +48,19 @@ PARAMETERS = (
     FittedParameter("slowdown", 0.1, 1e-3, 0.6, 1.0, "low"),
     FittedParameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
     FittedParameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
+    FittedParameter("choice", 1e-9, 1e-12, 1e-7, 2.0, "low"),
+    FittedParameter("uneven", 0.1, 1e-2, 100.0, 2.0, "low"),
 )
 """Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
 of `STEP_TERMS` terms of a sum [s]; loss of small tiles; how often
-activations are read and written, relative to once; expert [s]: sorting tokens, for each expert of the model; resident:
-share of the cache in which weights stay between calls."""
-OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "own_tokens": (0.0, 1.0)}
-"""Columns of a tile, and its rows (0: as many as are fastest). own_tokens: in the table, ``tokens`` are those of the rank, all of
-which choose among its own experts, instead of those of the whole group."""
+activations are read and written, relative to once; expert, choice [s]: sorting, for each expert of the model and for each choice
+of a token; resident: share of the cache in which weights stay between calls; uneven: loss of the second product where the rows of
+its weights are no multiple of `VECTOR`."""
+OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "remote": (0.0, 1.0, 2.0)}
+"""Columns of a tile, and its rows (0: as many as are fastest). remote: what the rank does for choices of experts of other ranks.
+0: nothing. 1: their activations pass, as zeros. 2: of the tokens with a choice among the experts of the rank, the first expert
+computes the other choices too, as the benchmark of SGLang asks it to."""
+SKIPPED, PASSED, COMPUTED = 0, 1, 2
 
 
 def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
@@ -67,10 +68,7 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
     known = number_format(formats.dtype)
     hidden, inter, experts = sizes["hidden"], sizes["inter"] / sizes["tp"], np.maximum(sizes["experts"] / sizes["ep"], 1)
     heights = np.array(TILE_ROWS if options["rows"] == 0 else (options["rows"],), dtype=np.float64)
-    if options["own_tokens"]:
-        topk = np.minimum(sizes["topk"], experts)
-        sizes = {**sizes, "topk": topk, "experts": experts, "ep": np.ones_like(experts)}
-    tokens, active, row_tiles = _loads(sizes, heights)
+    choices, tokens, active, row_tiles = _loads(sizes, heights, int(options["remote"]))
     up = (1 + sizes["gated"]) * inter
     rate = core_rate(chip, formats.dtype)
     found: dict[str, Array | float] = {}
@@ -86,8 +84,10 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
         "small": np.log(128 / heights),
         "capacity": max(chip.capacity, 1.0) / chip.memory,
         "weights": np.minimum(active, experts) * hidden * (up + inter) * known.weight / chip.memory,
-        "activations": tokens * 2 * (2 * hidden + up + inter) / chip.memory,
+        "activations": 2 * (choices * (hidden + up + inter) + tokens * 2 * hidden) / chip.memory,
         "experts": sizes["experts"],
+        "choices": tokens * sizes["topk"],
+        "uneven": ((np.mod(inter, VECTOR) > 0) * 1.0)[:, None],
     }
 
 
@@ -97,13 +97,15 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     for name in ("up", "down"):
         products = known[f"{name}_products"] / p["matrix"] * np.exp(p["small"] * known["small"])
         loop = np.maximum(np.maximum(products, known[f"{name}_feed"] / p["feed"]), known[f"{name}_steps"] * p["step"])
+        if name == "down":
+            loop = loop * (1 + p["uneven"] * known["uneven"])
         cores = cores + loop + known[f"{name}_waves"] * p["latency"]
     cores = under_load(cores, p["slowdown"])
     weights = np.asarray(known["weights"])
     weights = weights * missing(weights, p["resident"] * float(known["capacity"]))
     traffic = (weights + p["activations"] * known["activations"]) / p["memory"]
     body = combined(cores, traffic[:, None], p["overlap"]).min(axis=1)
-    return as_measured(body + known["experts"] * p["expert"], p)
+    return as_measured(body + known["experts"] * p["expert"] + known["choices"] * p["choice"], p)
 
 
 def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
@@ -115,48 +117,33 @@ def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]
     return chosen * hidden * width / (core_rate(chip, formats.dtype) * chip.cores), moved / chip.memory
 
 
-def _loads(sizes: Sizes, heights: Array) -> tuple[Array, Array, Array]:
-    """Tokens of a rank [rows], its experts with tokens [rows], and row tiles by height of a tile [rows, heights]."""
+def _loads(sizes: Sizes, heights: Array, remote: int) -> tuple[Array, Array, Array, Array]:
+    """Choices of tokens whose activations pass [rows], tokens [rows], experts with tokens [rows], and row tiles by height of a
+    tile [rows, heights]."""
     names = ("tokens", "topk", "experts", "ep", "alpha")
     keys = np.stack(np.broadcast_arrays(*(sizes[name] for name in names)), axis=1)
     distinct, back = np.unique(keys, axis=0, return_inverse=True)
-    loads = [_load(row, heights) for row in distinct]
-    tokens, active, tiles = (np.array(column, dtype=np.float64)[back.ravel()] for column in zip(*loads, strict=True))
-    return tokens, active, tiles
+    loads = [_load(row, heights, remote) for row in distinct]
+    choices, tokens, active, tiles = (np.array(column, dtype=np.float64)[back.ravel()] for column in zip(*loads, strict=True))
+    return choices, tokens, active, tiles
 
 
-def _load(key: Array, heights: Array) -> tuple[float, float, Array]:
-    """Of one set of tokens, topk, experts, ep and alpha."""
-    tokens, topk, experts, ep, alpha = (float(value) for value in key)
-    local = max(int(experts // ep), 1)
-    if alpha == 0:
-        chosen = np.ceil(tokens / ep) * min(topk, local)
-        active = min(local, chosen)
-        return float(chosen), float(active), np.maximum(np.ceil(chosen / active / heights), 1) * active
-    groups = int(experts // local)
-    low, high = (1.0, max(LARGEST_SHARE * tokens, 1.0 + 1e-9)) if tokens * topk > experts else SMALL_BATCH_SHARES
-    shares = _UNIFORM[:, : groups * local]
-    power = 1 - alpha
-    drawn = ((high**power - low**power) * shares + low**power) ** (1 / power)
-    rows = np.round(drawn / drawn.sum(axis=1, keepdims=True) * tokens * topk).reshape(DRAWS, groups, local)
-    busiest = rows[np.arange(DRAWS), rows.sum(axis=2).argmax(axis=1)]
-    # whole tokens are lost to rounding where there are few; then the busiest expert has at least its share of them
-    busiest[:, 0] = np.where(busiest.sum(axis=1) == 0, np.ceil(tokens * topk / ep), busiest[:, 0])
-    tiles = np.ceil(busiest[:, :, None] / heights).sum(axis=1).mean(axis=0)
-    return float(busiest.sum(axis=1).mean()), float((busiest > 0).sum(axis=1).mean()), tiles
+def _load(key: Array, heights: Array, remote: int) -> tuple[float, float, float, Array]:
+    """Of one set of tokens, topk, experts, ep and alpha: means over the draws."""
+    alpha = float(key[4])
+    tokens, topk, experts, ranks = (int(np.ceil(value)) for value in key[:4])
+    drawn = load(tokens, topk, experts, ranks, alpha)
+    counts, mine = drawn.counts.astype(np.float64), np.full(len(drawn.counts), float(tokens))
+    choices = counts.sum(axis=1)
+    if remote == PASSED:
+        choices = mine * topk
+    elif remote == COMPUTED:
+        mine = drawn.tokens.astype(np.float64)
+        counts[:, 0] += mine * topk - choices
+        choices = mine * topk
+    tiles = np.ceil(counts[:, :, None] / heights).sum(axis=1).mean(axis=0)
+    return float(choices.mean()), float(mine.mean()), float((counts > 0).sum(axis=1).mean()), tiles
 
-
-def _uniform(draws: int, count: int) -> Array:
-    """Fixed numbers spread evenly over 0 to 1, in an order without pattern: a hash of their index (splitmix64)."""
-    state = np.arange(1, draws * count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)).astype(np.float64).reshape(draws, count) / 2.0**53
-
-
-LARGEST_EXPERTS = 2048
-"""Most experts whose loads are drawn in advance."""
-_UNIFORM = _uniform(DRAWS, LARGEST_EXPERTS)
 
 EXPERTS = KernelFamily(
     "moe",
