@@ -28,7 +28,7 @@ from halley.kernels.library.formats import core_rate, number_format
 from halley.kernels.library.routing import load
 from halley.kernels.machine import Machine
 
-TILE_ROWS = (16, 32, 64, 128)
+TILE_ROWS = (8, 16, 32, 64, 128)
 STEP_TERMS = 64
 """Terms of a sum between two synchronisations of a tile."""
 VECTOR = 16
@@ -49,25 +49,27 @@ PARAMETERS = (
     FittedParameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
     FittedParameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
     FittedParameter("choice", 1e-9, 1e-12, 1e-7, 2.0, "low"),
-    FittedParameter("uneven", 0.1, 1e-2, 100.0, 2.0, "low"),
+    FittedParameter("uneven", 1e-11, 1e-12, 1e-6, 3.0, "low"),
 )
 """Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
 of `STEP_TERMS` terms of a sum [s]; loss of small tiles; how often
 activations are read and written, relative to once; expert, choice [s]: sorting, for each expert of the model and for each choice
-of a token; resident: share of the cache in which weights stay between calls; uneven: loss of the second product where the rows of
-its weights are no multiple of `VECTOR`."""
-OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "remote": (0.0, 1.0, 2.0)}
-"""Columns of a tile, and its rows (0: as many as are fastest). remote: what the rank does for choices of experts of other ranks.
+of a token; resident: share of the cache in which weights stay between calls; uneven [s] of a result of the second product on a
+core, where the rows of its weights are no multiple of `VECTOR`."""
+OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0, 1.0), "remote": (0.0, 1.0, 2.0)}
+"""Columns of a tile, and its rows (0: as many as are fastest; 1: `TRITON_ROWS`). remote: what the rank does for choices of experts of other ranks.
 0: nothing. 1: their activations pass, as zeros. 2: of the tokens with a choice among the experts of the rank, the first expert
 computes the other choices too, as the benchmark of SGLang asks it to."""
-SKIPPED, PASSED, COMPUTED = 0, 1, 2
+PASSED, COMPUTED = 1, 2
+TRITON_ROWS = (16.0, 64.0)
+"""Rows of a tile that Triton kernels have by default: with at most as many tokens as experts, and with more."""
 
 
 def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
     """Arrays of shape [rows, heights of tiles]."""
     known = number_format(formats.dtype)
     hidden, inter, experts = sizes["hidden"], sizes["inter"] / sizes["tp"], np.maximum(sizes["experts"] / sizes["ep"], 1)
-    heights = np.array(TILE_ROWS if options["rows"] == 0 else (options["rows"],), dtype=np.float64)
+    heights = _heights(sizes["tokens"], experts, options["rows"])
     choices, tokens, active, row_tiles = _loads(sizes, heights, int(options["remote"]))
     up = (1 + sizes["gated"]) * inter
     rate = core_rate(chip, formats.dtype)
@@ -87,7 +89,7 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
         "activations": 2 * (choices * (hidden + up + inter) + tokens * 2 * hidden) / chip.memory,
         "experts": sizes["experts"],
         "choices": tokens * sizes["topk"],
-        "uneven": ((np.mod(inter, VECTOR) > 0) * 1.0)[:, None],
+        "uneven": (np.mod(inter, VECTOR) > 0) * choices * hidden / chip.cores,
     }
 
 
@@ -97,15 +99,13 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     for name in ("up", "down"):
         products = known[f"{name}_products"] / p["matrix"] * np.exp(p["small"] * known["small"])
         loop = np.maximum(np.maximum(products, known[f"{name}_feed"] / p["feed"]), known[f"{name}_steps"] * p["step"])
-        if name == "down":
-            loop = loop * (1 + p["uneven"] * known["uneven"])
         cores = cores + loop + known[f"{name}_waves"] * p["latency"]
     cores = under_load(cores, p["slowdown"])
     weights = np.asarray(known["weights"])
     weights = weights * missing(weights, p["resident"] * float(known["capacity"]))
     traffic = (weights + p["activations"] * known["activations"]) / p["memory"]
     body = combined(cores, traffic[:, None], p["overlap"]).min(axis=1)
-    return as_measured(body + known["experts"] * p["expert"] + known["choices"] * p["choice"], p)
+    return as_measured(body + known["experts"] * p["expert"] + known["choices"] * p["choice"] + known["uneven"] * p["uneven"], p)
 
 
 def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
@@ -121,11 +121,18 @@ def _loads(sizes: Sizes, heights: Array, remote: int) -> tuple[Array, Array, Arr
     """Choices of tokens whose activations pass [rows], tokens [rows], experts with tokens [rows], and row tiles by height of a
     tile [rows, heights]."""
     names = ("tokens", "topk", "experts", "ep", "alpha")
-    keys = np.stack(np.broadcast_arrays(*(sizes[name] for name in names)), axis=1)
+    keys = np.stack(np.broadcast_arrays(*(sizes[name] for name in names), *heights.T), axis=1)
     distinct, back = np.unique(keys, axis=0, return_inverse=True)
-    loads = [_load(row, heights, remote) for row in distinct]
+    loads = [_load(row[: len(names)], row[len(names) :], remote) for row in distinct]
     choices, tokens, active, tiles = (np.array(column, dtype=np.float64)[back.ravel()] for column in zip(*loads, strict=True))
     return choices, tokens, active, tiles
+
+
+def _heights(tokens: Array, experts: Array, rows: float) -> Array:
+    """Rows of tiles, of shape [rows, heights]."""
+    if rows == 1:
+        return np.where(tokens <= experts, *TRITON_ROWS)[:, None]
+    return np.broadcast_to(np.array(TILE_ROWS if rows == 0 else (rows,), dtype=np.float64), (len(tokens), 1 if rows else len(TILE_ROWS)))
 
 
 def _load(key: Array, heights: Array, remote: int) -> tuple[float, float, float, Array]:
@@ -141,7 +148,7 @@ def _load(key: Array, heights: Array, remote: int) -> tuple[float, float, float,
         mine = drawn.tokens.astype(np.float64)
         counts[:, 0] += mine * topk - choices
         choices = mine * topk
-    tiles = np.ceil(counts[:, :, None] / heights).sum(axis=1).mean(axis=0)
+    tiles = np.ceil(counts[:, :, None] / heights[None, None, :]).sum(axis=1).mean(axis=0)
     return float(choices.mean()), float(mine.mean()), float((counts > 0).sum(axis=1).mean()), tiles
 
 
