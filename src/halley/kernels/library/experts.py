@@ -56,20 +56,23 @@ of `STEP_TERMS` terms of a sum [s]; loss of small tiles; how often
 activations are read and written, relative to once; expert, choice [s]: sorting, for each expert of the model and for each choice
 of a token; resident: share of the cache in which weights stay between calls; uneven [s] of a result of the second product on a
 core, where the rows of its weights are no multiple of `VECTOR`."""
-OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0, 1.0), "remote": (0.0, 1.0, 2.0)}
-"""Columns of a tile, and its rows (0: as many as are fastest; 1: `TRITON_ROWS`). remote: what the rank does for choices of experts of other ranks.
-0: nothing. 1: their activations pass, as zeros. 2: of the tokens with a choice among the experts of the rank, the first expert
-computes the other choices too, as the benchmark of SGLang asks it to."""
+OPTIONS = {"remote": (0.0, 1.0, 2.0), "columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 1.0)}
+"""remote: what the rank does for choices of experts of other ranks. 0: nothing. 1: their activations pass, as zeros. 2: it gets only
+tokens with a choice among its experts, and its first expert computes their other choices, as the benchmark of SGLang asks it to.
+Columns of a tile, and its rows (0: as many as are fastest; 1, 2: `TRITON`, `AVERAGE`)."""
 PASSED, COMPUTED = 1, 2
-TRITON_ROWS = (16.0, 64.0)
-"""Rows of a tile that Triton kernels have by default: with at most as many tokens as experts, and with more."""
+TRITON, TRITON_ROWS = 1, (16.0, 64.0)
+"""Default rows of a tile of Triton kernels: with at most as many tokens as experts, and with more."""
+AVERAGE, AVERAGE_ROWS = 2, (8.0, 128.0)
+"""Kernels of TensorRT-LLM for B200 take the power of two above the tokens of an average expert, within these bounds, whatever the
+busiest expert has."""
 
 
 def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
     """Arrays of shape [rows, heights of tiles]."""
     known = number_format(formats.dtype)
     hidden, inter, experts = sizes["hidden"], sizes["inter"] / sizes["tp"], np.maximum(sizes["experts"] / sizes["ep"], 1)
-    heights = _heights(sizes["tokens"], experts, options["rows"])
+    heights = _heights(sizes, experts, int(options["rows"]))
     choices, tokens, active, row_tiles = _loads(sizes, heights, int(options["remote"]))
     up = (1 + sizes["gated"]) * inter
     rate = core_rate(chip, formats.dtype)
@@ -128,11 +131,15 @@ def _loads(sizes: Sizes, heights: Array, remote: int) -> tuple[Array, Array, Arr
     return choices, tokens, active, tiles
 
 
-def _heights(tokens: Array, experts: Array, rows: float) -> Array:
+def _heights(sizes: Sizes, experts: Array, rows: int) -> Array:
     """Rows of tiles, of shape [rows, heights]."""
-    if rows == 1:
-        return np.where(tokens <= experts, *TRITON_ROWS)[:, None]
-    return np.broadcast_to(np.array(TILE_ROWS if rows == 0 else (rows,), dtype=np.float64), (len(tokens), 1 if rows else len(TILE_ROWS)))
+    if rows == TRITON:
+        return np.where(sizes["tokens"] <= experts, *TRITON_ROWS)[:, None]
+    if rows == AVERAGE:
+        average = np.maximum(sizes["tokens"] * sizes["topk"] / sizes["experts"], 1.0)
+        return np.clip(2 ** np.ceil(np.log2(average)), *AVERAGE_ROWS)[:, None]
+    heights = np.array(TILE_ROWS if rows == 0 else (rows,), dtype=np.float64)
+    return np.broadcast_to(heights, (len(experts), len(heights)))
 
 
 def _load(key: Array, heights: Array, remote: int) -> tuple[float, float, float, Array]:
@@ -140,13 +147,11 @@ def _load(key: Array, heights: Array, remote: int) -> tuple[float, float, float,
     alpha = float(key[4])
     tokens, topk, experts, ranks = (int(np.ceil(value)) for value in key[:4])
     drawn = load(tokens, topk, experts, ranks, alpha)
-    counts, mine = drawn.counts.astype(np.float64), np.full(len(drawn.counts), float(tokens))
-    choices = counts.sum(axis=1)
-    if remote == PASSED:
-        choices = mine * topk
-    elif remote == COMPUTED:
-        mine = drawn.tokens.astype(np.float64)
+    counts, choices = drawn.counts.astype(np.float64), drawn.counts.sum(axis=1)
+    mine = drawn.tokens if remote == COMPUTED else np.full_like(choices, tokens)
+    if remote == COMPUTED:
         counts[:, 0] += mine * topk - choices
+    if remote in (PASSED, COMPUTED):
         choices = mine * topk
     tiles = np.ceil(counts[:, :, None] / heights[None, None, :]).sum(axis=1).mean(axis=0)
     return float(choices.mean()), float(mine.mean()), float((counts > 0).sum(axis=1).mean()), tiles
