@@ -59,8 +59,11 @@ than 128 dims; uneven: loss of heads whose dims are no multiple of 16; tail: par
 longer; row [s] of a query of a head on a core, for stores and conversions; again: share of keys that are read again;
 resident: share of the cache in which queries, keys and results stay between calls; unit: part of the latency that each further
 tile of a core adds."""
-OPTIONS = {"skips_window": (1.0, 0.0, 0.7), "rows": (128.0, 64.0), "packs_heads": (0.0, 1.0)}
-"""Share of the work on keys outside the window that a kernel skips (0.7: it loads them and skips their products), rows of its tiles, and whether queries of heads that share keys share tiles."""
+OPTIONS = {"skips_window": (1.0, 0.0, 0.7), "rows": (128.0, 64.0), "packs_heads": (0.0, 1.0, 2.0)}
+"""skips_window: share of the work on keys outside the window that a kernel skips (0.7: it loads them and skips their products).
+Rows of a tile. packs_heads: whether queries of heads that share keys share tiles (2: `SINGLE_QUERIES`)."""
+SINGLE_QUERIES = 2
+"""Heads are packed where every sequence has one query, as FlashAttention does."""
 
 
 def _features(
@@ -69,7 +72,8 @@ def _features(
     batch, queries, cached, heads, groups = (sizes[name] for name in ("batch", "queries", "cached", "heads", "kv_heads"))
     key_dim, value_dim = dims
     keys = queries + cached
-    sharing = heads / groups if options["packs_heads"] else np.ones_like(keys)
+    packs = queries == 1 if options["packs_heads"] == SINGLE_QUERIES else np.full(keys.shape, bool(options["packs_heads"]))
+    sharing = np.where(packs, heads / groups, 1.0)
     tile_rows, tile_queries = options["rows"], np.maximum(options["rows"] / sharing, 1.0)
     row_tiles = np.ceil(queries * sharing / tile_rows)
     mean, longest = _worked(sizes, options["skips_window"], row_tiles, tile_queries) if causal else (keys, keys)

@@ -1,7 +1,7 @@
 """Feed-forward layers of experts (MoE) on one rank: two grouped GEMMs over the tokens that the router sends to its experts.
 
-`halley.kernels.library.routing` says how many tokens each expert of the rank gets. Every expert with tokens has whole tiles and its
-weights are read once.
+`halley.kernels.library.routing` says how many tokens each expert of the rank gets. Every expert with tokens has whole tiles and
+its weights are read once.
 """
 
 from __future__ import annotations
@@ -51,21 +51,17 @@ PARAMETERS = (
     FittedParameter("choice", 1e-9, 1e-12, 1e-7, 2.0, "low"),
     FittedParameter("uneven", 1e-11, 1e-12, 1e-6, 3.0, "low"),
 )
-"""Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
-of `STEP_TERMS` terms of a sum [s]; loss of small tiles; how often
-activations are read and written, relative to once; expert, choice [s]: sorting, for each expert of the model and for each choice
-of a token; resident: share of the cache in which weights stay between calls; uneven [s] of a result of the second product on a
-core, where the rows of its weights are no multiple of `VECTOR`."""
+"""Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step of `STEP_TERMS` terms of a
+sum [s]; loss of small tiles; how often activations are read and written, relative to once; expert, choice [s]: sorting, for
+each expert of the model and for each choice of a token; resident: share of the cache in which weights stay between calls;
+uneven [s] of a result of the second product on a core, where the rows of its weights are no multiple of `VECTOR`."""
 OPTIONS = {"remote": (0.0, 1.0, 2.0), "columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 1.0)}
-"""remote: what the rank does for choices of experts of other ranks. 0: nothing. 1: their activations pass, as zeros. 2: it gets only
-tokens with a choice among its experts, and its first expert computes their other choices, as the benchmark of SGLang asks it to.
-Columns of a tile, and its rows (0: as many as are fastest; 1, 2: `TRITON`, `AVERAGE`)."""
+"""remote: what the rank does for choices of experts of other ranks. 0: nothing. 1: their activations pass, as zeros. 2: it gets
+only tokens with a choice among its experts, and its first expert computes their other choices, as the benchmark of SGLang asks
+it to. Columns of a tile, and its rows (0: as many as are fastest; 1: `TRITON_ROWS`)."""
 PASSED, COMPUTED = 1, 2
-TRITON, TRITON_ROWS = 1, (16.0, 64.0)
+TRITON_ROWS = (16.0, 64.0)
 """Default rows of a tile of Triton kernels: with at most as many tokens as experts, and with more."""
-AVERAGE, AVERAGE_ROWS = 2, (8.0, 128.0)
-"""Kernels of TensorRT-LLM for B200 take the power of two above the tokens of an average expert, within these bounds, whatever the
-busiest expert has."""
 
 
 def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
@@ -133,11 +129,8 @@ def _loads(sizes: Sizes, heights: Array, remote: int) -> tuple[Array, Array, Arr
 
 def _heights(sizes: Sizes, experts: Array, rows: int) -> Array:
     """Rows of tiles, of shape [rows, heights]."""
-    if rows == TRITON:
+    if rows == 1:
         return np.where(sizes["tokens"] <= experts, *TRITON_ROWS)[:, None]
-    if rows == AVERAGE:
-        average = np.maximum(sizes["tokens"] * sizes["topk"] / sizes["experts"], 1.0)
-        return np.clip(2 ** np.ceil(np.log2(average)), *AVERAGE_ROWS)[:, None]
     heights = np.array(TILE_ROWS if rows == 0 else (rows,), dtype=np.float64)
     return np.broadcast_to(heights, (len(experts), len(heights)))
 

@@ -1,7 +1,7 @@
 """Tokens that each expert of one rank gets, as the public benchmark of the measured tables routes them.
 
-Balanced: token i chooses the experts i + j s, with the stride s = experts / topk, and few tokens are spread over a stride. Under a
-power law the tokens of an expert are drawn from a density proportional to x^-alpha. No token chooses an expert twice: what an
+Balanced: token i chooses the experts i + j s, with the stride s = experts / topk, and few tokens are spread over a stride. Under
+a power law the tokens of an expert are drawn from a density proportional to x^-alpha. No token chooses an expert twice: what an
 expert would get beyond the number of tokens, and what rounding loses, goes to the experts with fewest tokens, of one rank after
 the other. The rank is the first of balanced routing and the busiest of a power law.
 """
@@ -57,9 +57,12 @@ def load(tokens: int, topk: int, experts: int, ranks: int, alpha: float) -> Load
 
 def _balanced(tokens: int, topk: int, experts: int, local: int) -> Load:
     stride = -(-experts // topk)
-    first = np.arange(tokens) if tokens >= stride else np.arange(tokens) * stride // tokens
     # a token is one of `experts` that differ by their first choice; equal ones are counted together
-    kinds = np.bincount(first % experts, minlength=experts)
+    first = np.arange(experts)
+    if tokens >= stride:
+        kinds = tokens // experts + (first < tokens % experts)
+    else:
+        kinds = np.bincount(np.arange(tokens) * stride // tokens, minlength=experts)
     chosen = (np.arange(experts)[:, None] + stride * np.arange(topk)[None, :]) % experts
     counts = np.bincount(chosen.ravel(), weights=np.repeat(kinds, topk), minlength=experts)[:local]
     own = int(kinds[(chosen < local).any(axis=1)].sum())
