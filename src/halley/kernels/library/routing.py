@@ -28,7 +28,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class RoutedTokens:
     """Tokens of each expert of the rank, of shape [draws, experts of the rank], and tokens with a choice among them, of shape
     [draws]."""
 
@@ -36,7 +36,7 @@ class Load:
     tokens: Counts
 
 
-def load(tokens: int, topk: int, experts: int, ranks: int, alpha: float) -> Load:
+def load(tokens: int, topk: int, experts: int, ranks: int, alpha: float) -> RoutedTokens:
     """Tokens of the experts of one of ``ranks`` that share ``experts``; ``alpha`` of the power law, 0: balanced.
 
     >>> load(2, 8, 256, 16, 0.0).counts.sum(), load(512, 8, 256, 16, 0.0).counts.sum()
@@ -52,10 +52,10 @@ def load(tokens: int, topk: int, experts: int, ranks: int, alpha: float) -> Load
     counts = _power_law(tokens, topk, local, groups, alpha)
     busiest = counts.sum(axis=2).argmax(axis=1)
     mine = counts[np.arange(DRAWS), busiest]
-    return Load(mine, np.array([_with_a_choice(counts[draw], int(busiest[draw]), tokens) for draw in range(DRAWS)]))
+    return RoutedTokens(mine, np.array([_with_a_choice(counts[draw], int(busiest[draw]), tokens) for draw in range(DRAWS)]))
 
 
-def _balanced(tokens: int, topk: int, experts: int, local: int) -> Load:
+def _balanced(tokens: int, topk: int, experts: int, local: int) -> RoutedTokens:
     stride = -(-experts // topk)
     # a token is one of `experts` that differ by their first choice; equal ones are counted together
     first = np.arange(experts)
@@ -66,7 +66,7 @@ def _balanced(tokens: int, topk: int, experts: int, local: int) -> Load:
     chosen = (np.arange(experts)[:, None] + stride * np.arange(topk)[None, :]) % experts
     counts = np.bincount(chosen.ravel(), weights=np.repeat(kinds, topk), minlength=experts)[:local]
     own = int(kinds[(chosen < local).any(axis=1)].sum())
-    return Load(counts.astype(np.int64)[None, :], np.array([own]))
+    return RoutedTokens(counts.astype(np.int64)[None, :], np.array([own]))
 
 
 def _power_law(tokens: int, topk: int, local: int, groups: int, alpha: float) -> Counts:
