@@ -73,7 +73,7 @@ def _features(
     key_dim, value_dim = dims
     keys = queries + cached
     packs = queries == 1 if options["packs_heads"] == SINGLE_QUERIES else np.full(keys.shape, bool(options["packs_heads"]))
-    sharing = np.where(packs, heads / groups, 1.0)
+    sharing: Array = np.where(packs, heads / groups, 1.0)
     tile_rows, tile_queries = options["rows"], np.maximum(options["rows"] / sharing, 1.0)
     row_tiles = np.ceil(queries * sharing / tile_rows)
     mean, longest = _worked(sizes, options["skips_window"], row_tiles, tile_queries) if causal else (keys, keys)
@@ -99,7 +99,7 @@ def _features(
         "traffic": (new + stored) / chip.memory,
         "traffic_again": stored * missing(stored, max(chip.capacity, 1.0)) * seen_again / chip.memory,
         "wide": np.log(np.maximum(key_dim / 128, 1.0)),
-        "uneven": (np.mod(sizes.get("head_dim", key_dim), 16) > 0) * 1.0,
+        "uneven": np.asarray((np.mod(sizes.get("head_dim", key_dim), 16) > 0) * 1.0, dtype=np.float64),
         "rows": batch * queries * (heads + 2 * groups) / chip.cores,
     }
 

@@ -102,7 +102,7 @@ def _filled(counts: Counts, more: Counts, top: Counts) -> Counts:
     found = np.maximum(counts, np.minimum(low[..., None], top))
     rest = more - (found - counts).sum(axis=-1)
     open_ = (found <= low[..., None]) & (found < top)
-    return found + (open_ & (np.cumsum(open_, axis=-1) <= rest[..., None]))
+    return np.asarray(found + (open_ & (np.cumsum(open_, axis=-1) <= rest[..., None])), dtype=np.int64)
 
 
 def _with_a_choice(counts: Counts, rank: int, tokens: int) -> int:
