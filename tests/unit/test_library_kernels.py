@@ -15,10 +15,10 @@ from halley.io.chips.load import load_chip
 from halley.kernels.bounds import rate_time
 from halley.kernels.library.calibrate import calibrate
 from halley.kernels.library.corrections import FEWEST_FOR_CORRECTION, Correction, fit_correction
-from halley.kernels.library.experts import LARGEST_EXPERTS
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.family import Array, Formats, Sizes
 from halley.kernels.library.fit import FEWEST_FOR_OPTIONS, evaluate, fit_roofline, fit_stratum, interval, judge, relative_error
+from halley.kernels.library.routing import LARGEST_EXPERTS
 from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
 from halley.kernels.library.times import KernelFit, KernelFits, kernel_time
 from halley.kernels.machine import PEAK, machine
@@ -226,15 +226,50 @@ def test_balanced_experts_have_equally_many_tokens() -> None:
     known = FAMILIES["moe"]
     sizes = {"tokens": 4096, "hidden": 64, "inter": 64, "topk": 8, "experts": 128, "tp": 1, "ep": 8, "alpha": 0, "gated": 1}
     arrays = {name: np.array([float(value)]) for name, value in sizes.items()}
-    found = known.features(arrays, Formats("bf16"), CHIP, {"columns": 128.0, "rows": 64.0, "own_tokens": 0.0})
-    # 512 tokens on this rank choose 8 of 16 experts: 256 each, in 4 tiles of 64
+    options = {"columns": 128.0, "rows": 64.0, "remote": 0.0}
+    found = known.features(arrays, Formats("bf16"), CHIP, options)
+    # the 16 experts of this rank have 256 of 4096 tokens each, in 4 tiles of 64
     assert float(np.asarray(found["up_waves"]).ravel()[0]) == np.ceil(16 * 4 / CHIP.cores)
-    assert float(np.asarray(found["activations"]).ravel()[0]) * CHIP.memory == pytest.approx(4096 * 2 * (2 * 64 + 3 * 64))
-    uneven = known.features(
-        {**arrays, "alpha": np.array([1.2])}, Formats("bf16"), CHIP, {"columns": 128.0, "rows": 64.0, "own_tokens": 0.0}
-    )
-    assert np.asarray(uneven["activations"])[0] > np.asarray(found["activations"])[0], "the busiest rank has more"  # fmt: skip
+    moved = 4096 * 2 * (64 + 3 * 64 + 2 * 64)
+    assert float(np.asarray(found["activations"]).ravel()[0]) * CHIP.memory == pytest.approx(moved)
+    uneven = known.features({**arrays, "alpha": np.array([1.2])}, Formats("bf16"), CHIP, options)
+    assert np.asarray(uneven["activations"])[0] > np.asarray(found["activations"])[0], "the busiest rank has more"
     assert LARGEST_EXPERTS >= 1024
+
+
+def test_a_rank_may_compute_or_pass_choices_of_other_ranks_experts() -> None:
+    known = FAMILIES["moe"]
+    sizes = {"tokens": 1024, "hidden": 64, "inter": 60, "topk": 8, "experts": 128, "tp": 1, "ep": 64, "alpha": 0, "gated": 1}
+    arrays = {name: np.array([float(value)]) for name, value in sizes.items()}
+    moved, waves = [], []
+    for remote in (0.0, 1.0, 2.0):
+        found = known.features(arrays, Formats("bf16"), CHIP, {"columns": 64.0, "rows": 1.0, "remote": remote})
+        moved.append(float(np.asarray(found["activations"])[0]) * CHIP.memory / 2)
+        waves.append(float(np.asarray(found["down_waves"]).ravel()[0]) * CHIP.cores)
+        assert np.asarray(found["uneven"])[0] > 0, "rows of 60 weights"
+    # 64 tokens choose each of the rank's two experts; the stride is 16, so that these are 128 tokens
+    assert moved == pytest.approx([128 * 244 + 1024 * 128, 8192 * 244 + 1024 * 128, 1024 * 244 + 128 * 128])
+    assert waves[0] == waves[1] == CHIP.cores
+    assert waves[2] == np.ceil((1 + np.ceil((64 + 896) / 64)) / CHIP.cores) * CHIP.cores
+
+
+def test_windows_may_be_skipped_in_part_and_single_queries_packed() -> None:
+    known = FAMILIES["attention_prefill"]
+    sizes = {"batch": 1, "queries": 4096, "cached": 0, "heads": 8, "kv_heads": 1, "head_dim": 128, "window": 128}
+    arrays = {name: np.array([float(value)]) for name, value in sizes.items()}
+
+    def of(name: str, changed: dict[str, float], **options: float) -> float:
+        given = {**arrays, **{size: np.array([value]) for size, value in changed.items()}}
+        every = {"skips_window": 1.0, "rows": 128.0, "packs_heads": 0.0, **options}
+        return float(np.asarray(known.features(given, Formats("bf16"), CHIP, every)[name])[0])
+
+    full, inside = of("products", {}, skips_window=0.0), of("products", {})
+    assert of("products", {}, skips_window=0.7) == pytest.approx(0.3 * full + 0.7 * inside)
+    assert full == of("products", {"window": 0.0}) > 5 * inside
+    for queries, same in ((1.0, 1.0), (2.0, 0.0)):
+        changed = {"queries": queries, "batch": 4096.0}
+        assert of("waves", changed, packs_heads=2.0) == of("waves", changed, packs_heads=same)
+    assert of("waves", {"queries": 1.0, "batch": 4096.0}, packs_heads=2.0) == np.ceil(4096 / CHIP.cores)
 
 
 def test_kernels_of_a_framework_are_chosen_by_the_dims_of_a_head() -> None:

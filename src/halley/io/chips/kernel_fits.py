@@ -39,12 +39,12 @@ CORRECTION_DIGITS = 3
 
 SPREAD = {
     "gemm": 0.29,
-    "attention_prefill": 0.49,
+    "attention_prefill": 0.5,
     "attention_decode": 0.37,
     "attention_encoder": 0.1,
     "mla_prefill": 0.46,
     "mla_decode": 1.05,
-    "moe": 0.37,
+    "moe": 0.4,
     "mamba2": 1.16,
 }
 """By family: standard deviation [logarithm] of what the fit of one chip says of another: 80 % of the median errors of kernels,

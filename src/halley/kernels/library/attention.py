@@ -51,12 +51,19 @@ PARAMETERS = (
     FittedParameter("row", 1e-8, 1e-11, 1e-6, 2.0, "low"),
     FittedParameter("again", 0.05, 1e-3, 1.0, 1.5, "low"),
     FittedParameter("uneven", 0.3, 1e-2, 8.0, 1.5, "low"),
+    FittedParameter("resident", 0.2, 0.01, 2.0, 1.0, "low"),
+    FittedParameter("unit", 0.7, 0.02, 1.5, 1.0, "high"),
 )
 """Shares of the matrix rate, of the exponentials and of the memory bandwidth; latency of a tile [s]; wide: loss of heads of more
 than 128 dims; uneven: loss of heads whose dims are no multiple of 16; tail: part of a tile by which an uneven last wave is
-longer; row [s] of a query of a head on a core, for stores and conversions; again: share of keys that are read again."""
-OPTIONS = {"skips_window": (1.0, 0.0), "rows": (128.0, 64.0), "packs_heads": (0.0, 1.0)}
-"""Whether a kernel skips keys outside the window, rows of its tiles, and whether queries of heads that share keys share tiles."""
+longer; row [s] of a query of a head on a core, for stores and conversions; again: share of keys that are read again;
+resident: share of the cache in which queries, keys and results stay between calls; unit: part of the latency that each further
+tile of a core adds."""
+OPTIONS = {"skips_window": (1.0, 0.0, 0.7), "rows": (128.0, 64.0), "packs_heads": (0.0, 1.0, 2.0)}
+"""skips_window: share of the work on keys outside the window that a kernel skips (0.7: it loads them and skips their products).
+Rows of a tile. packs_heads: whether queries of heads that share keys share tiles (2: `SINGLE_QUERIES`)."""
+SINGLE_QUERIES = 2
+"""Heads are packed where every sequence has one query, as FlashAttention does."""
 
 
 def _features(
@@ -65,11 +72,11 @@ def _features(
     batch, queries, cached, heads, groups = (sizes[name] for name in ("batch", "queries", "cached", "heads", "kv_heads"))
     key_dim, value_dim = dims
     keys = queries + cached
-    window = _window(sizes) if options["skips_window"] else np.full_like(keys, UNLIMITED_WINDOW)
-    sharing = heads / groups if options["packs_heads"] else np.ones_like(keys)
+    packs = queries == 1 if options["packs_heads"] == SINGLE_QUERIES else np.full(keys.shape, bool(options["packs_heads"]))
+    sharing: Array = np.where(packs, heads / groups, 1.0)
     tile_rows, tile_queries = options["rows"], np.maximum(options["rows"] / sharing, 1.0)
     row_tiles = np.ceil(queries * sharing / tile_rows)
-    mean, longest = _seen(queries, keys, window, row_tiles, tile_queries) if causal else (keys, keys)
+    mean, longest = _worked(sizes, options["skips_window"], row_tiles, tile_queries) if causal else (keys, keys)
     rows = queries * sharing
     filled = np.where(rows < tile_rows, np.where(rows < 16, 16, np.where(rows < 64, 64, tile_rows)), tile_rows)
     tiles = batch * heads / sharing * row_tiles / chip.cores
@@ -88,12 +95,24 @@ def _features(
         "tile_products": mean * products,
         "tile_exponentials": mean * exponentials,
         "waves": np.ceil(tiles),
+        "capacity": max(chip.capacity, 1.0) / chip.memory,
         "traffic": (new + stored) / chip.memory,
         "traffic_again": stored * missing(stored, max(chip.capacity, 1.0)) * seen_again / chip.memory,
         "wide": np.log(np.maximum(key_dim / 128, 1.0)),
-        "uneven": (np.mod(sizes.get("head_dim", key_dim), 16) > 0) * 1.0,
+        "uneven": np.asarray((np.mod(sizes.get("head_dim", key_dim), 16) > 0) * 1.0, dtype=np.float64),
         "rows": batch * queries * (heads + 2 * groups) / chip.cores,
     }
+
+
+def _worked(sizes: Sizes, skipped: float, row_tiles: Array, tile_queries: Array) -> tuple[Array, Array]:
+    """`_seen` keys, with those outside the window for the part of the work that is not ``skipped``."""
+    queries, window = sizes["queries"], _window(sizes)
+    keys = queries + sizes["cached"]
+    inside = _seen(queries, keys, window, row_tiles, tile_queries)
+    if skipped == 1:
+        return inside
+    every = _seen(queries, keys, np.full_like(keys, UNLIMITED_WINDOW), row_tiles, tile_queries)
+    return every[0] - skipped * (every[0] - inside[0]), every[1] - skipped * (every[1] - inside[1])
 
 
 def _window(sizes: Sizes) -> Array:
@@ -122,8 +141,10 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
 
     even, tile = both("products", "exponentials"), both("tile_products", "tile_exponentials")
     cores = np.maximum(even + p["tail"] * known["last_wave"] * tile, both("longest_products", "longest_exponentials"))
-    cores = under_load(cores, p["slowdown"]) + known["waves"] * p["latency"]
-    traffic = np.asarray((known["traffic"] + p["again"] * known["traffic_again"]) / p["memory"], dtype=np.float64)
+    cores = under_load(cores, p["slowdown"]) + p["latency"] * (1 + p["unit"] * (np.asarray(known["waves"]) - 1))
+    first = np.asarray(known["traffic"])
+    first = first * missing(first, p["resident"] * float(known["capacity"]))
+    traffic = np.asarray((first + p["again"] * known["traffic_again"]) / p["memory"], dtype=np.float64)
     return as_measured(combined(cores, traffic, OVERLAP_WITH_MEMORY) + known["rows"] * p["row"], p)
 
 

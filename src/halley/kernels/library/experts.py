@@ -1,8 +1,7 @@
 """Feed-forward layers of experts (MoE) on one rank: two grouped GEMMs over the tokens that the router sends to its experts.
 
-Balanced routing gives every expert equally many tokens. Under a power law the tokens of an expert are drawn from a density
-proportional to x^-alpha, and the rank is the busiest of its group, as in the measured tables: the mean over a few fixed draws.
-Every expert with tokens has whole tiles and its weights are read once.
+`halley.kernels.library.routing` says how many tokens each expert of the rank gets. Every expert with tokens has whole tiles and
+its weights are read once.
 """
 
 from __future__ import annotations
@@ -26,17 +25,14 @@ from halley.kernels.library.family import (
     under_load,
 )
 from halley.kernels.library.formats import core_rate, number_format
+from halley.kernels.library.routing import load
 from halley.kernels.machine import Machine
 
-TILE_ROWS = (16, 32, 64, 128)
+TILE_ROWS = (8, 16, 32, 64, 128)
 STEP_TERMS = 64
 """Terms of a sum between two synchronisations of a tile."""
-DRAWS = 8
-"""Draws of the tokens of each expert; measurements average over ten."""
-LARGEST_SHARE = 0.8
-"""Largest number that the power law draws, as a share of the tokens (`SMALL_BATCH_SHARES`: of small batches)."""
-SMALL_BATCH_SHARES = (0.01, 2.0)
-"""Smallest and largest number that the power law draws where there are fewer choices than experts."""
+VECTOR = 16
+"""Elements of a row of weights that are loaded together; rows of other lengths start out of line."""
 
 PARAMETERS = (
     FittedParameter("launch", 1.5e-5, 1e-6, 1e-3, 3.0, "low"),
@@ -52,25 +48,28 @@ PARAMETERS = (
     FittedParameter("slowdown", 0.1, 1e-3, 0.6, 1.0, "low"),
     FittedParameter("expert", 2e-8, 1e-10, 1e-6, 1.5, "low"),
     FittedParameter("resident", 0.1, 0.01, 2.0, 1.0, "low"),
+    FittedParameter("choice", 1e-9, 1e-12, 1e-7, 2.0, "low"),
+    FittedParameter("uneven", 1e-11, 1e-12, 1e-6, 3.0, "low"),
 )
-"""Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step
-of `STEP_TERMS` terms of a sum [s]; loss of small tiles; how often
-activations are read and written, relative to once; expert [s]: sorting tokens, for each expert of the model; resident:
-share of the cache in which weights stay between calls."""
-OPTIONS = {"columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 128.0), "own_tokens": (0.0, 1.0)}
-"""Columns of a tile, and its rows (0: as many as are fastest). own_tokens: in the table, ``tokens`` are those of the rank, all of
-which choose among its own experts, instead of those of the whole group."""
+"""Shares of matrix rate, memory bandwidth, cache bandwidth per core (feed); latency of a wave, step of `STEP_TERMS` terms of a
+sum [s]; loss of small tiles; how often activations are read and written, relative to once; expert, choice [s]: sorting, for
+each expert of the model and for each choice of a token; resident: share of the cache in which weights stay between calls;
+uneven [s] of a result of the second product on a core, where the rows of its weights are no multiple of `VECTOR`."""
+OPTIONS = {"remote": (0.0, 1.0, 2.0), "columns": (128.0, 64.0, 256.0), "rows": (0.0, 64.0, 1.0)}
+"""remote: what the rank does for choices of experts of other ranks. 0: nothing. 1: their activations pass, as zeros. 2: it gets
+only tokens with a choice among its experts, and its first expert computes their other choices, as the benchmark of SGLang asks
+it to. Columns of a tile, and its rows (0: as many as are fastest; 1: `TRITON_ROWS`)."""
+PASSED, COMPUTED = 1, 2
+TRITON_ROWS = (16.0, 64.0)
+"""Default rows of a tile of Triton kernels: with at most as many tokens as experts, and with more."""
 
 
 def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
     """Arrays of shape [rows, heights of tiles]."""
     known = number_format(formats.dtype)
     hidden, inter, experts = sizes["hidden"], sizes["inter"] / sizes["tp"], np.maximum(sizes["experts"] / sizes["ep"], 1)
-    heights = np.array(TILE_ROWS if options["rows"] == 0 else (options["rows"],), dtype=np.float64)
-    if options["own_tokens"]:
-        topk = np.minimum(sizes["topk"], experts)
-        sizes = {**sizes, "topk": topk, "experts": experts, "ep": np.ones_like(experts)}
-    tokens, active, row_tiles = _loads(sizes, heights)
+    heights = _heights(sizes, experts, int(options["rows"]))
+    choices, tokens, active, row_tiles = _loads(sizes, heights, int(options["remote"]))
     up = (1 + sizes["gated"]) * inter
     rate = core_rate(chip, formats.dtype)
     found: dict[str, Array | float] = {}
@@ -86,8 +85,10 @@ def features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) ->
         "small": np.log(128 / heights),
         "capacity": max(chip.capacity, 1.0) / chip.memory,
         "weights": np.minimum(active, experts) * hidden * (up + inter) * known.weight / chip.memory,
-        "activations": tokens * 2 * (2 * hidden + up + inter) / chip.memory,
+        "activations": 2 * (choices * (hidden + up + inter) + tokens * 2 * hidden) / chip.memory,
         "experts": sizes["experts"],
+        "choices": tokens * sizes["topk"],
+        "uneven": (np.mod(inter, VECTOR) > 0) * choices * hidden / chip.cores,
     }
 
 
@@ -103,7 +104,7 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     weights = weights * missing(weights, p["resident"] * float(known["capacity"]))
     traffic = (weights + p["activations"] * known["activations"]) / p["memory"]
     body = combined(cores, traffic[:, None], p["overlap"]).min(axis=1)
-    return as_measured(body + known["experts"] * p["expert"], p)
+    return as_measured(body + known["experts"] * p["expert"] + known["choices"] * p["choice"] + known["uneven"] * p["uneven"], p)
 
 
 def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
@@ -115,48 +116,39 @@ def demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]
     return chosen * hidden * width / (core_rate(chip, formats.dtype) * chip.cores), moved / chip.memory
 
 
-def _loads(sizes: Sizes, heights: Array) -> tuple[Array, Array, Array]:
-    """Tokens of a rank [rows], its experts with tokens [rows], and row tiles by height of a tile [rows, heights]."""
+def _loads(sizes: Sizes, heights: Array, remote: int) -> tuple[Array, Array, Array, Array]:
+    """Choices of tokens whose activations pass [rows], tokens [rows], experts with tokens [rows], and row tiles by height of a
+    tile [rows, heights]."""
     names = ("tokens", "topk", "experts", "ep", "alpha")
-    keys = np.stack(np.broadcast_arrays(*(sizes[name] for name in names)), axis=1)
+    keys = np.stack(np.broadcast_arrays(*(sizes[name] for name in names), *heights.T), axis=1)
     distinct, back = np.unique(keys, axis=0, return_inverse=True)
-    loads = [_load(row, heights) for row in distinct]
-    tokens, active, tiles = (np.array(column, dtype=np.float64)[back.ravel()] for column in zip(*loads, strict=True))
-    return tokens, active, tiles
+    loads = [_load(row[: len(names)], row[len(names) :], remote) for row in distinct]
+    choices, tokens, active, tiles = (np.array(column, dtype=np.float64)[back.ravel()] for column in zip(*loads, strict=True))
+    return choices, tokens, active, tiles
 
 
-def _load(key: Array, heights: Array) -> tuple[float, float, Array]:
-    """Of one set of tokens, topk, experts, ep and alpha."""
-    tokens, topk, experts, ep, alpha = (float(value) for value in key)
-    local = max(int(experts // ep), 1)
-    if alpha == 0:
-        chosen = np.ceil(tokens / ep) * min(topk, local)
-        active = min(local, chosen)
-        return float(chosen), float(active), np.maximum(np.ceil(chosen / active / heights), 1) * active
-    groups = int(experts // local)
-    low, high = (1.0, max(LARGEST_SHARE * tokens, 1.0 + 1e-9)) if tokens * topk > experts else SMALL_BATCH_SHARES
-    shares = _UNIFORM[:, : groups * local]
-    power = 1 - alpha
-    drawn = ((high**power - low**power) * shares + low**power) ** (1 / power)
-    rows = np.round(drawn / drawn.sum(axis=1, keepdims=True) * tokens * topk).reshape(DRAWS, groups, local)
-    busiest = rows[np.arange(DRAWS), rows.sum(axis=2).argmax(axis=1)]
-    # whole tokens are lost to rounding where there are few; then the busiest expert has at least its share of them
-    busiest[:, 0] = np.where(busiest.sum(axis=1) == 0, np.ceil(tokens * topk / ep), busiest[:, 0])
-    tiles = np.ceil(busiest[:, :, None] / heights).sum(axis=1).mean(axis=0)
-    return float(busiest.sum(axis=1).mean()), float((busiest > 0).sum(axis=1).mean()), tiles
+def _heights(sizes: Sizes, experts: Array, rows: int) -> Array:
+    """Rows of tiles, of shape [rows, heights]."""
+    if rows == 1:
+        return np.where(sizes["tokens"] <= experts, *TRITON_ROWS)[:, None]
+    heights = np.array(TILE_ROWS if rows == 0 else (rows,), dtype=np.float64)
+    return np.broadcast_to(heights, (len(experts), len(heights)))
 
 
-def _uniform(draws: int, count: int) -> Array:
-    """Fixed numbers spread evenly over 0 to 1, in an order without pattern: a hash of their index (splitmix64)."""
-    state = np.arange(1, draws * count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)).astype(np.float64).reshape(draws, count) / 2.0**53
+def _load(key: Array, heights: Array, remote: int) -> tuple[float, float, float, Array]:
+    """Of one set of tokens, topk, experts, ep and alpha: means over the draws."""
+    alpha = float(key[4])
+    tokens, topk, experts, ranks = (int(np.ceil(value)) for value in key[:4])
+    drawn = load(tokens, topk, experts, ranks, alpha)
+    counts, choices = drawn.counts.astype(np.float64), drawn.counts.sum(axis=1)
+    mine = drawn.tokens if remote == COMPUTED else np.full_like(choices, tokens)
+    if remote == COMPUTED:
+        counts[:, 0] += mine * topk - choices
+    if remote in (PASSED, COMPUTED):
+        choices = mine * topk
+    tiles = np.ceil(counts[:, :, None] / heights[None, None, :]).sum(axis=1).mean(axis=0)
+    return float(choices.mean()), float(mine.mean()), float((counts > 0).sum(axis=1).mean()), tiles
 
-
-LARGEST_EXPERTS = 2048
-"""Most experts whose loads are drawn in advance."""
-_UNIFORM = _uniform(DRAWS, LARGEST_EXPERTS)
 
 EXPERTS = KernelFamily(
     "moe",
