@@ -72,6 +72,13 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
     return {engine: own for engine, own in users.items() if len(own) > 1}
 
 
+def stalls(chip: Chip, resource: Resource) -> bool:
+    """Whether an op stops while it waits for a resource: an engine, or a port of an innermost memory. Transfers further out run
+    ahead of the ops."""
+    way = resource[0]
+    return way == "engine" or (way in ("read", "write", "bus") and depth_of(chip, resource) == len(chip.levels) - 1)
+
+
 def depth_of(chip: Chip, resource: Resource) -> int:
     """Index of the level of a resource; 0 is the outermost."""
     match resource[0]:
