@@ -83,10 +83,10 @@ class Rounds:
         together = {} if frame.partition else shared_engines(self.chip, ops)
         rounds = self.outside.entries / self.outside.phases
 
-        def shares(users: list[int]) -> Array:
+        def together_in(users: list[int]) -> Array:
             return np.asarray(share_of_rounds(rounds, rounds_apart(users, ops)))
 
-        self.contended = {name: (own, shares(own)) for name, own in together.items()}
+        self.contended = {name: (own, together_in(own)) for name, own in together.items()}
         self.meetings: dict[tuple[int, int], tuple[Array, list[tuple[int, int]]]] = {}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), (), ())
@@ -108,7 +108,7 @@ class Rounds:
             common = [r for r in met if users[r].issuperset(pair)]
             places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
             if places:
-                self.meetings[pair] = shares(list(pair)), places
+                self.meetings[pair] = together_in(list(pair)), places
         self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
