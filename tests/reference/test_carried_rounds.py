@@ -213,9 +213,11 @@ def test_the_busiest_of_children_engines_and_transfers_sets_the_time(cut: Cut, t
     work = {engine: float(estimate.nodes[inside].busy["engine", engine]) for engine in shared}
     waits = [contended_time([t for t, own in zip(times, users, strict=True) if e in own], work[e]) for e in shared]
     busy = [estimate.nodes[(*inside, at)].busy for at in range(len(times))]
-    waits += delayed(
-        times, [{name: float(own[name]) for name in own if name[0] == "engine" or name[1] in INNER} for own in busy], 12 // tile
-    )
+    known = [
+        {name: float(own[name]) for name in own if name[1] in {*INNER, *engines}}
+        for engines, own in zip(users, busy, strict=True)
+    ]
+    waits += delayed(times, known, 12 // tile)
     busiest = max(*times, *waits, *map(float, phase.busy.values()))
     blocks = 2
     waiting = blocks * waiting_time(sum(times), busiest, blocks * 12 / tile)

@@ -23,7 +23,7 @@ from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
 from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
-from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines, stalls
+from halley.cost.resources import Busy, added, depth_of, energy_of, meets, shared_engines
 from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
@@ -300,13 +300,14 @@ class _Fold:
             return share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
 
         result: Number = 0
-        for name, users in shared_engines(self.chip, ops).items():
+        engines = shared_engines(self.chip, ops)
+        for name, users in engines.items():
             times = [found.times[at] for at in users]
             result = maximum(result, contended_time(times, found.busy.get(name, 0), share(users)))
         met: dict[int, Number] = {}
         for pair in combinations((at for at, own in enumerate(ops) if own), 2):
             first, second = (found.uses[at] for at in pair)
-            common = [name for name in first if name in second and stalls(self.chip, name)]
+            common = [name for name in first if name in second and meets(self.chip, name, pair, engines)]
             product = share(list(pair)) * longest(first[name] * second[name] for name in common)
             met |= {at: met.get(at, 0) + product for at in pair}
         return maximum(result, longest(delayed_time(found.times[at], product) for at, product in met.items()))

@@ -20,7 +20,7 @@ import numpy as np
 
 from halley.cost.estimate import Resource
 from halley.cost.programs.program import Array, Indices
-from halley.cost.resources import depth_of, shared_engines, stalls
+from halley.cost.resources import depth_of, meets, shared_engines
 from halley.errors import Fault, InternalError
 from halley.formulas.timing import contended_time, delayed_time, in_flight_time, longest, share_of_rounds, total, waiting_time
 from halley.mapping.bounds.chain_sets import starts
@@ -98,16 +98,17 @@ class Rounds:
             for resource in (resource for part in parts for resource in part.resources):
                 users.setdefault(resource, set()).add(self.child_of[stage])
         shared = self.outside.busy.keys() | self.outside.beside.keys()
-        met = [] if frame.partition else [r for r, own in users.items() if len(own - {self.after}) > 1 and stalls(self.chip, r)]
+        met: dict[tuple[int, int], list[Resource]] = {}
+        for pair in combinations(() if frame.partition else range(self.after), 2):
+            met[pair] = [r for r, own in users.items() if own.issuperset(pair) and meets(self.chip, r, pair, together)]
         self._lay_out(
             (r for r, own in users.items() if depth_of(self.chip, r) < inside and (r in shared or len(own - {self.after}) > 1)),
             (resource for resource in self.outside.beside if self.after in users.get(resource, ())),
-            ((child, resource) for resource in met for child in sorted(users[resource] - {self.after})),
+            dict.fromkeys((child, resource) for pair, common in met.items() for resource in common for child in pair),
         )
-        for pair in combinations(range(self.after), 2):
-            common = [r for r in met if users[r].issuperset(pair)]
-            places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
-            if places:
+        for pair, common in met.items():
+            if common:
+                places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
                 self.meetings[pair] = together_in(list(pair)), places
         self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
