@@ -28,8 +28,10 @@ from halley.simulate.simulation import simulate
 from halley.workloads import attention
 
 WINNERS = (20, 24, 52, 58, 91)
-WITH_ROUNDS = (20, 24, 58, 91)  # in 52 stages in turn are faster: children would wait for each other at a port
-"""Drawn problems in which overlapped stages take least time, or energy times time."""
+"""Drawn problems in which overlapped stages take least time, or energy times time, or nearly."""
+
+WITH_ROUNDS = (20, 24, 58, 91)
+"""Those whose fastest mapping overlaps them; in 52 the children would wait for each other at a port."""
 
 
 def draw_attention(draw: random.Random) -> Workload:
