@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 
 
 def halley_version() -> str:
     """Version of the installed package."""
+    metadata = import_module("importlib.metadata")  # few commands need it, and it takes long to load
     try:
-        return version("halley")
-    except PackageNotFoundError:
+        return str(metadata.version("halley"))
+    except metadata.PackageNotFoundError:
         return "unknown"

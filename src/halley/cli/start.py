@@ -14,12 +14,17 @@ from halley.cli.interrupts import leave, set_handlers, unraisable
 COLLECTION_THRESHOLD = 200_000
 """Objects that a command makes between two looks for cycles: modules and searches make many that stay, and drop few cycles."""
 
+NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+"""Environment variable against a search for plugins of pydantic, which reads the metadata of every installed package. Halley has
+none."""
+
 
 def main() -> None:
     """Entry point of the ``halley`` command; leaves the process with the exit code."""
     set_handlers(leave)
     sys.unraisablehook = unraisable
     gc.set_threshold(COLLECTION_THRESHOLD)
+    os.environ.setdefault(NO_PLUGINS, "__all__")
     run = import_module("halley.cli.main").app
     try:
         set_handlers(signal.default_int_handler)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
 from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
-from halley.cost.resources import Busy, added, depth_of, energy_of, shared_engines
+from halley.cost.resources import Busy, added, depth_of, energy_of, meets, shared_engines
 from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
@@ -30,6 +31,7 @@ from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
     contended_time,
+    delayed_time,
     longest,
     pipeline_time,
     share_of_rounds,
@@ -288,18 +290,27 @@ class _Fold:
         return replace(cost, apart=maximum(cost.apart, np.where(apart, both, 0.0)))
 
     def _contended(self, node: Overlap | Parallel, found: ChildPhases, scope: CountingScope) -> Number:
-        """Time [s] of children that share an engine. Children of a `Parallel` have separate engines."""
+        """Time [s] of children that wait for each other at engines and ports. Children of a `Parallel` have separate ones."""
         if isinstance(node, Parallel) or not self.counter.times:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
-        users = shared_engines(self.chip, ops)
 
-        def time(name: Resource, own: list[int]) -> Number:
-            apart = rounds_apart(own, ops)
-            share = share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
-            return contended_time([found.times[at] for at in own], found.busy.get(name, 0), share)
+        def share(users: list[int]) -> Number:
+            apart = rounds_apart(users, ops)
+            return share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
 
-        return longest(time(name, own) for name, own in users.items())
+        result: Number = 0
+        engines = shared_engines(self.chip, ops)
+        for name, users in engines.items():
+            times = [found.times[at] for at in users]
+            result = maximum(result, contended_time(times, found.busy.get(name, 0), share(users)))
+        met: dict[int, Number] = {}
+        for pair in combinations((at for at, own in enumerate(ops) if own), 2):
+            first, second = (found.uses[at] for at in pair)
+            common = [name for name in first if name in second and meets(self.chip, name, pair, engines)]
+            product = share(list(pair)) * longest(first[name] * second[name] for name in common)
+            met |= {at: met.get(at, 0) + product for at in pair}
+        return maximum(result, longest(delayed_time(found.times[at], product) for at, product in met.items()))
 
     def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
         """Children that hand over: the enclosing phase pays their pipeline fill and drain. Bounds of all tile sizes omit them, as
@@ -319,6 +330,7 @@ class _Fold:
         a sequence with prefetch, the tensors that are not prefetched."""
         times: list[Number] = []
         ahead: list[Number] = []
+        uses: list[Busy] = []
         busy: Busy = {}
         steps: list[Number] = []
         some: list[Number] = []
@@ -335,6 +347,7 @@ class _Fold:
             self.phases = entries = self.counter.entries(inside)
             cost = self.visit(child, inside)
             times.append(self.phase(cost, inside))
+            uses.append(cost.busy)
             ahead.append(times[-1] if cost.barriers is None else self._ahead(cost, inside))
             if cost.barriers is not None:
                 some.append(cost.barriers.some)
@@ -344,7 +357,7 @@ class _Fold:
                 before = busy.get(resource, 0)
                 busy[resource] = maximum(before, amount) if own else before + amount
         self.prefetched, self.phases = outer, phases
-        return ChildPhases(times, ahead, busy, total(steps) if some else None, longest(some), prefetched)
+        return ChildPhases(times, ahead, uses, busy, total(steps) if some else None, longest(some), prefetched)
 
     def _inside(self, node: Hold, scope: CountingScope) -> tuple[SubtreeCost, PrefetchedRamps | None]:
         """The cost of a Hold's body, and the ramps of its prefetched Holds; None if the body is a phase of its own."""

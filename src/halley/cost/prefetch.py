@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from halley.cost.estimate import Resource
 from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramps
+from halley.cost.resources import Busy
 from halley.formulas.numbers import Number
 
 
@@ -25,12 +26,13 @@ class PrefetchedRamps:
 
 @dataclass(frozen=True, slots=True)
 class ChildPhases:
-    """Children of a node as phases: the ``times`` [s] of each, also without barriers (``ahead`` [s]), their ``busy`` times [s]
-    together, the number of barriers in them (``steps``; None if there are none), whether there are any (``some``: 1, else 0), and
-    the prefetched ramps of each."""
+    """Children of a node as phases: the ``times`` [s] of each, also without barriers (``ahead`` [s]), the busy times [s] of each
+    (``uses``) and of all together (``busy``), the number of barriers in them (``steps``; None if there are none), whether there
+    are any (``some``: 1, else 0), and the prefetched ramps of each."""
 
     times: list[Number]
     ahead: list[Number]
+    uses: list[Busy]
     busy: dict[Resource, Number]
     steps: Number | None
     some: Number

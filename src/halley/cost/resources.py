@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from halley.cost.estimate import Resource
 from halley.cost.events import Access, Event, LinkTraffic, PortTraffic, Work
@@ -70,6 +70,14 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
         for engine in dict.fromkeys(engine_of(chip, op) for op in ops):
             users.setdefault(engine, []).append(number)
     return {engine: own for engine, own in users.items() if len(own) > 1}
+
+
+def meets(chip: Chip, resource: Resource, pair: Sequence[int], engines: Mapping[Resource, list[int]]) -> bool:
+    """Whether ops of two children wait for each other at a resource: an engine that computes ops of both (``engines``:
+    `shared_engines`), or a port of an innermost memory. Transfers further out run ahead of the ops."""
+    if resource[0] == "engine":
+        return set(pair) <= set(engines.get(resource, ()))
+    return resource[0] in ("read", "write", "bus") and depth_of(chip, resource) == len(chip.levels) - 1
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:

@@ -214,6 +214,23 @@ def contended_time(times: Sequence[Number], busy: Number, share: Number = 1) -> 
     return slowest + share * minimum(busy, sequential) * (1 - slowest / sequential)
 
 
+def delayed_time(work: Number, met: Number) -> Number:
+    """Total time of a child that waits for resources while they serve other concurrent children.
+
+    .. math:: T = T_i + \\min\\left(T_i, \\frac{X_i}{T_i}\\right)
+
+    Symbols: T_i [s] total of the child; X_i [s^2] the sum of f_ij max_r(b_ir b_jr) over the other children j: b_ir [s] busy time
+    of resource r for child i, f_ij [1] share of the rounds in which both work at the same time. Holds for: requests at random
+    times, so the child finds r busy for j in b_ir / T_i of the time b_jr. Where both use several resources, the waits for one
+    hide the others. A child waits no longer than it works. Rises with each of its symbols. Source: docs/model.md; against the
+    simulation in docs/referee.md.
+
+    >>> delayed_time(40, 600), delayed_time(10, 300)
+    (55.0, 20)
+    """
+    return work + minimum(work, met / work)
+
+
 def share_of_rounds(rounds: Number, behind: Number) -> Number:
     """Share of the rounds between the first and the last one in which two children work at the same time.
 

@@ -5,7 +5,7 @@ Used by `halley.mapping.solve.overlap`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -93,19 +93,24 @@ class FixedTileSearch:
             rounds.reach(picks, costs)
         if not (costs > bound).any():
             return set()
-        limits = {
-            limit
-            for limit in self.hidden
-            if (rounds.objectives(self.by_dominance_resources(states, limit), self.at) > bound).any()
-        }
-        if not limits:
+
+        def costs_more(limits: Set[Hashable]) -> bool:
+            return bool((rounds.objectives(self.by_dominance_resources(states, limits), self.at) > bound).any())
+
+        if not costs_more(self.hidden.keys()):
             raise InternalError(Fault("search", f"a plan to cost {bound}", f"{costs}, by no limit left out", "please report"))
+        if limits := {limit for limit in self.hidden if costs_more({limit})}:
+            return limits
+        limits = set(self.hidden)  # waits of a child at several resources add up: those that it takes together
+        for limit in self.hidden:
+            if costs_more(limits - {limit}):
+                limits.discard(limit)
         return limits
 
-    def by_dominance_resources(self, states: Values, by: Hashable = None) -> Values:
-        """States with the hidden components set to 0, except for those of the limit ``by``."""
+    def by_dominance_resources(self, states: Values, by: Set[Hashable] = frozenset()) -> Values:
+        """States with the hidden components set to 0, except for those of the limits ``by``."""
         seen = states.copy()
-        seen[[part for limit, parts in self.hidden.items() if limit != by for part in parts]] = 0.0
+        seen[[part for limit, parts in self.hidden.items() if limit not in by for part in parts]] = 0.0
         return seen
 
     def states(self, stage: int, part: Vector, rows: Indices) -> Values:

@@ -2,25 +2,27 @@
 
 Times of sequential stages add up, so each stage is searched separately. For overlapped stages the time is that of the busiest
 child or shared resource, and all hold their tiles at the same time. A *state* of some stages has the energy, the time of each
-child, the busy time of each shared resource, and the footprint in each memory by child. Resources in the clusters are not shared
-by children on separate partitions of the clusters: the time of the child includes them. A stage that runs after all rounds has
-its own time and footprint. States of disjoint stages are combined (sums; maxima of footprints in one child), and the cost of a
-plan is monotonic in every component. So a state of lower bounds gives a lower bound of its plans, and a partial plan is dominated
-by another one whose state is no larger in every component. An array of states has one column per state.
+child, the busy time of each shared resource (and that of each child where children wait for it), and the footprint in each
+memory by child. Resources in the clusters are not shared by children on separate partitions of the clusters: the time of the
+child includes them. A stage that runs after all rounds has its own time and footprint. States of disjoint stages are combined
+(sums; maxima of footprints in one child), and the cost of a plan is monotonic in every component. So a state of lower bounds
+gives a lower bound of its plans, and a partial plan is dominated by another one whose state is no larger in every component. An
+array of states has one column per state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 
 from halley.cost.estimate import Resource
 from halley.cost.programs.program import Array, Indices
-from halley.cost.resources import depth_of, shared_engines
+from halley.cost.resources import depth_of, meets, shared_engines
 from halley.errors import Fault, InternalError
-from halley.formulas.timing import contended_time, in_flight_time, share_of_rounds, total, waiting_time
+from halley.formulas.timing import contended_time, delayed_time, in_flight_time, longest, share_of_rounds, total, waiting_time
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled
@@ -80,9 +82,14 @@ class Rounds:
         ops = [[group.costs.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
         together = {} if frame.partition else shared_engines(self.chip, ops)
         rounds = self.outside.entries / self.outside.phases
-        self.contended = {name: (own, share_of_rounds(rounds, rounds_apart(own, ops))) for name, own in together.items()}
+
+        def together_in(users: list[int]) -> Array:
+            return np.asarray(share_of_rounds(rounds, rounds_apart(users, ops)))
+
+        self.contended = {name: (own, together_in(own)) for name, own in together.items()}
+        self.meetings: dict[tuple[int, int], tuple[Array, list[tuple[int, int]]]] = {}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
-        self._lay_out((), ())
+        self._lay_out((), (), ())
         self.parts = self._promising(alone)
         if not len(self.left):
             return
@@ -91,10 +98,18 @@ class Rounds:
             for resource in (resource for part in parts for resource in part.resources):
                 users.setdefault(resource, set()).add(self.child_of[stage])
         shared = self.outside.busy.keys() | self.outside.beside.keys()
+        met: dict[tuple[int, int], list[Resource]] = {}
+        for pair in combinations(() if frame.partition else range(self.after), 2):
+            met[pair] = [r for r, own in users.items() if own.issuperset(pair) and meets(self.chip, r, pair, together)]
         self._lay_out(
             (r for r, own in users.items() if depth_of(self.chip, r) < inside and (r in shared or len(own - {self.after}) > 1)),
             (resource for resource in self.outside.beside if self.after in users.get(resource, ())),
+            dict.fromkeys((child, resource) for pair, common in met.items() for resource in common for child in pair),
         )
+        for pair, common in met.items():
+            if common:
+                places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
+                self.meetings[pair] = together_in(list(pair)), places
         self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
@@ -119,13 +134,14 @@ class Rounds:
         """The index, among the children, of the stages after the rounds."""
         return len(self.frame.children)
 
-    def _lay_out(self, resources: Iterable[Resource], later: Iterable[Resource]) -> None:
-        """The layout of a state: energy; times; busy times of ``resources`` in the rounds, then of those ``later``;
-        footprints."""
-        self.resources, self.later = tuple(resources), tuple(later)
+    def _lay_out(self, resources: Iterable[Resource], later: Iterable[Resource], uses: Iterable[tuple[int, Resource]]) -> None:
+        """The layout of a state: energy; times; busy times of ``resources`` in the rounds, then of those ``later``; busy times of
+        one child (``uses``); footprints."""
+        self.resources, self.later, self.uses = tuple(resources), tuple(later), tuple(uses)
         children = self.after + bool(self.frame.last)
         self.busy = slice(1 + children, 1 + children + len(self.resources))
-        self.adding = self.busy.stop + len(self.later)  # what of a state adds up
+        self.used = slice(self.busy.stop + len(self.later), self.busy.stop + len(self.later) + len(self.uses))
+        self.adding = self.used.stop  # what of a state adds up
         self.width = self.adding + children * len(self.memories)
 
     def _promising(self, alone: Sequence[Values]) -> list[list[Vector]]:
@@ -215,6 +231,9 @@ class Rounds:
         resources, start = (self.later, self.busy.stop) if follows else (self.resources, self.busy.start)
         for place, resource in enumerate(resources, start):
             states[place] = known.get(resource, 0.0)
+        for place, (user, resource) in enumerate(self.uses, self.used.start):
+            if user == child:
+                states[place] = known.get(resource, 0.0)
         own, counted = self.adding + child * len(self.memories), self.outside.footprint if follows else self.outside.counted
         left_over = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
         if not self.frame.cut:  # sequential stages reuse the capacity: each fits or not, whatever another leaves free
@@ -253,7 +272,9 @@ class Rounds:
         busiest = children.max(axis=0)
         for engine, (users, share) in self.contended.items():
             times = [np.maximum(children[child], MIN_TIME) for child in users]
-            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0), np.asarray(share)[at]))
+            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0), share[at]))
+        for child, met in self._met(states[self.used], at).items():
+            busiest = np.maximum(busiest, delayed_time(np.maximum(children[child], MIN_TIME), met))
         for resource in work.keys() - outside_cost.ends.keys():
             busiest = np.maximum(busiest, work[resource])
         waiting = outside_cost.phases[at] * waiting_time(children.sum(axis=0), busiest, outside_cost.entries[at])
@@ -264,10 +285,19 @@ class Rounds:
             inside = children[visits.first : visits.last + 1].sum(axis=0)
             result = np.maximum(result, in_flight_time(visits.moving[at] + inside, visits.buffers[at]))
         result = result + after.sum(axis=0) + outside_cost.serial[at]
-        later = dict(zip(self.later, states[self.busy.stop : self.adding], strict=True))
+        later = dict(zip(self.later, states[self.busy.stop : self.used.start], strict=True))
         for resource, time in outside_cost.beside.items():
             result = np.maximum(result, time[at] + work.get(resource, 0.0) + later.get(resource, 0.0))
         return np.asarray(result)
+
+    def _met(self, uses: Values, at: Indices) -> dict[int, Values]:
+        """For each child, its meetings [s^2] with other children at resources (`delayed_time`)."""
+        found: dict[int, Values] = {}
+        for pair, (share, places) in self.meetings.items():
+            product = share[at] * longest(uses[first] * uses[second] for first, second in places)
+            for child in pair:
+                found[child] = found[child] + product if child in found else product
+        return found
 
     def total(self) -> Values:
         """Lower bounds of the objectives for each combination of shared tile sizes."""
@@ -295,7 +325,8 @@ class Rounds:
     def _hidden(self, dominance_resources: Set[Hashable]) -> Mapping[Hashable, Sequence[int]]:
         """The components of a state by the resource or memory that they belong to, without the dominance resources."""
         found: dict[Hashable, list[int]] = {}
-        for place, resource in enumerate((*self.resources, *self.later), self.busy.start):
+        every = (*self.resources, *self.later, *(resource for _, resource in self.uses))
+        for place, resource in enumerate(every, self.busy.start):
             found.setdefault(resource, []).append(place)
         for place, name in enumerate(self.memories, self.adding):
             found[name] = [*range(place, self.width, len(self.memories))]
