@@ -61,8 +61,8 @@ def test_capitals_and_a_million_chips() -> None:
     assert load_system("1000000 x h100, nvlink 8, ib").chips == 1_000_000
     refused = halley("collective", "all-reduce", "--size", "1MiB", "--system", "1000000 x h100, nvlink 8, ib")
     assert "at most 16,384 chips for the graph of a network; got 1,000,000" in refused.err
-    with pytest.raises(BadInput, match="from 1 to 1,000,000; got '1000001'"):
-        load_system("1000001 x h100, nvlink 8, ib")
+    with pytest.raises(BadInput, match="from 1 to 1,048,576; got '1048577'"):
+        load_system("1048577 x h100, nvlink 8, ib")
 
 
 def test_names_cannot_steer_the_terminal(empty_folder: Path) -> None:

@@ -40,6 +40,7 @@ from halley.ir.hardware import Axis
 from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.network.graph.bill import Bill, bill
+from halley.optim.divisors import divisors
 from halley.optim.downsets import Costs
 from halley.sharding.axes import Assignment, Role, assignment_text, assignments, degree, parts_of
 from halley.spatial.chip import DFMODEL, SpatialChip, SpatialGraph, SpatialProblem
@@ -228,7 +229,7 @@ def _best_of(problem: DFModelProblem, tick: Callable[[], None]) -> DFModelResult
         reason = _unusable(problem, assignment)
         found[assignment] = Candidate(assignment, math.inf, reason=reason or "memory does not hold a sample")
         if not reason:
-            sizes = _divisors(problem.samples(assignment))
+            sizes = divisors(problem.samples(assignment))
             open_ += ((choice, problem.stage(choice)) for choice in (AxisChoice(assignment, size) for size in sizes))
     judge = _fused if problem.fused else _one_by_one
     best = judge(problem, open_, found, tick)
@@ -253,7 +254,7 @@ def decided_dfmodel(problem: DFModelProblem, choice: AxisChoice, chain: Sequence
         raise BadInput(Fault(f"{where}, axes", "whole axes of the system", assignment_text(choice.assignment)))
     if reason := _unusable(problem, choice.assignment):
         raise Infeasible(Fault(f"{where}, axes", "an assignment that works", reason))
-    if choice.microbatch not in _divisors(problem.samples(choice.assignment)):
+    if choice.microbatch not in divisors(problem.samples(choice.assignment)):
         expected = f"a divisor of the {problem.samples(choice.assignment)} samples of a replica"
         raise BadInput(Fault(f"{where}, microbatch", expected, str(choice.microbatch)))
     stage = problem.stage(choice)
@@ -365,7 +366,3 @@ def _nothing_fits(problem: DFModelProblem, candidates: Iterable[Candidate]) -> l
         found.setdefault(each.reason, []).append(assignment_text(each.assignment))
     remedy = "use more chips, chips with more memory, or other axes"
     return [Fault(where, "an assignment that works", f"{reason} ({'; '.join(texts)})", remedy) for reason, texts in found.items()]
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
@@ -125,16 +124,6 @@ class ReplicaNetwork:
                 return transfer_time(startup + axis.link.latency, busy_time(size, rate))
             stride //= axis.size
         return 0.0 * size
-
-
-@lru_cache(maxsize=64)
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, ascending.
-
-    >>> divisors(12)
-    (1, 2, 3, 4, 6, 12)
-    """
-    return tuple(item for item in range(1, number + 1) if number % item == 0)
 
 
 def check_layout(layout: ReplicaLayout, heads: int, experts: int, layers: int, where: str) -> None:

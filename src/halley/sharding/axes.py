@@ -19,6 +19,7 @@ from typing import TypeAlias
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.hardware import Axis, Topology
 from halley.ir.system import System
+from halley.optim.divisors import divisors
 
 MAX_ASSIGNMENTS = 1 << 20
 """Largest number of assignments that are listed."""
@@ -160,14 +161,8 @@ def _factors(number: int, parts: int) -> Iterator[tuple[int, ...]]:
     if parts == 1:
         yield (number,)
         return
-    for first in _divisors(number):
+    for first in divisors(number):
         yield from ((first, *rest) for rest in _factors(number // first, parts - 1))
-
-
-@lru_cache(maxsize=4096)
-def _divisors(number: int) -> tuple[int, ...]:
-    small = [item for item in range(1, math.isqrt(number) + 1) if number % item == 0]
-    return tuple(sorted({*small, *(number // item for item in small)}))
 
 
 def _degrees(parts: Assignment) -> Degrees:

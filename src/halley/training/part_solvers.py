@@ -14,6 +14,7 @@ from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.searched import SearchedKernels
 from halley.kernels.software import Software
 from halley.optim.constrained import RELATIVE_TOLERANCE, ConstrainedMinimum, tie_break_multiplier
+from halley.optim.deadline import Tick, no_limit
 from halley.optim.elimination import CostTable, cost, weighted
 from halley.optim.least_sum import MinMarginals
 from halley.pipeline.data_parallel import RECIPES, Recipe
@@ -173,10 +174,12 @@ MAX_TABLE_ENTRIES = 1 << 24
 class Solvers:
     """Parts by their graphs and meshes, for calls of `model_costs` that share chip, efficiency, recipe, splits, updates and
     microbatches. Memory terms do not change the times of shardings. ``objective``: tables that replace the times of kernels
-    run one by one as the objective. ``done``: other work, in entries of tables."""
+    run one by one as the objective. ``done``: other work, in entries of tables. ``tick``: called before the tables of a part are
+    built; what it raises leaves the other parts cached."""
 
     objective: Callable[[TrainingGraph, CostTerms, ShardingGraph], list[CostTable]] | None = None
     done: int = 0
+    tick: Tick = no_limit
     _known: dict[tuple[TrainingGraph, Mesh, CollectiveTime], PartSolver] = field(default_factory=dict)
     _entries: int = 0
 
@@ -185,6 +188,7 @@ class Solvers:
         key = graph, terms.mesh, terms.collective
         found = self._known.pop(key, None)
         if found is None:
+            self.tick()
             found = _solver(graph, terms, self.objective)
             self.done += TABLE_BUILD_ENTRIES
             self._entries += found.entries

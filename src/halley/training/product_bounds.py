@@ -7,9 +7,8 @@ and by how much it exceeds the time of its local work at the rates of the chip a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.searched import SearchedKernels
 from halley.optim.deadline import Tick, no_limit
+from halley.optim.divisors import divisors, prime_divisors
 from halley.training.groups import GroupTimes, ProductGroup, product_groups
 from halley.training.kernels import TrainingGraph
 from halley.training.op_costs import OpCosts, op_tasks
@@ -28,6 +28,9 @@ from halley.training.part_bounds import ModelBound, PartBound, RateTimes, group_
 
 BATCH_DIM = "b"
 """The dim of the sequences of a microbatch."""
+
+ENTRIES_AT_ONCE = 1 << 20
+"""Times of splits that are computed together, at most, unless one microbatch has more; between them, a search may end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +48,7 @@ class ProductBounds:
         self, bound: ModelBound, graphs: Sequence[TrainingGraph], microbatch: Number, ranks: Number, tick: Tick = no_limit
     ) -> ModelBound:
         """The bounds with products no faster than their kernels; ``graphs``: of the parts in order; ``tick``: called before each
-        product."""
+        product and between the parts of a large one."""
         found = [self._part(part, graph, microbatch, ranks, tick) for part, graph in zip(bound.parts, graphs, strict=True)]
         blocks = tuple(zip(found[1:-1], bound.layers, strict=True))
         return ModelBound(found[0], blocks, found[-1])
@@ -55,12 +58,12 @@ class ProductBounds:
         passes = graph.found.passes
         for op in graph.workload.ops:
             tick()
-            gain = self.gain(graph, op, microbatch, ranks)
+            gain = self.gain(graph, op, microbatch, ranks, tick)
             more[passes[op.name]].append(gain.time)
             more["excess"].append(gain.excess)
         return replace(bound, **{name: getattr(bound, name) + total(each) for name, each in more.items()})
 
-    def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+    def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number, tick: Tick = no_limit) -> LeastTimes:
         """By how much a product's least time exceeds its share of the work, and by how much its excess over the local work
         exceeds launches."""
         share, work = graph.contributions[op.name], graph.workload
@@ -77,7 +80,7 @@ class ProductBounds:
         key = extents, types, places, batch, bool(share.summed), merged, asked
         costs = OpCosts(graph, self.chip, self.efficiency, self.gradient, self.searched)
         if key not in self._known:
-            self._known[key] = least_product_times(costs, op, microbatch, ranks)
+            self._known[key] = least_product_times(costs, op, microbatch, ranks, tick)
         plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
         started = total([task.times * start_time(task, self.efficiency) for task in tasks])
         least = self._known[key]
@@ -87,7 +90,7 @@ class ProductBounds:
         # either the product and the kernel behind it, or both as one
         both = extents, group.pattern, group.dims, group.unsplit, asked
         if both not in self._known:
-            self._known[both] = least_group_times(costs, group, microbatch, ranks)
+            self._known[both] = least_group_times(costs, group, microbatch, ranks, tick)
         one = self._known[both]
         bound = group_bound(group, {**work.dims, BATCH_DIM: microbatch}, ranks, self.chip, self.efficiency, self.gradient)
         time = minimum(least.time + bound.behind, one.time) - bound.together
@@ -105,68 +108,91 @@ class LeastTimes(NamedTuple):
     excess: Number
 
 
-def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Number) -> LeastTimes:
+def least_product_times(costs: OpCosts, op: Op, microbatch: Number, ranks: Number, tick: Tick = no_limit) -> LeastTimes:
     """Of a product over ``ranks`` with ``microbatch`` sequences; numbers or arrays that broadcast.
 
     Every dim is split into any number of parts, as long as the product of these numbers divides the ranks.
     """
     rates = RateTimes(costs.graph, costs.chip, costs.efficiency, costs.gradient)
-    return _least_times(
-        op, costs.graph.workload, microbatch, ranks, lambda local: costs.times(op, local), lambda local: rates.times(op, local)
-    )
+    times = (lambda local: costs.times(op, local)), (lambda local: rates.times(op, local))
+    return _least_times(op, costs.graph.workload, microbatch, ranks, *times, tick)
 
 
-def least_group_times(costs: OpCosts, group: ProductGroup, microbatch: Number, ranks: Number) -> LeastTimes:
+def least_group_times(
+    costs: OpCosts, group: ProductGroup, microbatch: Number, ranks: Number, tick: Tick = no_limit
+) -> LeastTimes:
     """The same of a group as one kernel, over all splits of its first product."""
     assert costs.searched is not None  # other times are of kernels apart
     work = costs.graph.workload
     exact = GroupTimes(group, costs.searched.times, costs.gradient)
     rates = RateTimes(costs.graph, costs.chip, costs.efficiency, costs.gradient).timed(group)
-    return _least_times(work.op(group.first[0]), work, microbatch, ranks, exact.times, rates.times)
+    return _least_times(work.op(group.first[0]), work, microbatch, ranks, exact.times, rates.times, tick)
 
 
 Timed = Callable[[Mapping[str, Number]], NDArray[np.float64]]
 """Times [s] at the extents of one chip."""
 
 
-def _least_times(op: Op, work: Workload, microbatch: Number, ranks: Number, exact: Timed, at_rates: Timed) -> LeastTimes:
+def _least_times(
+    op: Op, work: Workload, microbatch: Number, ranks: Number, exact: Timed, at_rates: Timed, tick: Tick
+) -> LeastTimes:
     sizes, size = np.unique(np.asarray(ranks, np.int64), return_inverse=True)
-    batches, batch = np.unique(np.asarray(microbatch, np.int64), return_inverse=True)
-    splits = np.array(sorted({each for count in sizes.tolist() for each in _splits(count, len(op.dims))}), np.int64)
+    alike = microbatch if BATCH_DIM in op.dims else np.zeros_like(microbatch)
+    batches, batch = np.unique(np.asarray(alike, np.int64), return_inverse=True)
+    counts = [tuple(batches.tolist()) if dim == BATCH_DIM else (work.dims[dim],) for dim in op.dims]
+    splits = distinct_splits(counts, tuple(sizes.tolist()))
     extents: dict[str, Number] = {dim: np.ceil(work.dims[dim] / splits[:, n])[None, :] for n, dim in enumerate(op.dims)}
-    if BATCH_DIM in op.dims:
-        extents[BATCH_DIM] = np.ceil(batches[:, None] / splits[:, op.dims.index(BATCH_DIM)])
-    times = np.broadcast_to(exact(extents), (len(batches), len(splits)))
-    rates = at_rates(extents)
+    by_size = _LeastBySize(splits.prod(axis=1), sizes)
+    least = np.empty((2, len(batches), len(sizes)))
+    rows = max(1, ENTRIES_AT_ONCE // len(splits))
+    for first in range(0, len(batches), rows):
+        tick()
+        some = slice(first, first + rows)
+        if BATCH_DIM in op.dims:
+            extents[BATCH_DIM] = np.ceil(batches[some, None] / splits[:, op.dims.index(BATCH_DIM)])
+        times = np.broadcast_to(exact(extents), (len(batches[some]), len(splits)))
+        possible = np.isfinite(times)  # a group may be no one kernel under some splits
+        least[0, some] = by_size(times)
+        least[1, some] = by_size(np.where(possible, times, 0.0) - np.where(possible, at_rates(extents), -np.inf))
     shape = np.broadcast_shapes(np.shape(microbatch), np.shape(ranks))
-    rows, columns = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
-    found = []
-    # a group may be no one kernel under some splits
-    for each in (times, np.where(np.isfinite(times), times, 0.0) - np.where(np.isfinite(times), rates, -np.inf)):
-        least = _least_by_size(each, splits.prod(axis=1), sizes)
-        found.append(np.asarray(np.broadcast_to(least[rows, columns], shape)))
-    return LeastTimes(*found)
+    where = batch.reshape(np.shape(microbatch)), size.reshape(np.shape(ranks))
+    return LeastTimes(*(np.asarray(np.broadcast_to(each[where], shape)) for each in least))
 
 
-def _least_by_size(times: NDArray[np.float64], parts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[batches, sizes] the least of the ``times`` [batches, splits] over all splits whose ``parts`` [splits] divide a size."""
-    order = np.argsort(parts, kind="stable")
-    counts, starts = np.unique(parts[order], return_index=True)
-    by_count = np.minimum.reduceat(times[:, order], starts, axis=1)
-    return np.stack([by_count[:, size % counts == 0].min(axis=1) for size in sizes.tolist()], axis=1)
+class _LeastBySize:
+    """The least of times [batches, splits] over all splits whose ``parts`` [splits] divide a size: [batches, sizes]."""
+
+    def __init__(self, parts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        self.order = np.argsort(parts, kind="stable")
+        counts, self.starts = np.unique(parts[self.order], return_index=True)
+        self.divides = [size % counts == 0 for size in sizes.tolist()]
+
+    def __call__(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        by_count = np.minimum.reduceat(times[:, self.order], self.starts, axis=1)
+        return np.stack([by_count[:, divides].min(axis=1) for divides in self.divides], axis=1)
 
 
-@lru_cache(maxsize=4096)
-def _splits(ranks: int, dims: int) -> tuple[tuple[int, ...], ...]:
-    """All numbers of parts of each dim whose product divides the ranks."""
-    divisors = [each for each in range(1, ranks + 1) if ranks % each == 0]
-    return tuple(_extended((), ranks, dims, tuple(divisors)))
+def distinct_splits(counts: Sequence[tuple[int, ...]], ranks: tuple[int, ...]) -> NDArray[np.int64]:
+    """[splits, dims] numbers of parts of each dim, whose product divides one of the ``ranks``; ``counts``: the extents that each
+    dim may have.
+
+    Omitted are those with the parts of another that divide them and have the same extents: the other is a split of as many ranks.
+
+    >>> distinct_splits([(2,), (5,)], (4,)).tolist()
+    [[1, 1], [1, 2], [1, 4], [2, 1], [2, 2]]
+    """
+    largest = [each for each in ranks if not any(other > each and other % each == 0 for other in ranks)]
+    every = sorted({each for count in largest for each in divisors(count)})
+    found = np.ones((1, 0), np.int64)
+    for extents in counts:
+        parts = np.array([each for each in every if any(_smaller_extent(extent, each) for extent in extents)], np.int64)
+        found = np.column_stack((np.repeat(found, len(parts), axis=0), np.tile(parts, len(found))))
+        product = found.prod(axis=1)
+        found = found[np.any([count % product == 0 for count in largest], axis=0)]
+    return found
 
 
-def _extended(before: tuple[int, ...], left: int, dims: int, divisors: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    if dims == 0:
-        yield before
-        return
-    for each in divisors:
-        if left % each == 0:
-            yield from _extended((*before, each), left // each, dims - 1, divisors)
+def _smaller_extent(extent: int, parts: int) -> bool:
+    """Whether so many parts of a dim are smaller than those of every number of parts that divides it."""
+    local = -(-extent // parts)
+    return all(-(-extent // (parts // prime)) > local for prime in prime_divisors(parts))

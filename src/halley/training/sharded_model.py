@@ -83,13 +83,15 @@ class CostModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardedModel:
-    """The model of a problem, every part under its best sharding (`halley.training.part_costs`)."""
+    """The model of a problem, every part under its best sharding (`halley.training.part_costs`). ``tick``: called before the
+    tables of each part on a mesh are built."""
 
     problem: TrainingProblem
+    tick: Tick = no_limit
     chip: Machine = field(init=False)
     products: ProductBounds = field(init=False)
     axes: AxisBounds = field(init=False)
-    solvers: Solvers = field(init=False, default_factory=Solvers)
+    solvers: Solvers = field(init=False)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -97,6 +99,7 @@ class ShardedModel:
         object.__setattr__(self, "chip", chip)
         object.__setattr__(self, "products", ProductBounds(chip, problem.efficiency, problem.recipe.gradient, problem.searched))
         object.__setattr__(self, "axes", AxisBounds(problem, chip))
+        object.__setattr__(self, "solvers", Solvers(tick=self.tick))
 
     @property
     def spent(self) -> int:

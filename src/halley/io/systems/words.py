@@ -31,7 +31,7 @@ from halley.ir.system import System
 from halley.library import CHIPS, SYSTEMS
 
 _HEAD = re.compile(r"(\S+)\s+[xX]\s+(.+)")
-CHIP_LIMIT = 1_000_000
+CHIP_LIMIT = 1 << 20
 """Most chips of a short form: nothing but its axes grows with them."""
 _SIZES = re.compile(r"[0-9]{1,9}(x[0-9]{1,9})*")
 _ALIASES = {"torus": Topology.RING, "mesh": Topology.LINE}

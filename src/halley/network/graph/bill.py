@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from halley.ir.hardware import Axis
+from halley.ir.hardware import Axis, Topology
 from halley.ir.system import Cost, System
 from halley.network.graph import measures
 from halley.network.graph.topologies import build
@@ -65,7 +65,9 @@ def _times(count: int, cost: Cost) -> tuple[float | None, float | None]:
 
 def _links(system: System) -> Iterator[Item]:
     for axis in system.axes:
-        graph, copies = build(axis), system.chips // axis.size
+        # the ports of a switch are equal: one stands for all
+        part = replace(axis, size=1) if axis.topology is Topology.SWITCH else axis
+        graph, copies = build(part), system.chips // part.size
         cables = sum((edge.target, edge.source) not in graph.between or edge.source < edge.target for edge in graph.edges)
         price = measures.price(graph)
         yield Item(

@@ -105,7 +105,12 @@ def verdict(certificate: Certificate, status: Status) -> str:
     ``optimal: nothing in the declared space is better (3.1e+05 plans; bound 12.3 s, gap 0 %)``
     """
     gap = f"gap {_percent(certificate.gap, 2)} %" if certificate.bound > 0 else "no bound"
-    return f"{status.value} ({certificate.size:,} plans; bound {format_time(certificate.bound)}, {gap})"
+    return f"{status.value} ({_plans(certificate)}; bound {format_time(certificate.bound)}, {gap})"
+
+
+def _plans(certificate: Certificate) -> str:
+    """Number of plans of the space."""
+    return "plans not counted" if certificate.size is None else f"{certificate.size:,} plans"
 
 
 def _percent(share: float, digits: int) -> str:
@@ -421,7 +426,7 @@ def certificate_table(certificate: Certificate) -> Table:
         f"{effort['solved']:,} shardings of the whole model{kernels}, in {certificate.seconds:.2f} s"
     )
     rows = (
-        ("space", f"{certificate.size:,} plans, each with every sharding of its ops: {space}"),
+        ("space", f"{_plans(certificate)}, each with every sharding of its ops: {space}"),
         *((("left out" if not index else ""), text) for index, text in enumerate(certificate.left_out)),
         ("effort", words),
         ("bound", f"{format_time(certificate.bound)}; gap {_percent(certificate.gap, 3)} %"),

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from halley.errors import BadInput, Fault, Infeasible
+from halley.optim.divisors import divisors
 from halley.serving.deployment import Deployment
-from halley.serving.layout import ReplicaLayout, ReplicaNetwork, divisors
+from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import ServingProblem
 from halley.serving.steady import closed_loops, held_to

@@ -17,10 +17,11 @@ from halley.optim.deadline import Deadline, TimeIsUp
 from halley.sharding.communication import Communication, Interconnect
 from halley.training.cost import PlanInputs, plan_cost
 from halley.training.part_costs import ModelCosts
-from halley.training.plan import TrainingProblem, TrainingResult
+from halley.training.plan import Plan, TrainingProblem, TrainingResult
 from halley.training.search.answer import alternative, shortage
 from halley.training.search.floors import floors_of
 from halley.training.search.space import LEFT_OUT, LEFT_OUT_MEASURED, LEFT_OUT_MEMORIES, training_space
+from halley.training.search.start import fewer_replicas, with_all_replicas, work_bound
 from halley.training.search.steps import TrainingSearch
 from halley.training.sharded_model import CostModel
 from halley.training.spatial.model import LEFT_OUT as on_chip
@@ -41,6 +42,9 @@ STEPS_BEFORE_DIVE = 1500
 SHARE_BEFORE_DIVE = 0.25
 """Share of the time limit after which the search looks for a first plan, if there is none."""
 
+SHARE_OF_FIRST_PLAN = 0.4
+"""Share of the time limit for a first plan of a large system, on fewer replicas."""
+
 SMALL_GAP = 0.01
 """Relative gap below which the search strictly follows the order of bounds."""
 
@@ -59,7 +63,9 @@ def best_training_plan(
     model: CostModel | None = None,
     others: int = DEFAULT_ALTERNATIVES,
 ) -> TrainingResult:
-    """The fastest plan of a problem, over all memories of a chip that can hold its tensors, unless the problem fixes one.
+    """The fastest plan of a problem, over all memories of a chip that can hold its tensors, unless the problem fixes one. On a
+    large system with a time limit, the search begins with the best plan of fewer data-parallel replicas
+    (`halley.training.search.start`).
 
     ``progress`` is called now and then with the state of the search, and the share of the gap that is closed. ``limit`` [s]:
     time after which the search stops with the best plan so far; an interrupt does the same. ``model``: source of the parts'
@@ -77,10 +83,17 @@ def best_training_plan(
     for number, each in enumerate(homes):
         time_left = left()
         end = math.inf if time_left is None else time.perf_counter() + time_left / (len(homes) - number)
+        first = None if model or time_left is None else _first_run(each, progress, end)
         try:
-            found = bounded_search(each, model, Deadline(end))
-        except TimeIsUp:
-            raise _none_in_time(each) from None
+            found = bounded_search(each, model, Deadline(0.0 if first and first.interrupted else end))
+        except (TimeIsUp, KeyboardInterrupt) as error:
+            if first is None:
+                raise (_none_in_time(each) if isinstance(error, TimeIsUp) else error) from None
+            runs.append(first.run)
+            continue
+        if first is not None:
+            (timed,) = first.run.found.best.values()
+            found.add_timed(first.plan, timed)
         found.cutoff = min((run.found.incumbent for run in runs), default=math.inf)
         runs.append(_run(found, progress, end))
     best = min(runs, key=lambda run: run.found.incumbent)
@@ -91,7 +104,7 @@ def best_training_plan(
             raise _none_in_time(problem)
         raise Infeasible(shortage(search.problem, search.floors, lambda other: _fits(other, model)))
     if all(run.proof.closed for run in runs):
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, TimeIsUp):
             if progress is not None:
                 progress(f"best {format_time(best.found.incumbent)}, proven; looks for plans of other kinds", 1.0)
             best.found.find_alternatives(others, lambda: (left() or 0.0) < 0)
@@ -122,11 +135,47 @@ class Proof(NamedTuple):
 
 
 class SearchRun(NamedTuple):
-    """A finished search with its proof; ``stopped``: early."""
+    """A finished search with its proof; ``stopped``: early; ``size``: number of plans in its space, None where the plans of the
+    space were not all bounded."""
 
     found: TrainingSearch
     proof: Proof
     stopped: bool
+    size: int | None
+
+
+class FirstRun(NamedTuple):
+    """A ``plan`` of a large system that was found on fewer replicas: a ``run`` over a space of this plan alone, with a bound of
+    all plans. ``interrupted``: by the user."""
+
+    plan: Plan
+    run: SearchRun
+    interrupted: bool
+
+
+def _first_run(problem: TrainingProblem, progress: Callable[[str, float], None] | None, end: float) -> FirstRun | None:
+    """The best plan of fewer data-parallel replicas on all of them, found in a share of the time up to ``end`` [s]; None where
+    the system is not large, or no such plan was found."""
+
+    def report(words: str, share: float) -> None:
+        if progress is not None:
+            progress(f"first a plan for {smaller.system.chips:,} chips: {words}", 0.0)
+
+    began = time.perf_counter()
+    last = began + SHARE_OF_FIRST_PLAN * (end - began)
+    for smaller in fewer_replicas(problem):
+        try:
+            found = best_training_plan(smaller, report, last - time.perf_counter(), others=0)
+            fixed = bounded_search(with_all_replicas(problem, found.plan))
+        except (Infeasible, SearchStopped, BadInput):
+            continue
+        interrupted = found.status is Status.LIMIT and time.perf_counter() < last
+        run = _run(fixed, None, math.inf)
+        if timed := list(run.found.best.values()):
+            plan = run.found.floors.space.plan(timed[0].layout, timed[0].option)
+            proof = Proof(work_bound(problem), False, time.perf_counter() - began, run.proof.timed, run.proof.solved)
+            return FirstRun(plan, SearchRun(run.found, proof, True, None), interrupted)
+    return None
 
 
 def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, end: float) -> SearchRun:
@@ -149,7 +198,8 @@ def _run(found: TrainingSearch, progress: Callable[[str, float], None] | None, e
     except (KeyboardInterrupt, TimeIsUp):
         stopped = True
     deadline.end = math.inf
-    return SearchRun(found, Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved), stopped)
+    proof = Proof(found.least, found.closed, time.perf_counter() - began, found.timed, found.solved)
+    return SearchRun(found, proof, stopped, found.floors.space.size)
 
 
 def _search(found: TrainingSearch, progress: Callable[[str, float], None] | None, end: float) -> None:
@@ -212,7 +262,8 @@ def _case(communication: Communication, costs: ModelCosts) -> PlanInputs:
 def _result(found: TrainingSearch, runs: Sequence[SearchRun], others: int) -> TrainingResult:
     """The result of the search with the best plan, among ``runs`` over all memories that can hold the tensors."""
     problem, space, proofs = found.problem, found.floors.space, [run.proof for run in runs]
-    closed, size = all(proof.closed for proof in proofs), sum(run.found.floors.space.size for run in runs)
+    closed, sizes = all(proof.closed for proof in proofs), [run.size for run in runs if run.size is not None]
+    size = sum(sizes) if len(sizes) == len(runs) else None
     ranked = sorted(found.best.values(), key=lambda each: each.time)[: others + 1]
     plans = [space.plan(each.layout, each.option) for each in ranked]
     cases = [_case(found.floors.communications[space.assignment[each.layout]], each.costs) for each in ranked]
@@ -222,10 +273,10 @@ def _result(found: TrainingSearch, runs: Sequence[SearchRun], others: int) -> Tr
         value,
         bound,
         Status.LIMIT if not closed else Status.OPTIMAL if relative_gap(value, bound) <= OPTIMAL_GAP else Status.WITHIN,
-        space={**space.choices, **({"memories": len(runs)} if len(runs) > 1 else {})},
+        space={} if size is None else {**space.choices, **({"memories": len(runs)} if len(runs) > 1 else {})},
         size=size,
         effort={
-            "bounded": size,
+            "bounded": sum(sizes),
             "evaluated": sum(proof.timed for proof in proofs),
             "solved": sum(proof.solved for proof in proofs),
         },
@@ -236,7 +287,9 @@ def _result(found: TrainingSearch, runs: Sequence[SearchRun], others: int) -> Tr
     rest = tuple(alternative(plans[0], costs[0], plan, cost) for plan, cost in zip(plans[1:], costs[1:], strict=True))
     _, low = min(found.timed_plans, key=lambda each: each[0])
     lowest = space.plan(low.layout, low.option), low.costs
-    return TrainingResult(problem, plans[0], costs[0], rest, certificate, found.bound, found.unfit, lowest)
+    return TrainingResult(
+        problem, plans[0], costs[0], rest, certificate, found.bound if size is not None else bound, found.unfit, lowest
+    )
 
 
 def _left_out(problem: TrainingProblem) -> Iterator[str]:

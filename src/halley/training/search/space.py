@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
 from halley.optim.distinct import distinct_columns
+from halley.optim.divisors import divisors
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import (
     MAX_CHUNKS,
@@ -123,6 +124,23 @@ class PlanSpace:
         columns, chosen = (self.data, self.stages, self.microbatch, self.gpipe), self.options[option]
         return (*(int(column[layout]) for column in columns), chosen.recompute, chosen.sharded, chosen.offload)
 
+    def find(self, plan: Plan) -> tuple[int, int] | None:
+        """The layout and the option of a plan; None where it is not one of the space."""
+        pipeline = plan.pipeline
+        option = Option(plan.recompute, plan.fused, plan.sharded, plan.offload)
+        if plan.assignment not in self.assignments or option not in self.options:
+            return None
+        rows = self.assignment == self.assignments.index(plan.assignment)
+        for column, value in (
+            (self.microbatch, plan.microbatch),
+            (self.chunks, pipeline.chunks),
+            (self.gpipe, pipeline.schedule is PipelineSchedule.GPIPE),
+        ):
+            rows &= column == value
+        number = self.options.index(option)
+        found = np.flatnonzero(rows & self.allowed[:, number])
+        return (int(found[0]), number) if len(found) else None
+
     def plan(self, layout: int, option: int) -> Plan:
         """A plan as a value."""
         pipeline = self.pipeline(layout)
@@ -216,7 +234,7 @@ def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tup
     if problem.batch % data or stages > min(layers, MAX_CHUNKS):
         return
     local = problem.batch // data
-    for microbatch in _divisors(local) if fixed.microbatch is None else (fixed.microbatch,):
+    for microbatch in divisors(local) if fixed.microbatch is None else (fixed.microbatch,):
         count = local // microbatch
         if local % microbatch or count > MAX_MICROBATCHES:
             continue
@@ -240,11 +258,6 @@ def _pipelines(problem: TrainingProblem, data: int, stages: int) -> Iterator[tup
 def _has_pipeline(problem: TrainingProblem, schedule: PipelineSchedule, stages: int, chunks: int) -> bool:
     """Whether the framework that is asked for has a pipeline."""
     return problem.limits is None or problem.limits.runs(schedule, stages, chunks, problem.shape.layers)
-
-
-def _divisors(number: int) -> list[int]:
-    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
 
 
 def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterator[Fault]:
@@ -283,7 +296,7 @@ def _faults(problem: TrainingProblem, degrees: list[tuple[int, int]]) -> Iterato
 
 def _no_divisor(microbatch: int, local: list[int]) -> Fault:
     """``local``: sequences that a data-parallel rank may have."""
-    fitting = {size for sequences in local for size in _divisors(sequences)}
+    fitting = {size for sequences in local for size in divisors(sequences)}
     nearest = min(fitting, key=lambda size: (abs(size - microbatch), size))
     expected = f"a divisor of the sequences of a data-parallel rank ({' or '.join(map(str, local))})"
     return Fault("microbatch", expected, str(microbatch), f"take {nearest}")

@@ -30,7 +30,7 @@ from halley.sharding.axes import Role
 from halley.sharding.communication import Communication
 from halley.training.cost import Batch, PlanInputs, budget_left, times_that_fit
 from halley.training.part_costs import MemoryBudget, ModelCosts
-from halley.training.plan import TrainingProblem
+from halley.training.plan import Plan, TrainingProblem
 from halley.training.search.budgets import Budgets
 from halley.training.search.floors import PlanFloors
 from halley.training.search.items import ItemStage, OverCapacityPlan, PlanGroup, SearchItem, Timed
@@ -176,6 +176,15 @@ class TrainingSearch:
         self.floors.deadline.check()
         self._open.remove(item)
         divide(self._open, item, self._process if work is None else lambda each: work(each.key))
+
+    def add_timed(self, plan: Plan, found: Timed) -> bool:
+        """Adds a plan that was timed elsewhere, and takes it from the open ones; whether the space has it."""
+        place = self.floors.space.find(plan)
+        if place is None:
+            return False
+        self._record(found._replace(layout=place[0], option=place[1]))
+        self.bounds[place] = np.inf
+        return True
 
     def find_first_plan(self, raised: bool = True) -> None:
         """Looks for a first plan: among the groups with equally many chips per op, from few to many, in the one with least

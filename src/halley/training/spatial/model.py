@@ -23,7 +23,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency, machine
 from halley.optim.constrained import ConstrainedMinimum
-from halley.optim.deadline import Tick, no_limit
+from halley.optim.deadline import Deadline, Tick, no_limit
 from halley.optim.elimination import CostTable, cost, weighted
 from halley.rewrite.recompute import Recompute
 from halley.sharding.communication import Communication
@@ -81,10 +81,11 @@ RELATIVE_ROUNDING = 1e-9
 """Relative difference of sums of the same times in another order."""
 
 
-def cost_model(problem: TrainingProblem, stopped: Callable[[], bool] = lambda: False) -> CostModel:
-    """For the problem's chips: fused on chips with concurrent kernels, else kernel by kernel. ``stopped``: whether a time limit
-    has passed; what takes long asks it, and gives what it has."""
-    return SpatialModel(problem, stopped) if problem.system.chip.streams else ShardedModel(problem)
+def cost_model(problem: TrainingProblem, deadline: Deadline | None = None) -> CostModel:
+    """For the problem's chips: fused on chips with concurrent kernels, else kernel by kernel. ``deadline``: after it, what takes
+    long gives what it has where kernels are concurrent, and raises TimeIsUp where they are not."""
+    last = deadline or Deadline()
+    return SpatialModel(problem, last) if problem.system.chip.streams else ShardedModel(problem, last.check)
 
 
 def spatial_chip(system: System, efficiency: Efficiency) -> SpatialChip:
