@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from validation.outcome import covered
 from validation.serving.compare import (
     SKIPPED,
     closed_loop_of,
@@ -15,6 +17,7 @@ from validation.serving.compare import (
     closed_rows,
     closed_throughput,
     compare,
+    in_closed_form,
     medians,
     rank_and_regret,
     sn40l,
@@ -35,6 +38,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.speculation import Acceptance, speculation_round
 from halley.serving.step import StepBatch
+from halley.training.uncertainty.plans import interval_reach
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HALLEY_DATA", ROOT.parent / "shared" / "data"))
@@ -147,6 +151,11 @@ def test_targets_are_met() -> None:
     loops = [closed_loop_of(row, predictor, events=False) for row in closed]
     for experts, most in ((False, 0.12), (True, 0.18)):
         assert medians((loop.tpot, loop.row.tpot or 0.0) for loop in loops if loop.row.experts == experts)[0] <= most
+    for framework in ("vllm", "trtllm"):
+        software = load_software(framework)
+        for cases, shipped in zip(in_closed_form(loops, framework), (software.tpot_reach, software.ttft_reach), strict=True):
+            assert interval_reach([math.log(case.figure / case.halley) for case in cases]) == pytest.approx(shipped, rel=0.02)
+            assert 0.7 <= covered(cases) <= 0.9
     times = [made.static(row) for row in static]
     batches = [static_throughput(row, time) for row, time in zip(static, times, strict=True)]
     users = [closed_throughput(loop.row, loop.tpot) for loop in loops]

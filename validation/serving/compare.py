@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from validation.outcome import Case, Line, Outcome
+from validation.outcome import Case, Line, Outcome, covered
 from validation.serving.predict import Predictor, efficiency
 from validation.serving.rows import END_TO_END, Measured, halves, measured
 from validation.serving.speculation import curve_cases, rounds
@@ -48,10 +48,11 @@ PROMPTS_PER_USER = 10
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """A closed loop as predicted: ``tpot`` and ``rate`` of the closed form, ``simulated`` the event simulation."""
+    """A closed loop as predicted: ``tpot``, ``ttft`` and ``rate`` of the closed form, ``simulated`` the event simulation."""
 
     row: Measured
     tpot: float
+    ttft: float
     rate: float
     simulated: Simulated
 
@@ -85,7 +86,7 @@ def closed_loop_of(row: Measured, made: Predictor, events: bool = True) -> Close
         blocks = generated(PROMPTS_PER_USER * row.batch, 0.0, bounds[0], bounds[1])
         server = made.started(row)
         found = simulate(server.step, server.engine_memory, blocks, server.engines, row.batch)
-    return ClosedLoop(row, state.tpot, state.rate * min(deployment.engines, row.batch), found)
+    return ClosedLoop(row, state.tpot, state.ttft, state.rate * min(deployment.engines, row.batch), found)
 
 
 def compare(data: Path | None) -> Outcome:
@@ -119,7 +120,21 @@ def compare(data: Path | None) -> Outcome:
         name = f"requests, {trace.name}, percentiles of all three"
         lines.append(Line(name, tuple(shares), MEANS["percentiles"], MEANS["percentiles"]))
     lines.append(Line("16 SN40L, decode of llama3-8b", (sn40l(),), MEANS["sn40l"], MEANS["sn40l"]))
-    return Outcome("serving", tuple(lines))
+    return Outcome("serving", tuple(lines), tuple(_interval_notes(loops)))
+
+
+def in_closed_form(loops: Iterable[ClosedLoop], framework: str) -> tuple[list[Case], list[Case]]:
+    """TPOT and TTFT in closed form of a framework's loops."""
+    mine = [loop for loop in loops if loop.row.framework == framework]
+    tpot = [Case(loop.row.where, loop.tpot, loop.row.tpot or 0.0) for loop in mine]
+    return tpot, [Case(loop.row.where, loop.ttft, loop.row.ttft) for loop in mine if loop.row.ttft]
+
+
+def _interval_notes(loops: Sequence[ClosedLoop]) -> Iterable[str]:
+    """How many of the loops lie in the intervals that answers state."""
+    for framework in sorted({loop.row.framework for loop in loops}):
+        tpot, ttft = (f"{100 * covered(cases):.0f} %" for cases in in_closed_form(loops, framework))
+        yield f"{framework}: {tpot} of TPOT and {ttft} of TTFT in closed form lie in the interval of 80 %"
 
 
 def sn40l() -> Case:
