@@ -103,6 +103,12 @@ class FusedGroup:
             found.gap = allowed
             self.collect()
 
+    def within(self, incumbents: Values, gap: float) -> bool:
+        """Whether a search for this relative gap would find nothing, for one objective: no mapping is better by more than that
+        than the best one found, or than the ``incumbents``."""
+        known = np.vstack([self.points, incumbents])
+        return gap > 0 and known.shape[1] == 1 and self.lower.min(initial=np.inf) * (1 + gap) >= known.min(initial=np.inf)
+
     def _raise_to(self, lower: Values) -> None:
         """Other valid bounds: with one objective, the higher of two; fronts are not ordered, and the later one is tighter. No
         bounds at all: there is no mapping."""

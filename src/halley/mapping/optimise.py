@@ -57,9 +57,14 @@ MAX_KERNELS_SEARCHED_AT_ONCE = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
 be slower than the kernels one after the other."""
 
-GAP_OF_FIRST_SEARCH = 0.05
+GAP_OF_FIRST_SEARCH = 0.2
 """Relative gap to which single kernels of workloads with many are searched first: proofs of all of them take long, and say little
-while groups of several kernels are open. They are closed where they limit the bound of the best plan."""
+while groups of several kernels are open. First mappings of large products are some 10 % above the best one, and their compulsory
+bounds 10 % below it."""
+
+GAP_OF_LIMITING_GROUPS = 0.05
+"""Relative gap to which the groups that limit the bound of the best plan are searched next, kernels and groups of several: the
+last per cents take most of the time, and only matter when no group limits the bound by more."""
 
 OVERTIME_FACTOR, OVERTIME = 1.025, 0.25
 """Factor of the time limit, and seconds in addition, within which a search that is over its limit may still find first plans of
@@ -300,6 +305,8 @@ class _Optimiser:
         if many and not divided:
             single = {group: own for group, own in places.items() if self._in_one_of_many(*own[0])}
             self._search_groups(single, worst_mapping, GAP_OF_FIRST_SEARCH)
+            if len(self.objectives) == 1:
+                self._search_groups(places, limiting, GAP_OF_LIMITING_GROUPS)
         if not many:
             self._dive_groups()
         self._search_groups(places, limiting if many else most_promising)
@@ -309,18 +316,23 @@ class _Optimiser:
         """Search groups, in the order that is chosen, but for those that no plan needs that is better than the plans found.
         ``gap``: as for `FusedGroup.run`."""
         found, left = self._found(), dict(places)
+        alive, every = dict(places), len(places) + len(self.baselines) == self.planned
         while left:
-            before, beside = len(left), self._beside(left)
+            before, beside = len(left), self._beside(alive)
             least = {group: rest + group.lower.min(axis=0, initial=np.inf) for group, rest in beside.items()}
-            left = {group: own for group, own in left.items() if not found.pruned(least[group]).all()}  # nor ever again
-            if self.progress is not None and not gap:
-                self._note(found, least, left)
+            alive = {group: own for group, own in alive.items() if not found.pruned(least[group]).all()}  # nor ever again
+            left = {group: own for group, own in left.items() if group in alive}
+            if self.progress is not None and every:
+                self._note(found, least, alive)
             if left:
                 group = choose({group: (*own[0], least[group]) for group, own in left.items()}, self._value)
                 del left[group]
-                if not group.done and group.open():
-                    group.run(self._incumbents(places[group], found, beside[group]), gap)
+                incumbents = self._incumbents(places[group], found, beside[group])
+                if not group.done and not group.within(incumbents, gap) and group.open():
+                    group.run(incumbents, gap)
                     found = self._found()
+                if not gap:
+                    del alive[group]
             if not gap:
                 self.finished += before - len(left)
 

@@ -21,8 +21,9 @@ from halley.mapping.space.masked_tiles import PairTree
 from halley.mapping.space.stages import BUFFERS, Skeleton, Slot
 from halley.mapping.space.tile_chains import ChainTree
 
-SETS_BEFORE_FULL_COSTS = 1 << 13
-"""Number of sets that the least costs fail to prune before formulas of all costs are compiled to bound them."""
+SETS_BEFORE_FULL_COSTS = 1 << 15
+"""Number of sets that the least costs fail to prune before formulas of all costs are compiled to bound them: compiling takes as
+long as bounding some 30,000 sets by the least costs."""
 
 
 class Trees:

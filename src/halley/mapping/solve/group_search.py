@@ -46,6 +46,9 @@ SPLITS_IN_DIVE = 3
 SPLITS_PER_BATCH = 16
 """Number of frames in one batch where their bounds depend on their splits."""
 
+FIRST_DIVES_WITHOUT_GAIN = 4
+"""Dives into frames of one stage before their shapes are compiled end after this many that do not improve the incumbents."""
+
 DIVES_WITHOUT_GAIN = 32
 """Dives end after this many consecutive mappings that do not improve the incumbents."""
 
@@ -145,6 +148,7 @@ class GroupSearch:
         members (``idling``)."""
         left = np.vstack([np.empty((0, len(self.objectives))), *(self.group.least_of(self.frames[number]) for number in numbers)])
         try:
+            self._dive_first(numbers)
             bounds, places = self.candidates(numbers)
             left, order = bounds, np.lexsort(bounds.T[::-1])
             order = order[~self.found.pruned(bounds[order])]
@@ -172,6 +176,23 @@ class GroupSearch:
         for number in range(first, len(self.frames)):
             self._rounds.pop(number, None)
         del self.frames[first:]
+
+    def _dive_first(self, numbers: Sequence[int]) -> None:
+        """A first mapping of frames of one stage, the lowest bounds first, until a few do not improve the incumbents: against a
+        good one, most shapes of the other frames are pruned before they are compiled."""
+        first = {at: self._first_bound(at) for at in numbers if self._single(at) and not self.frames[at].idles}
+        without_gain, width, gap = 0, len(self.objectives), self.found.gap
+        for frame in sorted(first, key=first.__getitem__):
+            if without_gain == FIRST_DIVES_WITHOUT_GAIN:
+                return
+            if self.found.pruned(np.array([first[frame][:width]]))[0]:
+                continue
+            before, self.found.gap = self.found.points, 0.0  # a mapping may close the gap that is better by less than the gap
+            try:
+                self._dive_single(frame)
+            finally:
+                self.found.gap = gap
+            without_gain = without_gain + 1 if self.found.points is before else 0
 
     def _dive(self, bounds: Values, places: Sequence[tuple[int, int]], order: Indices) -> None:
         """A first mapping of each frame for its most promising combination (``order``: of ``places``), until many consecutive
@@ -211,19 +232,19 @@ class GroupSearch:
                 return
 
     def dive(self) -> None:
-        """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one; where
-        bounds depend on the splits, of a few frames of the lowest bounds. If only frames with stages on partitions fit, none is
-        found."""
+        """Find a first mapping quickly: the most promising candidate of the first frame on all clusters that has one; of frames
+        of one stage, of that with the lowest bound; where bounds depend on the splits, of a few frames of the lowest bounds. If
+        only frames with stages on partitions fit, none is found."""
         by_split = [at for at, frame in enumerate(self.frames) if frame.split and not frame.cut]
-        least = {at: tuple(self.group.least_of(self.frames[at])[0]) for at in by_split}
-        for frame in sorted(by_split, key=least.__getitem__)[:SPLITS_IN_DIVE]:
+        first = {at: self._first_bound(at) for at, frame in enumerate(self.frames) if at in by_split or self._single(at)}
+        for frame in sorted(by_split, key=first.__getitem__)[:SPLITS_IN_DIVE]:
             if self._single(frame):
                 self._dive_single(frame)
             elif len(total := self._total(frame)) and np.isfinite(best := total[np.lexsort(total.T[::-1])[:1]]).all():
                 self.solve(frame, int(np.flatnonzero((total == best).all(axis=1))[0]), quick=True)
         if self.found.payloads:
             return
-        for frame in range(len(self.frames)):
+        for frame in sorted(range(len(self.frames)), key=lambda at: (at not in first, first.get(at, ()))):
             if self._single(frame):
                 self._dive_single(frame)
                 if self.found.payloads:
@@ -235,6 +256,17 @@ class GroupSearch:
                     self.solve(frame, int(position), quick=True)
                 if self.found.payloads:
                     return
+
+    def _first_bound(self, frame: int) -> tuple[float, ...]:
+        """The order of frames in a dive: compulsory bounds, of frames of one stage raised to the untiled relaxation of its first
+        shape, which says how many clusters its split leaves without work; of equal ones that with less traffic, by the relaxation
+        alone."""
+        made = self.frames[frame]
+        least = untiled = self.group.least_of(made)[0]
+        useful = (shape for shape in made.stages[0].skeletons if not self.group.wastes(made, shape))
+        if self._single(frame) and (shape := next(useful, None)) is not None:
+            untiled = self.costs.bounds(made, 0, shape)[0]
+        return (*np.maximum(least, untiled), *untiled)
 
     def _single(self, frame: int) -> bool:
         """Whether a frame has one stage and no open shared sizes."""
