@@ -21,7 +21,7 @@ from halley.report.plans.cluster import cluster_picture
 from halley.report.plans.figures import plan_roofline
 from halley.report.plans.others import why
 from halley.report.plans.page import plan_page
-from halley.report.plans.plan import plan_tables, short_tables
+from halley.report.plans.plan import EXPERTS_REMARK, plan_tables, short_tables
 from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.words import model_names, plan_words, short_words
 from halley.rewrite.recompute import Recompute
@@ -188,7 +188,8 @@ def test_one_screen_names_the_software_and_says_what_is_not_validated() -> None:
     assert dict(short_tables(hosted)[0].rows)["software"] == "pytorch-compiled; 4 % mean error on iterations held out"
     assert "how far to trust" not in dict(short_tables(made)[0].rows)
     experts = replace(made, problem=replace(made.problem, shape=replace(SHAPE, gated=True, experts=Experts(8, 2, 16384))))
-    assert "B200" in dict(short_tables(experts)[0].rows)["how far to trust"]
+    assert dict(short_tables(experts)[0].rows)["how far to trust"] == EXPERTS_REMARK
+    assert "how far to trust" not in dict(short_tables(made)[0].rows)
 
 
 @pytest.mark.parametrize("fixed", ["tensor", "pipeline", "replicas"])

@@ -21,6 +21,9 @@ from halley.io.chips.load import ProblemFile, load_chip, load_problem, parse_chi
 from halley.io.chips.save import chip_document
 from halley.io.chips.software import load_software
 from halley.io.files.text import read_yaml
+from halley.io.networks.network import parse_network
+from halley.io.systems.system import parse_system
+from halley.io.transformers import parse_model
 from halley.ir.hardware import NO_LINK, Dataflow, Topology
 from halley.library import CHIPS
 
@@ -460,3 +463,76 @@ def test_the_examples_of_the_reference_load(tmp_path: Path) -> None:
     assert parse_problem(problem, "p.yaml", tmp_path).chip == parse_chip(chip, sourced=True)
     (tmp_path / "mine.yaml").write_text(software)
     assert load_software(tmp_path / "mine.yaml").name == "mine"
+
+
+MODEL = """\
+format: halley.model/1
+name: m
+source: s
+layers: 4
+model: x
+heads: 8
+kv_heads: 3
+head_dim: 64
+hidden: 128
+vocabulary: 1000
+sequence: 128
+gated: true
+rms: 1
+positions: false
+tied: false
+dropout: 2
+experts: {experts: 4, top_k: 5, hidden: 8, dense_layers: 4, foo: 1}
+window: {keys: 4, layers: 5}
+published: 1
+"""
+SYSTEM = """\
+name: s
+chip: edge
+foo: 1
+memories: [hbm9]
+axes:
+- name: a
+  size: 8
+  topology: switch
+  link: {bandwidth: 10 GB/s, latency: 1 us, energy: 10 pJ/bit, share: 2, bar: 3}
+- {name: a, size: 2, topology: switch, link: {bandwidth: 10 GB/s, latency: 1 us, energy: 1 pJ/bit}}
+host: {capacity: 1 TB, bandwidth: 10 GB/s, link: {bandwidth: 10 GB/s, latency: 1 us, energy: 1 pJ/bit, share: 3}, baz: 1}
+"""
+NETWORK = """\
+name: s
+foo: 1
+ranks: 3
+switches: [{name: s, bar: 1}, {name: s}]
+links:
+- {bandwidth: 10 GB/s, latency: 1 us, energy: 1 pJ/bit, between: [[0, s], [1, t], [2, 2]], baz: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parse_file", "text", "expected"),
+    [
+        (
+            parse_model,
+            MODEL,
+            "5: model, 7: kv_heads, 13: rms, 16: dropout, 17: experts.foo, 17: experts.top_k, 17: experts.dense_layers, "
+            "18: window.layers",
+        ),
+        (
+            parse_system,
+            SYSTEM,
+            "3: foo, 4: memories.0, 9: axes.a.link.bar, 9: axes.a.link.share, 10: axes.a.name, 11: host.baz, 11: host.link.share",
+        ),
+        (
+            parse_network,
+            NETWORK,
+            "2: foo, 4: switches.s.bar, 4: switches.s.name, 6: links.0.baz, 6: links.0.between.1, 6: links.0.between.2",
+        ),
+    ],
+)
+def test_faults_of_keys_and_between_keys_are_raised_together(
+    parse_file: Callable[[str, str], object], text: str, expected: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        parse_file(text, "file")
+    assert sorted(fault.where.removeprefix("file:") for fault in raised.value.faults) == sorted(expected.split(", "))

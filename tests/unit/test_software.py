@@ -57,6 +57,16 @@ def test_every_number_of_shipped_software_has_a_source(name: str) -> None:
     assert all(found.origin.values())
 
 
+def test_all_faults_of_a_file_are_raised_at_once() -> None:
+    """Values that cannot be read, unknown keys, numbers out of bounds and keys that exclude each other, each with its line."""
+    lines = ["format: halley.software/1", "name: mine", "source: my runs", "launch: 5 s", "graph: 10 us", "colective: 3 us"]
+    lines += ["attention: 1.5", "kernels: {value: x, source: my runs}", "attention_on: {h100: 1.2}", "contention: 1.0"]
+    with pytest.raises(BadInput) as raised:
+        parse_software("\n".join([*lines, "fitted: {rows: -1}"]), "mine.yaml")
+    keys = ("launch", "graph", "colective", "attention", "kernels.value", "attention_on.h100", "contention", "fitted.rows")
+    assert [fault.where for fault in raised.value.faults] == [f"mine.yaml:{n}: {key}" for n, key in enumerate(keys, 4)]
+
+
 def test_only_measured_chips_have_software_of_their_own() -> None:
     found = software_of_chip("a100")
     assert found is not None

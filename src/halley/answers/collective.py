@@ -146,10 +146,14 @@ class CollectivesAnswer(Answer[CollectiveAnswer]):
         certificate = self.certificate
         verdict = "times over sizes" if certificate is None else certificate.status.value
         proven = certificate is not None and certificate.gap == 0
-        lines, main = (self.value.title, verdict), {}
+        title, main = self.value.title, {}
         if (single := self.value.single) is not None and certificate is not None:
-            main = {"time at link rates": format_time(single.cost.time), "gap to the bound": gap_text(certificate.gap)}
+            title += f", {format_bytes(single.cost.size)}"
+            if single.software is not None:  # what a user will see comes before what the links allow
+                main["measured library"] = format_time(single.software.time)
+            main |= {"time at link rates": format_time(single.cost.time), "gap to the bound": gap_text(certificate.gap)}
             main |= {"algorithm": single.cost.algorithm, "ranks": f"{len(single.team.ranks):,}"}
+        lines = title, verdict
         return simple_page("Halley collective", lines, drawn, self.tables(True), self.content(), proven, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:

@@ -15,7 +15,7 @@ from halley.mapping.network import NetworkResult
 from halley.report.answers.comparison import decisions_document, decisions_table, parts_document, parts_table
 from halley.report.answers.page import simple_page
 from halley.report.mapping.facts import plan_text
-from halley.report.mapping.networks_on_chip import layer_rows, layers_figure, on_chip_lines, on_chip_tables
+from halley.report.mapping.networks_on_chip import layer_rows, layers_figure, network_roofline, on_chip_lines, on_chip_tables
 from halley.report.rows import Row
 from halley.report.table import Table, gap_text
 from halley.units import format_energy, format_time
@@ -65,7 +65,9 @@ class NetworkAnswer(Answer[NetworkResult]):
         return {"layers": lambda: layer_rows(self.value)}
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
-        return {"layers": lambda: layers_figure(self.value)}
+        if not any(item.result for item in self.value.layers):
+            return {}
+        return {"layers": lambda: layers_figure(self.value), "roofline": lambda: network_roofline(self.value)}
 
     def page(self) -> str:
         proven = self.certificate.status is Status.OPTIMAL

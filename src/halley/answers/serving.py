@@ -17,7 +17,13 @@ from halley.report.answers.comparison import decisions_document, decisions_table
 from halley.report.answers.page import account_bars, simple_page
 from halley.report.plans.plan import account_table
 from halley.report.rows import Row
-from halley.report.serving.deployment import bound_words, serving_headline, serving_tables, serving_words
+from halley.report.serving.deployment import (
+    bound_words,
+    serving_headline,
+    serving_roofline,
+    serving_tables,
+    serving_words,
+)
 from halley.report.serving.plan import (
     front_figure,
     front_table,
@@ -99,10 +105,10 @@ class ServingAnswer(Answer[Served]):
         return {"parts": lambda: _part_rows(self.value)}
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
-        return {"parts": lambda: _part_bars(self.value)}
+        return {"parts": lambda: _part_bars(self.value), "roofline": lambda: serving_roofline(self.value)}
 
     def page(self) -> str:
-        drawn, main = [_part_bars(self.value)], _main(self.value)
+        drawn, main = [make() for make in self.pictures().values()], _main(self.value)
         return simple_page("Halley serving", self.lines(), drawn, self.tables(True), self.content(), False, main)
 
     def compared(self, other: Answer[Any], names: tuple[str, str]) -> Comparison:
@@ -206,7 +212,7 @@ class ServingPlanAnswer(Answer[ServingPlan]):
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
         front = {"front": lambda: front_figure(self.value.front)} if self.value.front else {}
-        return front | {"parts": lambda: _part_bars(self.value.served)}
+        return front | dict(ServingAnswer(self.value.served).pictures())
 
     def page(self) -> str:
         drawn = [item() for item in self.pictures().values()]

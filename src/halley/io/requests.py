@@ -39,11 +39,7 @@ def read_requests(path: str | Path, prefix: int = 0) -> Iterator[Requests]:
             places = _places(next(reader, []), name)
             number = 2
             while rows := list(itertools.islice(reader, BLOCK)):
-                block, last = _block(rows, places, name, number, last)
-                short = np.flatnonzero(block.inputs <= prefix)
-                if prefix and short.size:
-                    place, got = f"{name}:{number + int(short[0])}, input", str(block.inputs[short[0]])
-                    raise BadInput(Fault(place, f"more than the {prefix} cached tokens", got, "use a smaller --prefix"))
+                block, last = _block(rows, places, name, number, last, prefix)
                 number += len(rows)
                 yield block
     except OSError as error:
@@ -74,7 +70,9 @@ def _places(head: list[str], name: str) -> tuple[int, ...]:
     return tuple(names.index(column) for column in COLUMNS)
 
 
-def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int, last: float) -> tuple[Requests, float]:
+def _block(
+    rows: list[list[str]], places: tuple[int, ...], name: str, first: int, last: float, prefix: int
+) -> tuple[Requests, float]:
     faults: list[Fault] = []
     table = np.zeros((len(rows), 3))
     for offset, row in enumerate(rows):
@@ -94,6 +92,10 @@ def _block(rows: list[list[str]], places: tuple[int, ...], name: str, first: int
                         Fault(f"{where}, arrival", f"at least {last:g} s, that of the row before", text[:40], "sort the trace")
                     )
                 last = max(last, value)
+            elif what == "input" and prefix and value <= prefix:
+                faults.append(
+                    Fault(f"{where}, input", f"more than the {prefix} cached tokens", text[:40], "use a smaller --prefix")
+                )
             table[offset, column] = value
         if len(faults) >= FAULTS_SHOWN:
             break

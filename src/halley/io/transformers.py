@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,15 +10,15 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field
 
-from halley.errors import BadInput, Fault
-from halley.io.files.check import check
+from halley.errors import BadInput
+from halley.io.files.check import about_others, check
 from halley.io.files.entries import Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import DocumentFault, read_yaml
 from halley.library import MODELS
 from halley.workloads.construction.parameters import SIZE_LIMIT
-from halley.workloads.transformer import Experts, Latent, Transformer
+from halley.workloads.transformer import Experts, Latent, Transformer, shape_faults
 
 Extent = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
 LINE_WIDTH = 130
@@ -108,18 +109,25 @@ def parse_model(text: str, name: str = "model") -> Transformer:
 def _parsed(text: str, name: str) -> tuple[Transformer, int, int]:
     document = read_yaml(text, name)
     file, findings = check(TransformerFile, document.data)
-    if file is None:
+    findings += about_others(_rules(document.data), findings)
+    if file is None or findings:
         raise BadInput(document.faults(findings))
     given = file.model_dump(exclude={"format", "remark", "experts", "latent", "window"})
     keys, layers = (file.window.keys, file.window.layers) if file.window else (0, 0)
-    if layers > file.layers:
-        raise BadInput(document.faults([DocumentFault(("window", "layers"), f"at most {file.layers} layers", str(layers))]))
     experts = Experts(**file.experts.model_dump()) if file.experts else None
     latent = Latent(**file.latent.model_dump()) if file.latent else None
-    try:
-        return Transformer(**given, experts=experts, latent=latent), keys, layers
-    except BadInput as error:  # of a key together with others: "model NAME, KEY"
-        raise BadInput(document.faults(_at_its_key(file.name, fault) for fault in error.faults)) from None
+    return Transformer(**given, experts=experts, latent=latent), keys, layers
+
+
+def _rules(data: object) -> Iterator[DocumentFault]:
+    """What is wrong with keys together. The rules look at the raw data, so that one run shows all faults."""
+    given = data if isinstance(data, dict) else {}
+    for fault in shape_faults(given):
+        yield DocumentFault(tuple(fault.where.split(", ")), fault.expected, fault.got, fault.remedy)
+    window, most = given.get("window"), given.get("layers")
+    layers = window.get("layers") if isinstance(window, dict) else None
+    if isinstance(layers, int) and isinstance(most, int) and layers > most:
+        yield DocumentFault(("window", "layers"), f"at most {most} layers", str(layers))
 
 
 def model_text(shape: Transformer, remark: str = "") -> str:
@@ -140,7 +148,3 @@ def model_text(shape: Transformer, remark: str = "") -> str:
             given[key] = asdict(part)
     document |= given | {"published": published}
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False, width=LINE_WIDTH)
-
-
-def _at_its_key(model: str, fault: Fault) -> DocumentFault:
-    return DocumentFault(tuple(fault.where.removeprefix(f"model {model}, ").split(", ")), fault.expected, fault.got, fault.remedy)

@@ -54,6 +54,21 @@ def _asset(name: str) -> str:
     return (files("halley.report") / "assets" / name).read_text(encoding="utf-8")
 
 
+ROOFLINE = "Roofline with every resource"
+"""What the figure is called."""
+ROOFLINE_WORDS = (
+    "Each resource has a stem, from the rate that is reached (red) up to the rate that this resource alone would allow: the "
+    "shorter the stem, the busier it is. The lines are bandwidths, all instances together."
+)
+"""How to read it."""
+
+
+def framed(picture: Element, caption: str = "", name: str = "") -> Element:
+    """A picture with its caption; on a narrow screen the picture alone scrolls. ``name``: the element's ``id``."""
+    words = [el("figcaption", caption)] if caption else []
+    return el("figure", el("div", picture, class_="scroll"), *words, **({"id": name} if name else {}))
+
+
 def zoomed_out() -> Element:
     """The button by which a timeline that was zoomed shows the whole again."""
     return el("div", el("button", "Show the whole", id="whole", type="button", hidden="hidden"), class_="tools")

@@ -14,6 +14,10 @@ BREAKABLE_CHARACTERS = 24
 """Characters of a word from which on it may be broken, so that no table is wider than its page."""
 
 
+NARROW = 24
+"""Characters of a cell that a narrow screen shows in one line."""
+
+
 def table(shown: Table, kind: str = "", titled: bool = True) -> Element:
     """A table as an element, with its title unless a heading says the same. ``kind``: its class; tables without a head are
     ``pairs``. What the alignment and the bold rows say is written on the cells, as notebooks bring no style sheet.
@@ -37,7 +41,10 @@ def _row(tag: str, cells: Iterable[str], right: frozenset[int], strong: bool = F
     row = el("tr", **({"class": "strong", "style": "font-weight:600"} if strong else {}))
     for position, cell in enumerate(cells):
         long = any(len(word) > BREAKABLE_CHARACTERS for word in cell.split())
-        aligned = {"class": "right", "style": "text-align:right"} if position in right else {"class": "long"} if long else {}
+        kinds = [name for name, holds in (("long", long), ("words", tag == "td" and len(cell) > NARROW)) if holds]
+        aligned = {"class": " ".join(kinds)} if kinds else {}
+        if position in right:
+            aligned = {"class": "right", "style": "text-align:right"}
         if cell.strip() and not cell.strip(BLOCK + " "):
             # a bar of characters, as terminals have it; notebooks bring no style sheet
             drawn = f"width:{0.5 * cell.count(BLOCK):g}em;height:1em;background:var(--bar,#b9d7ea)"

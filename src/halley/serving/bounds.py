@@ -14,15 +14,19 @@ from halley.serving.deployment import Deployment, ReachedRates
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel, cached_tokens
 from halley.serving.steady import Lengths
 from halley.serving.step import distinct_experts
+from halley.units import counted, format_bytes, format_time
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputBound:
-    """Most requests per second of a deployment by one resource; ``why`` in words."""
+    """Most requests per second of a deployment by one resource; ``why`` in words. ``demand`` of a request [op or B] and
+    ``capacity`` of all chips [op/s or B/s] for resources that have them; 0 for bounds by steps."""
 
     name: str
     rate: float
     why: str
+    demand: float = 0.0
+    capacity: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def throughput_bounds(
     tokens = lengths.new + steps * width
     tpot *= more / steps if steps else 1.0  # of a step: with speculation it has several tokens of a sequence
     work = request_work(deployment.model, lengths, steps, deployment.tokens_of_step, width)
-    found = [ThroughputBound("matrix rate", chips * rates.macs / work, f"{2 * work:.3g} operations a request")]
+    operations, rate = 2 * work, chips * rates.macs / work
+    found = [ThroughputBound("matrix rate", rate, f"{operations / 1e12:.3g} Top a request", operations, 2 * chips * rates.macs)]
     most = min(mean_sequences(deployment, lengths) * layout.dp * layout.pp, users / replicas)
     if steps and most > 0:
         read, bandwidth = step_bytes(deployment, lengths, max(most, 1.0)), layout.chips * rates.memory
@@ -81,19 +86,20 @@ def throughput_bounds(
             if allowed < most:
                 most, why = max(allowed, 0.0), "memory bandwidth under the limit of TPOT"
         if most < 1 and why != "memory bandwidth" and read.of(1.0) > tpot * bandwidth:
-            found.append(ThroughputBound(why, 0.0, f"one sequence alone takes {read.of(1.0) / bandwidth * 1e3:.3g} ms a token"))
+            found.append(ThroughputBound(why, 0.0, f"one sequence alone takes {format_time(read.of(1.0) / bandwidth)} a token"))
         else:
             each = read.of(most) / most
             rate = replicas * bandwidth / each / steps
-            text = (
-                f"{each:.3g} B a token with {most:,.0f} sequences a step of a replica, {read.of(most) / bandwidth * 1e3:.3g} ms"
-            )
-            found.append(ThroughputBound(why, rate, text))
+            least = format_time(read.of(most) / bandwidth)
+            text = f"{format_bytes(each)} a token with {counted(most, 'sequence')} a step of a replica, at least {least}"
+            found.append(ThroughputBound(why, rate, text, each * steps, replicas * bandwidth))
     if layout.tp > 1:
         # what a chip has to send for the sums of two products of each layer, whoever adds them up
         sent = tokens * 2 * shape.layers * shape.model * ACTIVATION_BYTES * (layout.tp - 1) / layout.tp / layout.pp
-        rate = replicas * layout.dp * deployment.port / sent
-        found.append(ThroughputBound("network", rate, f"{sent:.3g} B a request out of each chip"))
+        capacity = replicas * layout.dp * deployment.port
+        found.append(
+            ThroughputBound("network", capacity / sent, f"{format_bytes(sent)} a request out of each chip", sent, capacity)
+        )
     return tuple(sorted(found, key=lambda item: item.rate))
 
 

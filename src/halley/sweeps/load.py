@@ -113,10 +113,11 @@ class _StudyReader:
         where = self._constraints(data.get("where"), names, units)
         asked = data.get("minimise", ["time"])
         objective, minimised = self._objectives(asked, names, objectives) if isinstance(asked, list) else (None, ())
+        gap = data.get("gap")
+        if objective is Objective.EDP and isinstance(gap, int | float) and gap > 0:
+            self._find(("gap",), "no gap where edp is minimised", f"{gap:g}", "remove it")
         if model is None or base is None or objective is None or self.findings or self.elsewhere:
             return None
-        if objective is Objective.EDP and model.gap.value:
-            self._find(("gap",), "no gap where edp is minimised", f"{model.gap.value:g}", "remove it")
         limit = model.time_limit.value if model.time_limit else None
         asked_of: tuple[StudyWorkload | StudyPlan | StudyDeployment, ...] = (*workloads, *plans, *deployments)
         return Study(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TypeGuard
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES
 from halley.workloads.construction.parameters import SIZE_LIMIT
 
+SIZES = ("layers", "model", "heads", "kv_heads", "head_dim", "hidden", "vocabulary", "sequence")
 EXPERTS_PER_TOKEN = 64
 """Largest number of experts per token; each needs a round of the gate."""
 
@@ -75,45 +77,57 @@ class Transformer:
     products: str = ""
 
     def __post_init__(self) -> None:
-        faults = list(_faults(self))
-        if faults:
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        given |= {name: asdict(part) for name in ("latent", "experts") if (part := given[name]) is not None}
+        where = f"model {self.name}"
+        if faults := [replace(fault, where=f"{where}, {fault.where}") for fault in shape_faults(given)]:
             raise BadInput(faults)
 
 
-def _faults(shape: Transformer) -> Iterator[Fault]:
-    where = f"model {shape.name}"
-    sizes = ("layers", "model", "heads", "kv_heads", "head_dim", "hidden", "vocabulary", "sequence")
-    bad = list(_size_faults(where, {name: getattr(shape, name) for name in sizes}))
+def shape_faults(given: Mapping[str, object]) -> Iterator[Fault]:
+    """What is wrong with the fields of a transformer, each at ``KEY`` or ``PART, KEY``; rules between fields hold for those that
+    are sizes. ``given``: by name, with parts (``latent``, ``experts``) as maps of their own; a file may lack some."""
+    sizes = {name: given.get(name) for name in SIZES}
+    bad = list(_size_faults("", sizes))
     yield from bad
-    if not bad and shape.heads % shape.kv_heads:
-        yield Fault(f"{where}, kv_heads", f"a divisor of heads ({shape.heads})", str(shape.kv_heads))
-    if shape.products not in ("", "bf16", "fp8"):
-        yield Fault(f"{where}, products", "bf16 or fp8", repr(shape.products))
-    if not 0 <= shape.dropout < 1:
-        yield Fault(f"{where}, dropout", "a share from 0 to below 1", repr(shape.dropout))
-    if shape.latent is not None:
-        latent = {item.name: getattr(shape.latent, item.name) for item in fields(Latent)}
-        yield from _size_faults(f"{where}, latent", {"queries": latent.pop("queries")}, 0)
-        yield from _size_faults(f"{where}, latent", latent)
-        if shape.kv_heads != shape.heads:
-            yield Fault(f"{where}, kv_heads", f"heads ({shape.heads}) with latent attention", str(shape.kv_heads))
-    experts = shape.experts
-    if experts is not None:
-        extents = {"experts": experts.experts, "top_k": experts.top_k, "hidden": experts.hidden}
-        wrong = list(_size_faults(f"{where}, experts", extents))
-        wrong += _size_faults(f"{where}, experts", {"shared": experts.shared, "dense_layers": experts.dense_layers}, 0)
-        yield from wrong
-        most = min(experts.experts, EXPERTS_PER_TOKEN) if not wrong else EXPERTS_PER_TOKEN
-        if not wrong and experts.top_k > most:
-            yield Fault(f"{where}, experts, top_k", f"at most {most}", str(experts.top_k))
-        if not wrong and not bad and experts.dense_layers >= shape.layers:
-            yield Fault(f"{where}, experts, dense_layers", f"fewer than layers ({shape.layers})", str(experts.dense_layers))
+    known = {name: value for name, value in sizes.items() if _is_size(value)}
+    heads, kv_heads, layers = (known.get(name) for name in ("heads", "kv_heads", "layers"))
+    if heads and kv_heads and heads % kv_heads:
+        yield Fault("kv_heads", f"a divisor of heads ({heads})", str(kv_heads))
+    if given.get("products", "") not in ("", "bf16", "fp8"):
+        yield Fault("products", "bf16 or fp8", repr(given["products"]))
+    dropout = given.get("dropout", 0.0)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        yield Fault("dropout", "a share from 0 to below 1", repr(dropout))
+    latent = given.get("latent")
+    if isinstance(latent, Mapping):
+        names = [item.name for item in fields(Latent)]
+        yield from _size_faults("latent", {"queries": latent.get("queries")}, 0)
+        yield from _size_faults("latent", {name: latent.get(name) for name in names if name != "queries"})
+        if heads and kv_heads and kv_heads != heads:
+            yield Fault("kv_heads", f"heads ({heads}) with latent attention", str(kv_heads))
+    experts = given.get("experts")
+    if isinstance(experts, Mapping):
+        extents = {name: experts.get(name) for name in ("experts", "top_k", "hidden")}
+        yield from _size_faults("experts", extents)
+        yield from _size_faults("experts", {name: experts.get(name, 0) for name in ("shared", "dense_layers")}, 0)
+        number, top_k = extents["experts"], extents["top_k"]
+        most = min(number, EXPERTS_PER_TOKEN) if _is_size(number) else EXPERTS_PER_TOKEN
+        if _is_size(top_k) and top_k > most:
+            yield Fault("experts, top_k", f"at most {most}", str(top_k))
+        dense = experts.get("dense_layers", 0)
+        if layers and _is_size(dense) and dense >= layers:
+            yield Fault("experts, dense_layers", f"fewer than layers ({layers})", str(dense))
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= SIZE_LIMIT
 
 
 def _size_faults(where: str, sizes: Mapping[str, object], least: int = 1) -> Iterator[Fault]:
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= SIZE_LIMIT:
-            yield Fault(f"{where}, {name}", f"a whole number from {least} to {SIZE_LIMIT}", repr(value))
+            yield Fault(f"{where}, {name}" if where else name, f"a whole number from {least} to {SIZE_LIMIT}", repr(value))
 
 
 def check_training(shape: Transformer, batch: int, tokens: int, dtype: str) -> None:

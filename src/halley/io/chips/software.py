@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from halley.errors import BadInput, Fault
 from halley.io.chips.kin import KIN, SAME_ARCHITECTURE
-from halley.io.files.check import check
+from halley.io.files.check import check, check_with_rest
 from halley.io.files.entries import Entry, Latency, Ratio, Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found
@@ -54,6 +54,7 @@ FORMAT = "halley.software/1"
 NO_SOFTWARE = "none"
 """In the place of a software: hosts are not modelled."""
 NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels", "contention")
+TIMES = NUMBERS[:4]
 SHARES = ("attention", "kernels", "contention")
 ASSUMED = "assumed: "
 """Before an origin that is no source (`halley.io.files.entries.origin`)."""
@@ -103,7 +104,7 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
     Raises BadInput: every fault of the text.
     """
     document = read_yaml(text, name)
-    model, findings = check(SoftwareFile, document.data)
+    model, findings = check_with_rest(SoftwareFile, document.data)
     if model is None:
         raise BadInput(document.faults(findings))
     given: dict[str, Entry[float]] = {key: value for key in NUMBERS if (value := getattr(model, key)) is not None}
@@ -111,18 +112,11 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
     entries: dict[tuple[str, ...], Entry[float]] = {(key,): value for key, value in given.items()}
     entries |= {("attention_on", chip): value for chip, value in attention_on.items()}
     if sourced:
-        findings = [
+        findings += [
             DocumentFault(path, "a source, or assumed: and why", "neither") for path, value in entries.items() if not value.origin
         ]
-    findings += [
-        DocumentFault(path, "a share of at most 1", f"{value.value:g}")
-        for path, value in entries.items()
-        if path[0] in (*SHARES, "attention_on") and value.value > 1
-    ]
-    if "graph" in given and (both := [key for key in NUMBERS[:3] if key in given]):
-        findings.append(
-            DocumentFault(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out")
-        )
+    stated = {path: value for path, value in entries.items() if len(path) == 1 or path[1] in model.attention_on}
+    findings += _rules(document.data, stated)
     if findings:
         raise BadInput(document.faults(findings))
     fitted = model.fitted
@@ -136,6 +130,21 @@ def parse_software(text: str, name: str = "software", sourced: bool = False) -> 
         error=fitted.held_out if fitted else None,
         reach=fitted.reach if fitted else None,
     )
+
+
+def _rules(data: object, entries: Mapping[tuple[str, ...], Entry[float]]) -> Iterator[DocumentFault]:
+    """Bounds of the numbers that can be read, and what excludes each other."""
+    for path, entry in entries.items():
+        key, value = path[0], entry.value
+        if key == "contention" and value >= 1:
+            yield DocumentFault(path, "a share below 1", f"{value:g}")
+        elif key in (*SHARES, "attention_on") and value > 1:
+            yield DocumentFault(path, "a share of at most 1", f"{value:g}")
+        elif key in TIMES and value >= 1:
+            yield DocumentFault(path, "a time below 1 s", f"{value:g} s", "check its unit")
+    stated = [key for key in TIMES if isinstance(data, dict) and data.get(key) is not None]
+    if "graph" in stated and (both := [key for key in stated if key != "graph"]):
+        yield DocumentFault(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out")
 
 
 def _with_kin(shares: Mapping[str, Entry[float]]) -> dict[str, Entry[float]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -43,6 +44,47 @@ def check(model: type[M], data: object, path: KeyPath = (), clock: float | None 
         return model.model_validate(data, context={"clock": clock}), []
     except ValidationError as error:
         return None, list(_findings(model, error, path))
+
+
+def check_with_rest(
+    model: type[M], data: object, path: KeyPath = (), clock: float | None = None
+) -> tuple[M | None, list[DocumentFault]]:
+    """As `check`; of data with faults, the model without the keys that are wrong, so that rules between the others can be checked
+    in the same run (`about_others`). None where a key that is needed is wrong or missing."""
+    found, findings = check(model, data, path, clock)
+    rest, wrong = copy.deepcopy(data), findings
+    while found is None and wrong and all(_remove(rest, item, len(path)) for item in wrong):
+        found, wrong = check(model, rest, path, clock)
+    return found, findings
+
+
+def about_others(findings: Iterable[DocumentFault], known: Iterable[DocumentFault]) -> list[DocumentFault]:
+    """The findings of rules between keys, less those at keys where a fault is known already."""
+    gone = [_place(item) for item in known]
+    return [item for item in findings if not any(other and _place(item)[: len(other)] == other for other in gone)]
+
+
+def _place(finding: DocumentFault) -> KeyPath:
+    """The key that a finding is about: that of an entry, where it is about its value."""
+    path = (*finding.path, finding.key) if finding.key else finding.path
+    return path[:-1] if path[-1:] in (("value",), ("row",)) else path
+
+
+def _remove(data: object, finding: DocumentFault, above: int) -> bool:
+    """Remove the key of a finding, or the section that lacks a key; False where that cannot be: the whole document, or an entry
+    of a list, whose removal would number the others anew. ``above``: how much of the finding's path leads to the data."""
+    path = finding.path[above:]
+    if not path:
+        return False
+    for part in path[:-1]:
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+    if not isinstance(data, dict) or path[-1] not in data:
+        return False
+    del data[path[-1]]
+    return True
 
 
 def check_json(model: type[M], data: object, path: KeyPath = ()) -> tuple[M | None, list[DocumentFault]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from halley.errors import BadInput, did_you_mean
 from halley.io.chips.chip import clock_of, origins_of
-from halley.io.files.check import check
+from halley.io.files.check import about_others, check_with_rest
 from halley.io.files.entries import Entry, origin, shown
 from halley.io.files.shelf import found
 from halley.io.files.text import Document, DocumentFault, KeyPath, read_yaml
@@ -63,11 +63,12 @@ def parse_network(text: str, name: str = "network", sourced: bool = False) -> Fa
     Raises BadInput: every fault of the text.
     """
     document = read_yaml(text, name)
-    file, findings = check(FabricFile, document.data, clock=clock_of(document.data))
+    file, findings = check_with_rest(FabricFile, document.data, clock=clock_of(document.data))
     if file is None:
         raise BadInput(document.faults(findings))
     reader = _Reader(file)
     fabric = reader.fabric()
+    reader.findings = [*findings, *about_others(reader.findings, findings)]
     origins = dict(origins_of(file, (), "")) | reader.origins
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):

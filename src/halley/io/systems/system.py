@@ -9,7 +9,7 @@ from pathlib import Path
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.chip import clock_of, origins_of, read_chip
 from halley.io.chips.load import load_chip
-from halley.io.files.check import check
+from halley.io.files.check import about_others, check_with_rest
 from halley.io.files.entries import shown
 from halley.io.files.shelf import found, is_path
 from halley.io.files.text import Document, DocumentFault, read_yaml
@@ -90,24 +90,25 @@ def read_system(
 ) -> tuple[System | None, list[DocumentFault], list[Fault]]:
     """The system that a document describes, or None; what is wrong with it, and with the chip file that it names. The arguments
     are those of `parse_system`."""
-    file, findings = check(SystemFile, document.data, clock=clock_of(document.data))
+    file, findings = check_with_rest(SystemFile, document.data, clock=clock_of(document.data))
+    known = list(findings)
     chip, inside, elsewhere = _chip(document, folder)
     findings += inside
     if file is None:
         return None, findings, elsewhere
     axes, wrong, brought = read_axes(file.axes)
     parts = read_parts(chip.name if chip else "", file.costs, file.host, file.dram)
-    findings += [*wrong, *parts.findings]
+    findings += about_others([*wrong, *parts.findings], known)
     origins = dict(origins_of(file, (), "")) | brought
     if sourced:
         for keys in (keys for keys, text in origins.items() if not text):
             findings.append(DocumentFault(keys, "a source, or assumed: and why", "neither", "add one here or around it"))
     if chip is not None:
-        known = [memory.name for memory in chip.memories]
+        names = [memory.name for memory in chip.memories]
         for place, memory in enumerate(file.memories or ()):
-            if memory not in known:
+            if memory not in names:
                 findings.append(
-                    DocumentFault(("memories", place), f"a memory of chip {chip.name}: {', '.join(known)}", repr(memory))
+                    DocumentFault(("memories", place), f"a memory of chip {chip.name}: {', '.join(names)}", repr(memory))
                 )
     if chip is None or findings or elsewhere:
         return None, findings, elsewhere

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from halley.report.document import document, zoomed_out
+from halley.report.document import ROOFLINE, ROOFLINE_WORDS, document, framed, zoomed_out
 from halley.report.draw import BarPart, ChartBar, colours, stacked
 from halley.report.html_tables import table
 from halley.report.markup import el
@@ -23,22 +23,27 @@ def simple_page(
     proven: bool,
     main: Mapping[str, str],
 ) -> str:
-    """The page as HTML. ``lines``: the headline, what is proven, and remarks; ``data``: the file of the answer, for the page to
-    hold; ``main``: the figures that a reader looks for first, by name."""
+    """The page as HTML. ``lines``: the headline, what is proven, and remarks; each picture is a section under its own title;
+    ``data``: the file of the answer, for the page to hold; ``main``: the figures that a reader looks for first, by name."""
     first, *others = lines
     header = [el("p", kicker, class_="kicker"), el("h1", first)]
     header += [el("div", el("strong", line), class_="verdict" if proven else "verdict open") for line in others[:1]]
     header += [el("p", line) for line in others[1:]]
     header.append(el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in main.items()), class_="tiles"))
-    sections = []
-    if pictures:
-        shown = [item for picture in pictures for item in (*_tools(picture), el("figure", picture))]
-        heading = pictures[0].get("aria-label", "")  # what the first one shows
-        sections.append(el("section", el("h2", heading), *shown, id="pictures"))
+    sections = [_section(picture, f"picture-{number}") for number, picture in enumerate(pictures, 1)]
     sections.append(el("section", el("h2", "In numbers"), *(table(item) for item in tables), id="numbers"))
     made = data["provenance"]
     footer = f"Halley {made['halley']}, Python {made['python']}; made {made['created']}."
     return document(first, header, sections, data, "answer.json", footer)
+
+
+CAPTIONS = {ROOFLINE: ROOFLINE_WORDS}
+"""How to read pictures that do not explain themselves, by title."""
+
+
+def _section(picture: Element, name: str) -> Element:
+    title = picture.get("aria-label", "")
+    return el("section", el("h2", title), *_tools(picture), framed(picture, CAPTIONS.get(title, "")), id=name)
 
 
 def _tools(picture: Element) -> list[Element]:

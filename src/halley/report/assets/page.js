@@ -124,6 +124,15 @@
     addEventListener("beforeprint", whole);
   }
 
+  // what goes on to the right of a narrow screen fades there
+  const wide = [...document.querySelectorAll("table, .scroll")];
+  const fade = (node) => node.classList.toggle("more", node.scrollLeft + node.clientWidth < node.scrollWidth - 4);
+  for (const node of wide) node.addEventListener("scroll", () => fade(node), { passive: true });
+  const fadeAll = () => wide.forEach(fade);
+  fadeAll();
+  addEventListener("resize", fadeAll);
+  document.addEventListener("toggle", fadeAll, true);
+
   // the result as the file that it is
   document.querySelector("#save")?.addEventListener("click", (event) => {
     const content = JSON.parse(document.querySelector("#result").textContent);

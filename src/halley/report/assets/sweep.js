@@ -147,7 +147,7 @@
       made.append(svg("line", { x1: x, y1: top, x2: x, y2: bottom, stroke: "#595959" }),
         svg("text", { x, y: 16, "text-anchor": "middle", fill: "#1a1a1a" }, axis.name));
       for (const [share, text] of axis.ticks) made.append(svg("text", { x: x + 6, y: up(share) + 4, fill: "#1a1a1a", stroke: "#fff",
-        "stroke-width": 3, "paint-order": "stroke", "pointer-events": "none" }, text));
+        "stroke-width": 5, "paint-order": "stroke", "pointer-events": "none" }, text));
       const band = limits.get(place);
       if (band !== undefined) made.append(svg("rect", { x: x - 7, y: up(band[1]), width: 14, height: up(band[0]) - up(band[1]),
         fill: "#0072b2", "fill-opacity": 0.25, stroke: "#0072b2", "pointer-events": "none" }));

@@ -11,6 +11,8 @@ from halley.ir.neural_network import NetworkLayer, NeuralNetwork
 from halley.mapping.network import NetworkResult
 from halley.report.answers.page import account_bars
 from halley.report.mapping.causes import causes
+from halley.report.mapping.plots import roofline_plot
+from halley.report.mapping.roofline import joined_roofline, roofline
 from halley.report.rows import Row
 from halley.report.table import Table, gap_text, percent
 from halley.units import format_bytes, format_energy, format_time
@@ -161,3 +163,9 @@ def layers_figure(result: NetworkResult) -> Element:
         for cause, time in causes(item.result.best.plan, item.result.best.estimate).items():
             parts[cause] = parts.get(cause, 0.0) + item.layer.count * time
     return account_bars("Time of the layers by cause", bars, {})
+
+
+def network_roofline(result: NetworkResult) -> Element:
+    """All layers with a mapping under the limits of the chip."""
+    done = [(item, item.result.best.estimate) for item in result.layers if item.result]
+    return roofline_plot(joined_roofline([(roofline(result.chip, cost), item.layer.count, item.time) for item, cost in done]))

@@ -146,7 +146,7 @@ def _sections(result: Result) -> tuple[tuple[str, list[Element]], ...]:
 
 
 def _picture(result: Result, name: str, words: str) -> Element:
-    return el("figure", figure(result, name), el("figcaption", words), id=f"figure-{name}")
+    return document.framed(figure(result, name), words, f"figure-{name}")
 
 
 def _comparison(result: Result) -> list[Element]:
@@ -276,7 +276,7 @@ def _timeline(result: Result) -> list[Element]:
         "resource. Click a phase to zoom."
     )
     back = document.zoomed_out()
-    words = "Memory ports have the colour of their tensor; engines are dark, networks red, ports with several tensors grey."
+    words = "Memory ports have the colour of their tensor; networks are red, ports with several tensors grey."
     return [el("p", text, class_="lead"), back, _picture(result, "timeline", words), table(_phases(result.best))]
 
 
@@ -303,11 +303,7 @@ def _phases(plan: Solution) -> Table:
 
 
 def _limits(result: Result) -> list[Element]:
-    text = (
-        "Each resource has a stem, from the rate that the plan reaches (red) up to the rate that this resource alone would "
-        "allow: the shorter the stem, the busier it is. The lines are bandwidths, all instances together. A mark below its line "
-        "shows the effect of latency or of uneven members."
-    )
+    text = f"{document.ROOFLINE_WORDS} A mark below its line shows the effect of latency or of uneven members."
     counts = "Operations are 2 per multiply-accumulate and 1 per elementary function."
     return [el("p", text, class_="lead"), _picture(result, "roofline", counts)]
 
@@ -326,6 +322,8 @@ def _front(result: Result) -> list[Element]:
     if not result.front:
         return []
     known = "no plan of the space" if result.status is Status.OPTIMAL else "no plan that was found"
+    if len(result.front) == 1:
+        return [el("p", f"One plan alone: {known} is faster, and none is lower in energy.", class_="lead")]
     text = f"{len(result.front)} plans; {known} is both faster and lower in energy than one of them."
     rows = el("details", el("summary", "All points"), table(front_table(result.front), titled=False), class_="small")
     return [
@@ -337,7 +335,7 @@ def _front(result: Result) -> list[Element]:
 
 def _certificate(result: Result) -> list[Element]:
     whole, *lists = certificate_tables(result.best.certificate)
-    listed = (element for each in lists for element in (el("h3", each.title), table(each, titled=False)))
+    listed = (el("details", el("summary", each.title), table(each, titled=False)) for each in lists)
     return [table(whole, titled=False), *listed]
 
 

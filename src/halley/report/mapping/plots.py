@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
+from halley.report.document import ROOFLINE
 from halley.report.draw import (
     FAINT,
     HIGHLIGHT,
@@ -31,6 +32,15 @@ BLUE = "#0072b2"
 Mark = tuple[str, float, float]
 """Name, time [s], energy [J]."""
 _OPERATIONS = ("", "k", "M", "G", "T", "P", "E")
+
+
+def number(value: float) -> str:
+    """To three digits, without a power of ten where that is short enough.
+
+    >>> number(0.76234), number(4260.3), number(1.23e9)
+    ('0.762', '4,260', '1.23e+09')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if 1000 <= value < 1e7 else f"{value:.3g}"
 
 
 def format_operations(rate: float) -> str:
@@ -72,7 +82,7 @@ def roofline_plot(shown: Roofline) -> Element:
         content = _plane(shown, numbers, height)
     else:  # a gather or a permutation only moves bytes
         content = [words(78, 100, "No operations, so that there is no rate to draw.", fill=FAINT)]
-    return canvas(height, "Roofline with every resource", [*content, *_resource_list(ranked, numbers, 678)])
+    return canvas(height, ROOFLINE, [*content, *_resource_list(ranked, numbers, 678)])
 
 
 def _plane(shown: Roofline, numbers: dict[str, int], height: float) -> list[Element]:
@@ -92,7 +102,7 @@ def _log_axes(plane: Plane) -> list[Element]:
     for value in decades(plane.x_from, plane.x_to):
         if plane.x_from <= value <= plane.x_to:
             x = plane.x(value)
-            made += [line(x, plane.top, x, bottom), words(x, bottom + 17, f"{value:g}", "middle", FAINT, 12)]
+            made += [line(x, plane.top, x, bottom), words(x, bottom + 17, number(value), "middle", FAINT, 12)]
     for value in decades(plane.y_from, plane.y_to):
         if plane.y_from <= value <= plane.y_to:
             y = plane.y(value)
@@ -126,9 +136,11 @@ def _diagonals(roofs: Sequence[Roof], plane: Plane) -> list[Element]:
 def _ceilings(shown: Roofline, plane: Plane, numbers: dict[str, int]) -> tuple[list[Element], list[Element]]:
     """What engines allow, and what is reached: lines and words."""
     rows = [(shown.reached, f"reached {format_operations(shown.reached)}", HIGHLIGHT, "none")]
+    several = sum(peak.peak > 0 for peak in shown.peaks) > 1
     for peak in shown.peaks:
         if peak.peak:
-            rows.append((peak.peak, f"{peak.name}, peak {format_operations(peak.peak)}", FAINT, "none"))
+            text = f"peak {format_operations(peak.peak)}"
+            rows.append((peak.peak, f"{peak.name}, {text}" if several else text, FAINT, "none"))
         if plane.y_from < peak.limit < plane.y_to:
             text = f"({numbers[peak.name]}) {peak.name} in this plan {format_operations(peak.limit)}"
             rows.append((peak.limit, text, INK, "6 4"))
@@ -139,8 +151,12 @@ def _ceilings(shown: Roofline, plane: Plane, numbers: dict[str, int]) -> tuple[l
         y = plane.y(value)
         thick = 2 if stroke == HIGHLIGHT else 1.25
         made.append(line(left, y, right, y, stroke, stroke_width=thick, stroke_dasharray=dashes))
-        if stroke == FAINT:  # a peak is worded on the left, below the diagonals' upper ends
-            said.append(words(left + 8, y - 5, text, "start", stroke, 12, **HALO))
+        if stroke == FAINT:  # a peak is worded on the left, below the diagonals' upper ends, or where no mark is in the way
+            wide = width_of(text, 12)
+            marks = [(plane.x(roof.intensity), plane.y(min(roof.limit, plane.y_to))) for roof in shown.roofs]
+            places = range(int(left) + 8, max(int(right - wide), int(left) + 9), 20)
+            free = (place for place in places if not _covered(marks, place, wide, y))
+            said.append(words(next(free, left + 8), y - 5, text, "start", stroke, 12, **HALO))
             continue
         # what is reached stands below its line, all else above, and clear of the one before
         place = y + 15 if value == shown.reached else min(y - 5, lowest - 15)
@@ -148,6 +164,11 @@ def _ceilings(shown: Roofline, plane: Plane, numbers: dict[str, int]) -> tuple[l
         said.append(words(right - 4, place, text, "end", stroke, 12, font_weight=weight, **HALO))
         lowest = y if value == shown.reached else place
     return made, said
+
+
+def _covered(marks: Sequence[tuple[float, float]], place: float, wide: float, y: float) -> bool:
+    """Whether a mark or its stem, which leads down from it, is behind words of that width above a line at ``y``."""
+    return any(place - 8 < x < place + wide + 8 and top < y + 6 for x, top in marks)
 
 
 HALO: dict[str, str | float] = {"stroke": PAPER, "stroke_width": 4, "paint_order": "stroke"}
@@ -199,7 +220,7 @@ def _resource_list(ranked: Sequence[Roof | Peak], numbers: dict[str, int], left:
     for item in ranked:
         y = 26.0 + 22 * numbers[item.name]
         if isinstance(item, Roof):
-            made.append(words(columns[2], y, f"{item.intensity:.3g}", "end", size=12))
+            made.append(words(columns[2], y, number(item.intensity), "end", size=12))
             made.append(words(columns[3], y, format_rate(item.bandwidth), "end", size=12))
         colour = HIGHLIGHT if numbers[item.name] == 1 else BLUE
         made += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from halley.cost.estimate import Estimate, Resource
@@ -76,6 +77,30 @@ def roofline(chip: Chip, estimate: Estimate) -> Roofline:
             wide, limit = bandwidth(chip, resource), operations / busy
             roofs.append(Roof(resource, name, wide, amount, operations / amount, busy, limit, busy / time))
     return Roofline(operations, operations / time, tuple(roofs), tuple(peaks))
+
+
+def joined_roofline(parts: Sequence[tuple[Roofline, float, float]]) -> Roofline:
+    """Of kernels that run one after the other on one chip: for each its roofline, how often it runs, and its time [s]. A resource
+    that some of them leave idle counts with the time of all."""
+    whole = sum(count * time for _, count, time in parts)
+    operations = sum(count * item.operations for item, count, _ in parts)
+    roofs: dict[str, list[tuple[Roof, float]]] = {}
+    peaks: dict[str, list[tuple[Peak, float]]] = {}
+    for item, count, _ in parts:
+        for roof in item.roofs:
+            roofs.setdefault(roof.name, []).append((roof, count))
+        for peak in item.peaks:
+            peaks.setdefault(peak.name, []).append((peak, count))
+    made_roofs, made_peaks = [], []
+    for same in roofs.values():
+        moved, busy = (sum(count * getattr(roof, name) for roof, count in same) for name in ("moved", "busy"))
+        first = same[0][0]
+        limits = operations / moved, busy, operations / busy, busy / whole
+        made_roofs.append(Roof(first.resource, first.name, first.bandwidth, moved, *limits))
+    for name, uses in peaks.items():
+        busy = sum(count * peak.busy for peak, count in uses)
+        made_peaks.append(Peak(name, max(peak.peak for peak, _ in uses), busy, operations / busy, busy / whole))
+    return Roofline(operations, operations / whole, tuple(made_roofs), tuple(made_peaks))
 
 
 def instances(chip: Chip, depth: int) -> int:

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from halley.answer import Status
 from halley.io.results.training import plan_document
 from halley.kernels.searched import shape_of
-from halley.report.document import document
+from halley.report.document import document, framed
 from halley.report.html_tables import table
 from halley.report.markup import el
 from halley.report.plans.figures import figure
@@ -73,7 +73,7 @@ def _section(name: str, heading: str, *content: Element) -> Element:
 
 
 def _picture(result: TrainingResult, name: str) -> Element:
-    return el("figure", figure(result, name), el("figcaption", CAPTIONS[name]), id=f"figure-{name}")
+    return framed(figure(result, name), CAPTIONS[name], f"figure-{name}")
 
 
 def _tables(tables: Iterable[Table]) -> list[Element]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from xml.etree.ElementTree import Element
 
+from halley.report.mapping.plots import roofline_plot
+from halley.report.mapping.roofline import Peak, Roof, Roofline
 from halley.report.plans.plan import account_table, bar
 from halley.report.table import Table, percent
 from halley.serving.deployment import Deployment, Load
@@ -139,3 +142,22 @@ def bounds_table(value: Served) -> Table:
     rows = tuple((item.name, f"{item.rate * output:,.0f}", percent(value.requests, item.rate), item.why) for item in value.bounds)
     title = "At most, by any schedule of requests (tokens/s out), and the share that is reached"
     return Table(title, ("", "tokens/s", "reached", ""), rows, frozenset({1, 2}), frozenset({0}))
+
+
+OPERATIONS = "matrix rate"
+"""The bound whose demand is operations; other resources move bytes."""
+
+
+def serving_roofline(value: Served) -> Element:
+    """What all chips reach under the rates of their kernels, their memories and their ports."""
+    bounds = [item for item in value.bounds if item.capacity > 0]
+    operations = next(item.demand for item in bounds if item.name == OPERATIONS)
+    roofs, peaks = [], []
+    for item in bounds:
+        busy, limit, used = 1 / item.rate, operations * item.rate, value.requests / item.rate
+        if item.name == OPERATIONS:
+            peaks.append(Peak("matrix engines", 0.0, busy, limit, used))
+        else:
+            intensity = operations / item.demand
+            roofs.append(Roof((item.name,), item.name, item.capacity, item.demand, intensity, busy, limit, used))
+    return roofline_plot(Roofline(operations, operations * value.requests, tuple(roofs), tuple(peaks)))

@@ -8,7 +8,8 @@ from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 from halley.answer import Certificate
-from halley.report.draw import box, canvas, line, words
+from halley.report.draw import FAINT, INK, PALETTE, PAPER, WIDTH, canvas, line, ticks, words
+from halley.report.markup import el
 from halley.report.serving.deployment import serving_tables
 from halley.report.table import Table, gap_text
 from halley.serving.deployment import Deployment
@@ -18,8 +19,6 @@ from halley.serving.plans.search import ServingPlan
 from halley.serving.speculation import Speculation
 from halley.units import counted, format_time
 
-TICKS = 4
-"""Marks of an axis."""
 FRONT_ROWS = 12
 """Points of the front that are shown at most."""
 
@@ -153,26 +152,29 @@ def serving_certificate(certificate: Certificate, plan: ServingPlan) -> Table:
     return Table("Certificate", ("", ""), rows)
 
 
-def front_figure(front: Sequence[tuple[OperatingPoint, Deployment]], width: float = 760.0, height: float = 360.0) -> Element:
+def front_figure(front: Sequence[tuple[OperatingPoint, Deployment]], height: float = 380.0) -> Element:
     """The curve of tokens per second and user against those of a chip."""
-    left, bottom, top = 70.0, 50.0, 20.0
-    most_user = max(point.user for point, _ in front) * 1.05
-    most_chip = max(point.chip for point, _ in front) * 1.05
-    places = [
-        (left + point.user / most_user * (width - left - 20), height - bottom - point.chip / most_chip * (height - bottom - top))
-        for point, _ in front
-    ]
-    drawn = [line(left, height - bottom, width - 20, height - bottom), line(left, top, left, height - bottom)]
-    for part in range(1, TICKS + 1):
-        share = part / TICKS / 1.05
-        x, y = left + share * (width - left - 20), height - bottom - share * (height - bottom - top)
-        drawn += [line(x, height - bottom, x, height - bottom + 4), line(left - 4, y, left, y)]
-        drawn.append(words(x - 12, height - bottom + 16, f"{share * most_user:,.0f}"))
-        drawn.append(words(4, y + 4, f"{share * most_chip:,.0f}"))
-    drawn += [line(*a, *b, stroke="#2f6fb0") for a, b in pairwise(places)]
-    for (x, y), (point, deployment) in zip(places, front, strict=True):
+    left, top, width, depth = 80.0, 20.0, WIDTH - 110, height - 76
+    most_user, most_chip = (1.05 * max(getattr(point, name) for point, _ in front) for name in ("user", "chip"))
+    bottom = top + depth
+
+    def place(point: OperatingPoint) -> tuple[float, float]:
+        return left + width * point.user / most_user, bottom - depth * point.chip / most_chip
+
+    drawn = []
+    for value in ticks(most_user, count=8):
+        x = left + width * value / most_user
+        drawn += [line(x, top, x, bottom), words(x, bottom + 18, f"{value:,.4g}", "middle", FAINT, 12)]
+    for value in ticks(most_chip, count=5):
+        y = bottom - depth * value / most_chip
+        drawn += [line(left, y, left + width, y), words(left - 8, y + 4, f"{value:,.0f}", "end", FAINT, 12)]
+    drawn += [line(left, bottom, left + width, bottom, INK), line(left, top, left, bottom, INK)]
+    drawn.append(words(left + width / 2, bottom + 42, "tokens/s for a user", "middle", FAINT, 12))
+    middle = top + depth / 2
+    drawn.append(words(16, middle, "tokens/s of a chip", "middle", FAINT, 12, transform=f"rotate(-90 16 {middle:.2f})"))
+    drawn += [line(*place(a), *place(b), PALETTE[0], stroke_width=1.5) for (a, _), (b, _) in pairwise(front)]
+    for point, deployment in front:
         tip = f"{deployment.layout.text}: {point.user:,.1f} tokens/s a user, {point.chip:,.1f} a chip"
-        drawn.append(box(x - 3, y - 3, 6, 6, "#2f6fb0", tip))
-    drawn.append(words(width / 2, height - 14, f"tokens/s for a user, up to {most_user / 1.05:,.0f}"))
-    drawn.append(words(left, top - 6, f"tokens/s of a chip, up to {most_chip / 1.05:,.0f}"))
-    return canvas(height, "Throughput of a chip against the speed for a user", drawn, width)
+        x, y = place(point)
+        drawn.append(el("circle", el("title", tip), cx=x, cy=y, r=4.5, fill=PALETTE[0], stroke=PAPER))
+    return canvas(height, "Throughput of a chip against the speed for a user", drawn)

@@ -20,6 +20,7 @@ from halley.report.table import Table, gap_text
 from halley.sweeps.explore import Standing
 from halley.sweeps.figures import UNITS, figure_text
 from halley.sweeps.run import DesignOutcome, SweepResult
+from halley.units import counted
 
 ROWS_LIMIT = 2_000
 """Most designs of the page's table; a browser becomes slow beyond."""
@@ -294,7 +295,7 @@ def _certificate(result: SweepResult) -> list[Table]:
     )
     excluded = [o for o in result.outcomes if o.standing in (Standing.EXCLUDED, Standing.PARTLY)]
     some = tuple((f"{o.design.number}", facts.why(result, o)) for o in excluded[:20])
-    head = f"Excluded by bounds: {len(excluded):,} designs" + (", of which 20" if len(excluded) > 20 else "")
+    head = f"Excluded by bounds: {counted(len(excluded), 'design')}" + (", of which 20" if len(excluded) > 20 else "")
     tables = [Table("", ("", ""), pairs), facts.standings_table(result)]
     return [*tables, Table(head, ("design", "why"), some)] if some else tables
 
