@@ -276,7 +276,7 @@ def test_faults_of_a_model_come_together() -> None:
         load_model("llama3-8")
     with pytest.raises(BadInput) as caught:
         Transformer("t", 2, 6, 4, 3, 3, 5, 9, 0, dropout=1.0)
-    assert len(caught.value.faults) == 2
+    assert len(caught.value.faults) == 3
     with pytest.raises(BadInput, match="kv_heads: expected a divisor of heads"):
         Transformer("t", 2, 6, 4, 3, 3, 5, 9, 4)
     with pytest.raises(BadInput, match="top_k: expected at most 3; got 4"):
