@@ -14,6 +14,19 @@ from halley.errors import BadInput, Fault
 from halley.formulas.software import dispatch_time
 from halley.kernels.machine import Efficiency
 
+TIMES = ("launch", "block", "collective", "graph")
+"""The numbers of a software that are times of its host."""
+
+
+def is_within(name: str, value: float) -> bool:
+    """Whether a number of that name is in its range: times from 0 s to below 1 s, `contention` from 0 to below 1, rates above 0
+    and at most 1.
+
+    >>> is_within("launch", 5.0), is_within("kernels", 1.0)
+    (False, True)
+    """
+    return 0 <= value < 1 if name in (*TIMES, "contention") else 0 < value <= 1
+
 
 @dataclass(frozen=True, slots=True)
 class Software:
@@ -46,16 +59,16 @@ class Software:
 
     def __post_init__(self) -> None:
         where, faults = f"software {self.name}", []
-        for name in ("launch", "block", "collective", "graph"):
+        for name in TIMES:
             value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
+            if value is not None and not is_within(name, value):
                 faults.append(Fault(f"{where}, {name}", "a time from 0 s to below 1 s", f"{value!r} s"))
         shares = {"attention": self.attention, "kernels": self.kernels}
         shares |= {f"attention_on.{chip}": value for chip, value in self.attention_on.items()}
         for name, value in shares.items():
-            if not 0 < value <= 1:
+            if not is_within(name, value):
                 faults.append(Fault(f"{where}, {name}", "a share above 0, at most 1", repr(value)))
-        if not 0 <= self.contention < 1:
+        if not is_within("contention", self.contention):
             faults.append(Fault(f"{where}, contention", "a share from 0 to below 1", repr(self.contention)))
         if faults:
             raise BadInput(faults)

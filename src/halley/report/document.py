@@ -26,7 +26,7 @@ def document(
     from the page as ``file``. ``further``: scripts of this kind of page, by the names of their assets."""
     script, style = "".join(_asset(name) for name in ("page.js", *further)), _asset("page.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # a second lock on the door: even if text became markup, it could neither run nor load anything
+    # even if text became markup, it could neither run nor load anything
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = el(
         "head",

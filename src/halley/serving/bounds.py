@@ -16,6 +16,9 @@ from halley.serving.steady import Lengths
 from halley.serving.step import distinct_experts
 from halley.units import counted, format_bytes, format_time
 
+MATRIX_RATE = "matrix rate"
+"""The bound whose demand is operations; those of other resources are bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ThroughputBound:
@@ -76,7 +79,7 @@ def throughput_bounds(
     tpot *= more / steps if steps else 1.0  # of a step: with speculation it has several tokens of a sequence
     work = request_work(deployment.model, lengths, steps, deployment.tokens_of_step, width)
     operations, rate = 2 * work, chips * rates.macs / work
-    found = [ThroughputBound("matrix rate", rate, f"{operations / 1e12:.3g} Top a request", operations, 2 * chips * rates.macs)]
+    found = [ThroughputBound(MATRIX_RATE, rate, f"{operations / 1e12:.3g} Top a request", operations, 2 * chips * rates.macs)]
     most = min(mean_sequences(deployment, lengths) * layout.dp * layout.pp, users / replicas)
     if steps and most > 0:
         read, bandwidth = step_bytes(deployment, lengths, max(most, 1.0)), layout.chips * rates.memory

@@ -18,7 +18,7 @@ from halley.io.files.models import Model
 from halley.io.files.shelf import found
 from halley.io.files.text import DocumentFault, read_yaml
 from halley.ir.hardware import Chip
-from halley.kernels.software import Software
+from halley.kernels.software import TIMES, Software, is_within
 from halley.library import SOFTWARE
 
 
@@ -53,9 +53,7 @@ class SoftwareFile(Model):
 FORMAT = "halley.software/1"
 NO_SOFTWARE = "none"
 """In the place of a software: hosts are not modelled."""
-NUMBERS = ("launch", "block", "collective", "graph", "attention", "kernels", "contention")
-TIMES = NUMBERS[:4]
-SHARES = ("attention", "kernels", "contention")
+NUMBERS = (*TIMES, "attention", "kernels", "contention")
 ASSUMED = "assumed: "
 """Before an origin that is no source (`halley.io.files.entries.origin`)."""
 
@@ -136,12 +134,12 @@ def _rules(data: object, entries: Mapping[tuple[str, ...], Entry[float]]) -> Ite
     """Bounds of the numbers that can be read, and what excludes each other."""
     for path, entry in entries.items():
         key, value = path[0], entry.value
-        if key == "contention" and value >= 1:
-            yield DocumentFault(path, "a share below 1", f"{value:g}")
-        elif key in (*SHARES, "attention_on") and value > 1:
-            yield DocumentFault(path, "a share of at most 1", f"{value:g}")
-        elif key in TIMES and value >= 1:
+        if is_within(key, value):
+            continue
+        if key in TIMES:
             yield DocumentFault(path, "a time below 1 s", f"{value:g} s", "check its unit")
+        else:
+            yield DocumentFault(path, "a share below 1" if key == "contention" else "a share of at most 1", f"{value:g}")
     stated = [key for key in TIMES if isinstance(data, dict) and data.get(key) is not None]
     if "graph" in stated and (both := [key for key in stated if key != "graph"]):
         yield DocumentFault(("graph",), "a graph, or times of launches", f"both, with {', '.join(both)}", "leave one out")
@@ -176,7 +174,7 @@ def software_document(software: Software, remark: str) -> str:
 def _entry(software: Software, name: str) -> str:
     """A number with its origin."""
     value = getattr(software, name)
-    shown = f"{value:.6g}" if name in SHARES else f"{value * 1e6:.6g} us"
+    shown = f"{value * 1e6:.6g} us" if name in TIMES else f"{value:.6g}"
     return _shown(shown, software.origin.get(name, ""))
 
 

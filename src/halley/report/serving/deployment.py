@@ -10,6 +10,7 @@ from halley.report.mapping.plots import roofline_plot
 from halley.report.mapping.roofline import Peak, Roof, Roofline
 from halley.report.plans.plan import account_table, bar
 from halley.report.table import Table, percent
+from halley.serving.bounds import MATRIX_RATE
 from halley.serving.deployment import Deployment, Load
 from halley.serving.served import JOULES_PER_KWH, MILLION, Served
 from halley.serving.step import PARTS
@@ -144,18 +145,14 @@ def bounds_table(value: Served) -> Table:
     return Table(title, ("", "tokens/s", "reached", ""), rows, frozenset({1, 2}), frozenset({0}))
 
 
-OPERATIONS = "matrix rate"
-"""The bound whose demand is operations; other resources move bytes."""
-
-
 def serving_roofline(value: Served) -> Element:
     """What all chips reach under the rates of their kernels, their memories and their ports."""
     bounds = [item for item in value.bounds if item.capacity > 0]
-    operations = next(item.demand for item in bounds if item.name == OPERATIONS)
+    operations = next(item.demand for item in bounds if item.name == MATRIX_RATE)
     roofs, peaks = [], []
     for item in bounds:
         busy, limit, used = 1 / item.rate, operations * item.rate, value.requests / item.rate
-        if item.name == OPERATIONS:
+        if item.name == MATRIX_RATE:
             peaks.append(Peak("matrix engines", 0.0, busy, limit, used))
         else:
             intensity = operations / item.demand
