@@ -21,7 +21,7 @@ from halley.io.chips.load import load_chip
 from halley.ir.workload import Workload
 from halley.mapping.optimise import optimise
 from halley.mapping.problem import Objective, Problem
-from halley.mapping.result import Solution
+from halley.mapping.result import Point, Solution
 from halley.workloads import attention_einsum, gemm, gpt_layer, graph
 
 CHIP = "tpu-v4i-like"
@@ -120,11 +120,11 @@ def solve(case: Case) -> Solution:
     return result.best if case.fused else result.baselines[0]
 
 
-def within(case: Case) -> tuple[float, float]:
-    """Time [s] and energy [J] of the fastest plan that takes no more energy than the peer's optimum, as it is printed."""
+def within(case: Case) -> Point:
+    """The fastest plan that takes no more energy than the peer's optimum, as it is printed."""
     problem = Problem(case.work(), load_chip(CHIP), Objective.ENERGY, front=True, baselines=False, time_limit=LIMIT)
-    points = [(point.time, point.energy) for point in optimise(problem).front]
-    return min(point for point in points if point[1] <= case.peer.energy * (1 + PRINTED))
+    points = [point for point in optimise(problem).front if point.energy <= case.peer.energy * (1 + PRINTED)]
+    return min(points, key=lambda point: point.time)
 
 
 PRINTED = 5e-6
@@ -146,7 +146,8 @@ def prove(word: str) -> dict[str, float]:
         "time": float(best.estimate.time),
     }
     if case.front:
-        found["front_time"], found["front_energy"] = within(case)
+        fast = within(case)
+        found |= {"front_time": fast.time, "front_energy": fast.energy}
     return found
 
 

@@ -21,6 +21,7 @@ from halley.mapping.groups import FusedGroups
 from halley.mapping.result import Solution
 from halley.mapping.space.frame_sets import GroupSpace
 from halley.mapping.space.partitions import every_partition
+from halley.simulate.simulation import simulate
 
 
 def without_links(draw: random.Random) -> Chip:
@@ -77,10 +78,12 @@ def test_fused_attention_takes_half_of_the_peers_energy_at_most(word: str) -> No
 
 @pytest.mark.slow
 def test_fused_attention_is_also_faster_at_no_more_energy() -> None:
+    """By the event simulation; the formula, which adds some waits that do not occur here, gives 2 % more."""
     case = CASES["attention"]
-    time_, energy = within(case)
-    assert time_ < case.peer.time
-    assert energy < case.peer.energy
+    point = within(case)
+    assert simulate(case.work(), load_chip(CHIP), point.plan).time < case.peer.time
+    assert point.time < 1.02 * case.peer.time
+    assert point.energy < case.peer.energy
 
 
 @pytest.mark.slow

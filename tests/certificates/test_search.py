@@ -120,7 +120,10 @@ def test_search_equals_exhaustive_walk_with_bursts(block: int) -> None:
     outcomes: list[str] = []
     seed = 70_000 + 1000 * block
     while sum(outcome == "equal" for outcome in outcomes) < 2:
-        outcomes.append(compare(seed, 1000, DRAWS[seed % len(DRAWS)], bursting))
+        drawn = DRAWS[seed % len(DRAWS)]
+        workload = drawn(random.Random(seed))
+        if not any(index.padded(workload.dims) for index in workload.indices):  # refused on a chip with bursts
+            outcomes.append(compare(seed, 1000, drawn, bursting))
         seed += 1
 
 

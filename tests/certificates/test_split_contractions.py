@@ -116,9 +116,9 @@ def test_a_sum_is_split_over_both_axes_where_there_is_little_else() -> None:
 
 
 @pytest.mark.slow
-def test_a_head_group_is_faster_with_split_sums() -> None:
-    """Scores and values of a Llama-3-8B head group on edge: no mapping without is faster than 1.7598 ms."""
+def test_a_head_group_is_no_slower_than_with_split_sums() -> None:
+    """A causal Llama-3-8B head group on edge: among mappings that materialise the scores, split sums bring 1.7598 to 1.66 ms;
+    the search finds these or better."""
     workload = attention(1, 4, 1, 2048, 2048, 128, causal=True)
     best = optimise(Problem(workload, load_chip("edge"), Objective.TIME, baselines=False)).best
-    assert "reduce-scatter" in best.shape[0]
     assert best.certificate.value < 1.66e-3

@@ -25,7 +25,7 @@ class Frame:
     each with the stages that access it, which are in one child; ``partition``: clusters of each child of the cut, if these have
     clusters of their own; ``idles``: the shared slots are the tile sizes of its split, which leave members idle;
     ``known_first``: the first combination of the shared sizes is another frame, and not part of this one; ``split``: around all
-    stages, in equal parts, where bounds make use of it."""
+    stages, in equal parts, where bounds make use of it; ``held_around``: tensors held around the children of a cut."""
 
     name: str
     shared: tuple[Slot, ...]
@@ -40,6 +40,7 @@ class Frame:
     idles: bool = False
     known_first: bool = False
     split: Split = ()
+    held_around: Callable[[Cut], frozenset[str]] = lambda cut: frozenset()
 
     def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree."""
@@ -90,16 +91,19 @@ class Frame:
         buffers swap in lockstep, as rounds would wait for the barriers inside the stages."""
         if memory.lockstep:
             return
-        stages = tuple(_without_rounds(stage) for stage in self.stages)
+        made: dict[tuple[int, ...], GroupStage] = {}  # cuts share stages, so that these are searched once
         for cut in cuts(len(self.stages) - self.behind):
             if all(any(users <= {*child} for child in cut) for _, users in self.kept):
+                stages = tuple(_without_rounds(stage, self.held_around(cut), made) for stage in self.stages)
                 yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", stages=stages, cut=cut)
 
 
-def _without_rounds(stage: GroupStage) -> GroupStage:
-    """A stage without the shapes that do not fit among overlapped stages."""
-    left = tuple(skeleton for skeleton in stage.skeletons if not skeleton.in_rounds)
-    return stage if len(left) == len(stage.skeletons) else replace(stage, skeletons=left)
+def _without_rounds(stage: GroupStage, held: frozenset[str], made: dict[tuple[int, ...], GroupStage]) -> GroupStage:
+    """A stage without the shapes whose parts pass on what is ``held`` around overlapped stages; ``made``: those known."""
+    left = tuple(skeleton for skeleton in stage.skeletons if skeleton.passed.isdisjoint(held))
+    if len(left) == len(stage.skeletons):
+        return stage
+    return made.setdefault((id(stage), *map(id, left)), replace(stage, skeletons=left))
 
 
 def _text(cut: Cut) -> str:

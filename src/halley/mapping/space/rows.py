@@ -75,18 +75,29 @@ class RowStage:
 
 
 def overlapped(stage: RowStage, nodes: Sequence[Node], moved: Sequence[tuple[str, ...]]) -> Node:
-    """Each run of ops and each run of collectives as a child that works on another tile of rows than its neighbours, so that
-    collectives and vector operations are concurrent. Statistics, and the groups of tensors that are ``moved`` (filled or
-    drained), have a buffer for each tile in flight."""
-    runs = tuple(one(list(run)) for _, run in groupby(nodes, lambda node: isinstance(node, Collective)))
+    """Each of the `parts` as a child that works on another tile of rows than its neighbours, so that collectives and vector
+    operations are concurrent. Statistics, and the groups of tensors that are ``moved`` (filled or drained), have a buffer for
+    each tile in flight."""
+    runs = parts(nodes)
     found = [touches_of(run, stage.workload).all for run in runs]
     node: Node = Overlap(runs)
-    held = [(name,) for name in stage.statistics() if name not in stage.resident]
+    held = [(name,) for name in stage.statistics() if name not in stage.resident and (name,) not in moved]
     for group in (*held, *reversed(moved)):
         users = [at for at, names in enumerate(found) if not names.isdisjoint(group)]
         drained = any(stage.workload.leaves(name, {op.name for op in stage.ops}) for name in group)
         node = Hold(stage.hierarchy.vector, (group,), node, buffers_needed(users[0], users[-1], drained or group in moved))
     return node
+
+
+def parts(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Each run of ops and each run of collectives, in order."""
+    return tuple(one(list(run)) for _, run in groupby(nodes, lambda node: isinstance(node, Collective)))
+
+
+def passed(stage: RowStage) -> frozenset[str]:
+    """Tensors that the group holds and several of the stage's `parts` use."""
+    users = [touches_of(part, stage.workload).all for part in parts(stage.steps(stage.ops))]
+    return frozenset(name for name in stage.resident if sum(name in names for names in users) > 1)
 
 
 def one(nodes: Sequence[Node]) -> Node:
@@ -128,7 +139,8 @@ def resident_skeletons(
     name = join_text(stage.join)
     found = [Skeleton(lambda: f"rows in place{name}", slots, build, bool(stage.join))]
     if stage.join:
-        found.append(Skeleton(lambda: f"rows in place, overlapped{name}", (*arriving, tile), in_rounds, True, in_rounds=True))
+        rounds = (*arriving, tile)
+        found.append(Skeleton(lambda: f"rows in place, overlapped{name}", rounds, in_rounds, True, passed=passed(stage)))
     return found
 
 

@@ -83,8 +83,8 @@ class Skeleton:
     footprint or more, and can only gain time (`gemm_skeletons`). ``kin``: the same of shapes of a stage that differ just in the
     order of their loops, if that is known. ``plain``: the ``kin`` of those that hold nothing around their inner loops and differ
     from this one in no more; None for such a shape, and if collectives or overlapping boxes depend on it. ``broadcasts``: members
-    load for others. ``in_rounds``: its parts work on successive rounds in buffers that stages hand over, which cannot have the
-    buffers for rounds of stages as well."""
+    load for others. ``passed``: tensors of the group that its parts, which work on successive rounds, pass on in the group's
+    buffers; if these have the buffers for rounds of stages, they cannot have those for rounds of the parts as well."""
 
     naming: Callable[[], str]
     slots: tuple[Slot, ...]
@@ -95,7 +95,7 @@ class Skeleton:
     kin: Hashable = None
     plain: Hashable = None
     broadcasts: bool = False
-    in_rounds: bool = False
+    passed: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

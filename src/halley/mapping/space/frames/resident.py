@@ -65,7 +65,8 @@ def split_outside(
         return spread(group.hierarchy, split, group.workload.dims, group.one_by_one(node), tiles)
 
     bounded = split if group.hierarchy.copies else ()
-    return Frame(f"{kind}, clusters split {named(split)}", shared, stages, wrap, reduces, split=bounded)
+    name = f"{kind}, clusters split {named(split)}"
+    return Frame(name, shared, stages, wrap, reduces, split=bounded, held_around=handover.held_around)
 
 
 def _chains(group: FusedOps) -> tuple[tuple[str, ...], ...]:
