@@ -18,7 +18,7 @@ from halley.ir.mapping import CollectiveKind
 from halley.ir.placement import Shard
 from halley.pipeline.data_parallel import Sharded
 from halley.report.plans.cluster import cluster_picture
-from halley.report.plans.figures import plan_roofline
+from halley.report.plans.figures import loads_roofline
 from halley.report.plans.others import why
 from halley.report.plans.page import plan_page
 from halley.report.plans.plan import EXPERTS_REMARK, plan_tables, short_tables
@@ -155,7 +155,7 @@ def test_megatron_is_recognised() -> None:
 
 def test_resources_that_hardly_work_are_not_drawn() -> None:
     cost = planned("free").cost
-    drawn = plan_roofline(cost)
+    drawn = loads_roofline(cost.loads, 1e15, cost.time)
     assert {item.name for item in (*drawn.roofs, *drawn.peaks)} <= {load.resource for load in cost.loads}
     assert all(item.used > 0.001 for item in drawn.roofs)
 

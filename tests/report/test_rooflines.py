@@ -8,13 +8,18 @@ import pytest
 from tests.reference.serving_cases import deployment
 from tests.report.made import made_result
 
+from halley.answers.plans import ShardingAnswer
 from halley.answers.serving import ServingAnswer
 from halley.cost.estimate import Estimate
+from halley.graphs.loads import graph_loads
+from halley.graphs.plan import GraphProblem, plan_graph
+from halley.io.systems.system import load_system
 from halley.report.document import ROOFLINE_WORDS
 from halley.report.mapping.roofline import Roofline, joined_roofline, roofline
 from halley.serving.deployment import Load
 from halley.serving.served import served
 from halley.serving.steady import Lengths
+from halley.workloads import graph
 
 
 def parts() -> tuple[Roofline, Estimate]:
@@ -48,3 +53,22 @@ def test_bounds_of_serving_state_what_a_request_asks_for() -> None:
     page = ServingAnswer(value).page()
     assert ROOFLINE_WORDS in page
     assert "roofline" in ServingAnswer(value).pictures()
+
+
+def test_loads_of_a_sharded_product_by_hand() -> None:
+    """A product that the caller splits over its sum on 4 chips: a chip has a quarter of both operands, writes a whole partial
+    result, and sends 2 x 3/4 of it in an all-reduce."""
+    m, k, n, layers = 256, 1024, 512, 3
+    work = graph("Y[m,n] = X[m,k] * W[k,n]", {"m": m, "k": k, "n": n})
+    (axis,) = (system := load_system("4 x h100, nvlink 4")).axes
+    layouts = {"X": {axis.name: "k"}, "W": {axis.name: "k"}, "Y": {}}
+    plan = plan_graph(GraphProblem(work, system, layers=layers, layouts=layouts, splits={"Y": {axis.name: "k"}}))
+    found = graph_loads(plan)
+    by_name = {load.resource: load.demand for load in found.loads}
+    assert found.operations == by_name["matrix engine"] == layers * 2 * m * k * n / 4
+    assert by_name["memory"] == layers * 2 * (m * k / 4 + k * n / 4 + m * n)
+    assert by_name[f"network {axis.name}"] == layers * 2 * (3 / 4) * 2 * m * n
+    assert set(by_name) == {"matrix engine", "memory", f"network {axis.name}"}
+    page = ShardingAnswer(plan).page()
+    assert ROOFLINE_WORDS in page
+    assert all(load.time <= plan.time for load in found.loads)

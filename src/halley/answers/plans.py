@@ -135,7 +135,10 @@ class ShardingAnswer(Answer[GraphPlan]):
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
         bars = {self.value.problem.workload.name: self.value.account}
-        return {"account": lambda: account_bars("Where the time goes", bars, PARTS)}
+        return {
+            "account": lambda: account_bars("Where the time goes", bars, PARTS),
+            "roofline": lambda: figures.graph_roofline_figure(self.value),
+        }
 
     def page(self) -> str:
         drawn = [make() for make in self.pictures().values()]

@@ -95,9 +95,10 @@ def network_times(sharding: Sharding) -> dict[str, float]:
     return found
 
 
-def op_work(workload: Workload, op: Op) -> float:
-    """Operations of an op [1]: two per multiply-accumulate, those of its functions otherwise."""
-    points = float(math.prod(workload.dims[dim] for dim in op.dims))
+def op_work(workload: Workload, op: Op, extents: Mapping[str, int] | None = None) -> float:
+    """Operations of an op [1]: two per multiply-accumulate, those of its functions otherwise. ``extents``: of its part; by
+    default of the whole."""
+    points = float(math.prod((extents or workload.dims)[dim] for dim in op.dims))
     return points * (2.0 if op.kind is OpKind.CONTRACT else sum(workload.work(op).values()))
 
 

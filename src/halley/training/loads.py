@@ -1,9 +1,7 @@
 """Demands of an iteration on each resource of a chip: its engine, its memory, every level of the network, and a second tier of
 memory.
 
-Collectives count with the bytes that a chip sends in any bandwidth-optimal algorithm (`halley.formulas.software.sent_bytes`).
-One over several axes uses the axis of highest bandwidth first, so the others carry the least; the sum over axes is the same in
-any order. The norm of the gradients, one number, is omitted.
+Collectives count with the bytes of `halley.sharding.loads.sent_by_axis`. The norm of the gradients, one number, is omitted.
 """
 
 from __future__ import annotations
@@ -13,18 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from halley.formulas.numbers import ceil_div
-from halley.formulas.software import sent_bytes
 from halley.formulas.timing import total
 from halley.formulas.training import optimizer_traffic, sharded_bytes
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.machine import machine
-from halley.network.time.collective import PASSES
 from halley.network.time.phased import sending_bandwidth
 from halley.pipeline.data_parallel import Recipe, Sharded
 from halley.pipeline.iteration import EXTRA_OPTIMIZER_BYTES_PER_PARAMETER
-from halley.sharding.axes import Assignment, Role, parts_of
+from halley.sharding.axes import Role, parts_of
+from halley.sharding.loads import ResourceLoad, crossed, sent_by_axis
 from halley.training.part_costs import PartCosts
-from halley.training.plan import HOST, Plan, ResourceLoad, Traffic, TrainingProblem
+from halley.training.plan import HOST, Plan, Traffic, TrainingProblem
 
 TRANSFER = "transfer"
 """An activation or its gradient, sent from stage to stage."""
@@ -66,7 +63,7 @@ def _model(problem: TrainingProblem, plan: Plan, stage: StageParts) -> Iterator[
         for move, step in part.sharding.steps:
             if step.kind is not None:
                 count = times * plan.pipeline.microbatches / move.runs
-                sent = _sent(problem, step.kind, {axis: own[axis] for axis in step.axes}, step.bytes)
+                sent = sent_by_axis(problem.system, step.kind, {axis: own[axis] for axis in step.axes}, step.bytes)
                 yield Traffic(Role.MODEL, str(step.kind), step.axes, count, step.bytes, sent)
 
 
@@ -80,7 +77,7 @@ def _batch(problem: TrainingProblem, plan: Plan, stage: StageParts) -> Iterator[
             word = problem.recipe.weight if kind is CollectiveKind.ALL_GATHER else problem.recipe.gradient
             size = word * part.parameters
             count = times * (each * plan.pipeline.microbatches + last)
-            yield Traffic(Role.DATA, str(kind), tuple(ranks), count, size, _sent(problem, kind, ranks, size))
+            yield Traffic(Role.DATA, str(kind), tuple(ranks), count, size, sent_by_axis(problem.system, kind, ranks, size))
 
 
 def _pipeline(plan: Plan, stage: StageParts) -> Iterator[Traffic]:
@@ -100,32 +97,6 @@ def _pipeline(plan: Plan, stage: StageParts) -> Iterator[Traffic]:
         if count:
             axes = crossed(parts_of(plan.assignment, Role.PIPELINE), here, there)
             yield Traffic(Role.PIPELINE, TRANSFER, axes, count, size, dict.fromkeys(axes, size))
-
-
-def crossed(cut: Assignment, here: int, there: int) -> tuple[str, ...]:
-    """The axes on which two stages differ; stages are numbered row-major over the sub-axes.
-
-    >>> from halley.sharding.axes import SubAxis
-    >>> crossed((SubAxis("node", Role.PIPELINE, 4, 1), SubAxis("gpu", Role.PIPELINE, 2, 4)), 1, 2)
-    ('node', 'gpu')
-    """
-    found = []
-    for part in reversed(cut):
-        if here % part.size != there % part.size:
-            found.append(part.axis)
-        here, there = here // part.size, there // part.size
-    return tuple(reversed(found))
-
-
-def _sent(problem: TrainingProblem, kind: CollectiveKind, ranks: Mapping[str, int], size: float) -> dict[str, float]:
-    """Bytes sent by axis [B]; ``ranks`` of each axis that takes part, ``size`` by the convention of the kind."""
-    widest = sorted(ranks, key=lambda name: -sending_bandwidth(problem.system.axis(name), ranks[name]))
-    sent, before = {}, 1
-    for name in widest:
-        share = size if kind is CollectiveKind.ALL_TO_ALL else size / before
-        sent[name] = float(sent_bytes(PASSES[kind], ranks[name], share))
-        before *= ranks[name]
-    return sent
 
 
 def loads(problem: TrainingProblem, plan: Plan, stage: StageParts, moved: Sequence[Traffic]) -> list[ResourceLoad]:

@@ -25,6 +25,7 @@ from halley.pipeline.schedule import PipelineSchedule, TrainingPipeline
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Assignment, Role, degree
 from halley.sharding.layouts import Layout
+from halley.sharding.loads import ResourceLoad
 from halley.sharding.solution import Sharding
 from halley.sharding.text import parallelisms, splitting_axes
 from halley.training.framework import FrameworkLimits
@@ -207,28 +208,6 @@ class Traffic:
     def total(self) -> float:
         """All that the chip sends in them [B]."""
         return self.count * sum(self.sent.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceLoad:
-    """Demand of a chip on one resource in an iteration: ``demand``, and ``capacity`` per second, in ``unit`` (op or B).
-    ``parts``: of the demand, by cause. Level by level these are the roofs of the hierarchical roofline."""
-
-    resource: str
-    demand: float
-    capacity: float
-    unit: str
-    parts: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, resource: str, parts: Mapping[str, float], capacity: float) -> ResourceLoad:
-        """Bytes by cause; causes without bytes are omitted."""
-        return cls(resource, sum(parts.values()), capacity, "B", {name: size for name, size in parts.items() if size})
-
-    @property
-    def time(self) -> float:
-        """Least time of the resource [s]."""
-        return self.demand / self.capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,10 @@ class Handover:
             return self._held(self.groups, 1, _series(nodes))
         own: dict[int, list[tuple[str, ...]]] = {}
         passed: dict[int, list[tuple[str, ...]]] = {}
-        around = self.held_around(cut)
+        outside = self.held_outside(cut)
         for group in self.groups:
             users = self._users(group, cut)
-            if around.issuperset(group):  # what leaves does so behind the rounds
+            if outside.issuperset(group):  # what leaves does so behind the rounds
                 passed.setdefault(buffers_needed(users[0], users[-1], self._leaves(group)), []).append(group)
             else:
                 own.setdefault(users[0], []).append(group)
@@ -96,10 +96,10 @@ class Handover:
             node = self._held(tuple(groups), buffers, node)
         return node
 
-    def held_around(self, cut: Cut) -> frozenset[str]:
-        """The tensors that lie around the children of a cut: of several children, or needed further out."""
-        around = (group for group in self.groups if len(self._users(group, cut)) > 1 or self._leaves(group))
-        return frozenset(name for group in around for name in group)
+    def held_outside(self, cut: Cut) -> frozenset[str]:
+        """The tensors that lie outside the children of a cut: of several children, or needed further out."""
+        outer = (group for group in self.groups if len(self._users(group, cut)) > 1 or self._leaves(group))
+        return frozenset(name for group in outer for name in group)
 
     def carried(self, groups: Sequence[tuple[str, ...]], node: Node, cut: Cut) -> Node:
         """A node around the stages and their loops, in Holds of what is carried from round to round. Of what several children

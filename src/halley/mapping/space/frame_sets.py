@@ -25,7 +25,7 @@ class Frame:
     each with the stages that access it, which are in one child; ``partition``: clusters of each child of the cut, if these have
     clusters of their own; ``idles``: the shared slots are the tile sizes of its split, which leave members idle;
     ``known_first``: the first combination of the shared sizes is another frame, and not part of this one; ``split``: around all
-    stages, in equal parts, where bounds make use of it; ``held_around``: tensors held around the children of a cut."""
+    stages, in equal parts, where bounds make use of it; ``held_outside``: tensors held around the children of a cut."""
 
     name: str
     shared: tuple[Slot, ...]
@@ -40,7 +40,7 @@ class Frame:
     idles: bool = False
     known_first: bool = False
     split: Split = ()
-    held_around: Callable[[Cut], frozenset[str]] = lambda cut: frozenset()
+    held_outside: Callable[[Cut], frozenset[str]] = lambda cut: frozenset()
 
     def tree(self, tiles: Tiles, nodes: Sequence[Node]) -> Node:
         """The group's tree."""
@@ -94,7 +94,7 @@ class Frame:
         made: dict[tuple[int, ...], GroupStage] = {}  # cuts share stages, so that these are searched once
         for cut in cuts(len(self.stages) - self.behind):
             if all(any(users <= {*child} for child in cut) for _, users in self.kept):
-                stages = tuple(_without_rounds(stage, self.held_around(cut), made) for stage in self.stages)
+                stages = tuple(_without_rounds(stage, self.held_outside(cut), made) for stage in self.stages)
                 yield replace(self, name=f"{self.name}, stages {_text(cut)} overlapped", stages=stages, cut=cut)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.graphs.loads import graph_loads
+from halley.graphs.plan import GraphPlan
 from halley.report.draw import BarPart, ChartBar, byte_base, colours, stacked
 from halley.report.mapping.plots import roofline_plot
 from halley.report.mapping.roofline import Peak, Roof, Roofline
@@ -15,6 +17,7 @@ from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.traffic import ROUNDING
 from halley.report.plans.words import short_words
 from halley.report.table import percent
+from halley.sharding.loads import ResourceLoad
 from halley.training.plan import Plan, PlanCost, TrainingResult
 from halley.units import format_bytes, format_time
 
@@ -68,23 +71,30 @@ def memory_figure(result: TrainingResult) -> Element:
 
 def roofline_figure(result: TrainingResult) -> Element:
     """What a chip reaches under the limits of its engines, its memory and each network."""
-    return roofline_plot(plan_roofline(result.cost))
+    cost = result.cost
+    return roofline_plot(loads_roofline(cost.loads, sum(load.demand for load in cost.loads if load.unit == "op"), cost.time))
 
 
-def plan_roofline(cost: PlanCost) -> Roofline:
-    """The loads of a chip as roofs and peaks, without resources that hardly work."""
-    operations = sum(load.demand for load in cost.loads if load.unit == "op")
+def graph_roofline_figure(plan: GraphPlan) -> Element:
+    """The same for a sharded graph."""
+    found = graph_loads(plan)
+    return roofline_plot(loads_roofline(found.loads, found.operations, plan.time))
+
+
+def loads_roofline(loads: Sequence[ResourceLoad], operations: float, time: float) -> Roofline:
+    """The loads of a chip as roofs and peaks, without resources that hardly work. ``operations`` [op] of the chip in ``time``
+    [s]."""
     roofs, peaks = [], []
-    for load in cost.loads:
-        if load.time < LEAST_DRAWN_SHARE * cost.time:
+    for load in loads:
+        if load.time < LEAST_DRAWN_SHARE * time:
             continue
-        limit, used = operations / load.time, load.time / cost.time
+        limit, used = operations / load.time, load.time / time
         if load.unit == "op":
             peaks.append(Peak(load.resource, load.capacity, load.time, limit, used))
         else:
             intensity = operations / load.demand
             roofs.append(Roof((load.resource,), load.resource, load.capacity, load.demand, intensity, load.time, limit, used))
-    return Roofline(operations, operations / cost.time, tuple(roofs), tuple(peaks))
+    return Roofline(operations, operations / time, tuple(roofs), tuple(peaks))
 
 
 FIGURES: Mapping[str, Callable[[TrainingResult], Element]] = {

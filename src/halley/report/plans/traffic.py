@@ -8,7 +8,8 @@ from halley.report.mapping.plots import format_operations
 from halley.report.plans.words import role_words
 from halley.report.table import Table, percent
 from halley.sharding.axes import Role
-from halley.training.plan import Plan, PlanCost, ResourceLoad
+from halley.sharding.loads import ResourceLoad
+from halley.training.plan import Plan, PlanCost
 from halley.units import format_bytes, format_rate, format_time
 
 ROUNDING = 1e-9

@@ -66,7 +66,7 @@ def split_outside(
 
     bounded = split if group.hierarchy.copies else ()
     name = f"{kind}, clusters split {named(split)}"
-    return Frame(name, shared, stages, wrap, reduces, split=bounded, held_around=handover.held_around)
+    return Frame(name, shared, stages, wrap, reduces, split=bounded, held_outside=handover.held_outside)
 
 
 def _chains(group: FusedOps) -> tuple[tuple[str, ...], ...]:
