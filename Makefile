@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-medium test-slow test-extras test-importers durations lint docs bench studies referee clean
+.PHONY: help demo test test-medium test-slow test-extras test-importers test-pythons durations lint docs bench studies referee clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ test-importers: $(VENV)/.dev  ## installs torch and onnx, and runs the tests of 
 test-extras: $(VENV)/.dev  ## installs ray, optuna, mcp and pyarrow, and runs the tests that need them
 	$(PIP) install -e '.[ray,optuna,mcp,parquet]'
 	$(ONE_THREAD) $(BIN)/python -m pytest -m 'not slow' tests/unit/test_sweep_cluster.py tests/unit/test_sweep_sampled.py tests/cli/test_tools.py tests/cli/test_sweep.py
+
+test-pythons: $(VENV)/.dev  ## installs the wheel on every Python from 3.11 on that is found here, and runs a search
+	$(BIN)/python tests/try_pythons.py
 
 durations: $(VENV)/.dev  ## measures how long tests take, for tests/durations.json; MARKS='' takes hours for the slow ones too
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m '$(MARKS)' --store-durations
