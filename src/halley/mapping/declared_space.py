@@ -31,6 +31,11 @@ SPACE = (
         "another tile of rows. Not where rows are streamed in passes",
     ),
     Clause(
+        "batch dims",
+        "of a group of contractions: one item at a time; where intermediates stay in the memory of results, also all items of "
+        "a member at once",
+    ),
+    Clause(
         "members of a stage",
         "all of them. Where overlapped stages hand over outside the memory of results, also a part of one axis for each "
         "run: consecutive members, in every way to distribute all of them (of equal axes, the first)",
@@ -142,7 +147,11 @@ LEFT_OUT = (
     Clause("prefetch across phases", "loading the first tiles of a stage or kernel during the one before it"),
     Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
     Clause("tile sizes", "those with a last tile smaller than necessary, except multiples of the array's width"),
-    Clause("batch dims", "tiles of several points of a dim that all tensors of a contraction have"),
+    Clause(
+        "items of batch dims",
+        "several at once, but not all, of a dim that all tensors of a contraction have; several where stages hand over outside "
+        "the memory of results, or walk keys",
+    ),
     Clause("dataflow", "another stationary operand than the chip's"),
     Clause(
         "dims on the array",

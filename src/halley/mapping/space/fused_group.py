@@ -13,7 +13,7 @@ from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.mapping.space.affine import taps, tiled
 from halley.mapping.space.hierarchy import Hierarchy, LevelAxis
 from halley.mapping.space.joins import all_reduces
-from halley.mapping.space.stages import NOTHING, Join, Ranges, Slot, Split, Tiles, member_ranges, splits
+from halley.mapping.space.stages import NOTHING, Join, Ranges, Slot, Split, Tiles, member_ranges, of_dim, splits
 from halley.mapping.space.tile_sizes import Sizes, TileSizes, undivided
 
 
@@ -28,6 +28,15 @@ def prefix(run: Sequence[Op]) -> str:
     """What the sizes of a stage are named by: its first op rather than its place, so that the stage has the same open sizes,
     and what is known of it, in every group that it is in."""
     return f"{run[0].name} "
+
+
+def one_or_all(extent: int) -> tuple[int, ...]:
+    """The sizes 1 and the whole extent.
+
+    >>> one_or_all(1), one_or_all(6)
+    ((1,), (1, 6))
+    """
+    return tuple(dict.fromkeys((1, extent)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +168,10 @@ class FusedOps:
         """The tile that all stages have of the rows, of these ranges."""
         return Slot("rows", self.row, self.sizes(self.row), lambda tiles: ranges[self.row])
 
+    def batch_slots(self, ranges: Ranges) -> tuple[Slot, ...]:
+        """How many items of each batch dim a round has: one, or all of these ranges."""
+        return tuple(Slot(f"items of {dim}", dim, one_or_all, of_dim(lambda tiles: ranges, dim)) for dim in self.batch)
+
     def of_member(self, split: Split, tiles: Tiles = NOTHING) -> dict[str, Number]:
         """What a member has of each dim under a split around all ops. ``tiles`` may have the tile sizes of the split."""
         return member_ranges(self.hierarchy, split, self.workload.dims, tiles)
@@ -168,7 +181,7 @@ class FusedOps:
 
         def inside(tiles: Tiles) -> Ranges:
             cut = {slot.dim: minimum(ranges[slot.dim], tiles[slot.name]) for slot in slots}
-            return {**ranges, **cut, **dict.fromkeys(self.batch, 1)}
+            return {**ranges, **dict.fromkeys(self.batch, 1), **cut}
 
         return inside
 

@@ -40,10 +40,10 @@ def resident(group: FusedOps) -> Iterator[Frame]:
     joined = [long] if group.reduces(group.ops, long) else []
     for split in group.splits(dims, summed=joined):
         inside = group.of_member(split)
-        rows = group.row_slot(inside)
-        stages = tuple(_stages(group, group.walking(inside, (rows,)), split, long))
+        shared = (*group.batch_slots(inside), group.row_slot(inside))
+        stages = tuple(_stages(group, group.walking(inside, shared), split, long))
         reduces = long in split and bool(joined)
-        yield split_outside(group, "resident", split, stages, reduces, (rows,), _chains(group))
+        yield split_outside(group, "resident", split, stages, reduces, shared, _chains(group))
 
 
 def split_outside(
@@ -55,14 +55,15 @@ def split_outside(
     shared: tuple[Slot, ...] = (),
     holds: tuple[tuple[str, ...], ...] = (),
 ) -> Frame:
-    """A frame whose split lies outside all loops: batch dims one by one, then rows by the shared tile, then holds."""
+    """A frame whose split lies outside all loops: those of the ``shared`` slots, or batch dims one by one; then holds."""
     handover = Handover(group.workload, group.hierarchy.output, holds, group.runs)
 
     def wrap(tiles: Tiles, nodes: Sequence[Node], cut: Cut, partition: AxisPartition | None) -> Node:
         node = handover.body(nodes, cut, partition)
         for slot in reversed(shared):
             node = Temporal(slot.dim, tiles[slot.name], node)
-        return spread(group.hierarchy, split, group.workload.dims, group.one_by_one(node), tiles)
+        walked = node if shared else group.one_by_one(node)
+        return spread(group.hierarchy, split, group.workload.dims, walked, tiles)
 
     bounded = split if group.hierarchy.copies else ()
     name = f"{kind}, clusters split {named(split)}"
