@@ -148,7 +148,7 @@ LEFT_OUT = (
     Clause("buffers under overlap", "more than the rounds in flight (but for one, where it fits at no cost), or fewer"),
     Clause("tile sizes", "those with a last tile smaller than necessary, except multiples of the array's width"),
     Clause(
-        "items of batch dims",
+        "batch dims",
         "several at once, but not all, of a dim that all tensors of a contraction have; several where stages hand over outside "
         "the memory of results, or walk keys",
     ),
