@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from halley.importers.fields import Fields, matching, period_layers
 from halley.importers.layers import attention_layer, dense, mixture, product
 from halley.importers.model import LayerWorkload, WeightGroup
-from halley.workloads.transformer import Experts, Hybrid, RecurrenceKind, Transformer
+from halley.workloads.transformer import Experts, Hybrid, Transformer
 
 CHUNK_TOKENS = 256
 """Tokens of a chunk of a state-space block, as in the published kernels."""
@@ -35,7 +35,7 @@ class Counted:
 
 def hybrid_missing(layers: int, hybrid: Hybrid) -> str:
     """Why no plan trains a hybrid of so many layers."""
-    if hybrid.kind is RecurrenceKind.DELTA:
+    if hybrid.kind == "gated-delta":
         return f"{hybrid.layers} of {layers} layers have linear attention with a delta rule, which Halley has no block for"
     return f"{hybrid.layers} of {layers} layers are state-space blocks; a plan trains transformers"
 
@@ -77,15 +77,15 @@ def hybrid_layers(shape: Transformer, hybrid: Hybrid) -> dict[str, LayerWorkload
     made = {"attention": attention_layer(shape.heads, shape.kv_heads, shape.head_dim, True)}
     given: dict[str, object] = {"model": model}
     match hybrid.kind:
-        case RecurrenceKind.MAMBA:
+        case "mamba":
             given |= {"inner": hybrid.inner, "state": hybrid.state, "rank": hybrid.rank, "taps": hybrid.taps, "batch": 1}
             made["mixer"] = LayerWorkload("selective state-space block", "mamba", given, ("length",))
-        case RecurrenceKind.MAMBA_2:
+        case "mamba-2":
             given |= {"chunk": hybrid.chunk, "heads": hybrid.heads, "head_dim": hybrid.head_dim}
             given |= {"state": hybrid.state, "taps": hybrid.taps}
             words = f"state-space block, in chunks of {hybrid.chunk} tokens"
             made["mixer"] = LayerWorkload(words, "mamba-2", given, ("chunks",), unit=hybrid.chunk)
-        case RecurrenceKind.DELTA:
+        case "gated-delta":
             pass
     if hybrid.feed_forward and (experts is None or experts.dense_layers):
         made["mlp"] = dense(model, shape.hidden, shape.gated)
@@ -159,7 +159,7 @@ def jamba(fields: Fields) -> Counted:
     rank = fields.whole("mamba_dt_rank", default=rank) if fields.data.get("mamba_dt_rank") != "auto" else rank
     biases = (2 * inner + model) if fields.flag("mamba_proj_bias", False) else 0
     biases -= 0 if fields.flag("mamba_conv_bias", True) else inner
-    hybrid = Hybrid(RecurrenceKind.MAMBA, layers - attending, inner, 1, state, 1, taps, CHUNK_TOKENS, layers, rank)
+    hybrid = Hybrid("mamba", layers - attending, inner, 1, state, 1, taps, CHUNK_TOKENS, layers, rank)
     return _Draft(
         _shape(fields, layers, _head_width(fields), hidden, experts), hybrid, biases + rank + 2 * state
     ).counted(fields)
@@ -181,7 +181,7 @@ def qwen3_next(fields: Fields) -> Counted:
     experts = Experts(number, top_k, hidden, shared, layers - mixed) if mixed else None
     model, dense_hidden = fields.whole("hidden_size"), fields.whole("intermediate_size")
     extents = value_heads, value_width, key_width, key_heads, taps, DELTA_CHUNK_TOKENS, layers
-    hybrid = Hybrid(RecurrenceKind.DELTA, layers - attending, *extents, output_gate=True)
+    hybrid = Hybrid("gated-delta", layers - attending, *extents, output_gate=True)
     shape = _shape(fields, layers, width, dense_hidden, experts)
     return _Draft(shape, hybrid, attention=2 * width, routed=model if shared else 0).counted(fields)
 
@@ -197,7 +197,7 @@ def _mamba_2(fields: Fields, layers: int, recurrent: int) -> tuple[Hybrid, int]:
     fields.divides("mamba_n_groups", groups, "mamba_n_heads", heads)
     state, taps = fields.whole("mamba_d_state", default=256), fields.whole("mamba_d_conv", default=4)
     chunk = fields.whole("mamba_chunk_size", default=CHUNK_TOKENS)
-    found = Hybrid(RecurrenceKind.MAMBA_2, recurrent, heads, width, state, groups, taps, chunk, layers)
+    found = Hybrid("mamba-2", recurrent, heads, width, state, groups, taps, chunk, layers)
     biases = found.entry + model if fields.flag("mamba_proj_bias", False) else 0
     return found, biases - (0 if fields.flag("mamba_conv_bias", True) else found.channels)
 
@@ -257,7 +257,7 @@ def nemotron_h(fields: Fields) -> Counted:
         number, top_k = fields.whole("n_routed_experts"), fields.whole("num_experts_per_tok")
         experts = Experts(number, top_k, fields.whole("moe_intermediate_size"), shared, plain)
     extents = heads, width, state, groups, taps, chunk, plain + mixed
-    hybrid = Hybrid(RecurrenceKind.MAMBA_2, recurrent, *extents)
+    hybrid = Hybrid("mamba-2", recurrent, *extents)
     head_dim = fields.whole("head_dim", "attention_head_dim", default=128)
     fields.done()
     shape = _shape(fields, layers, head_dim, fields.whole("intermediate_size"), experts, gated=False)

@@ -191,6 +191,6 @@ def model_text(shape: Transformer, remark: str = "", hybrid: Hybrid | None = Non
         part = given.pop(key)
         if part is not None:
             given[key] = asdict(part)
-    document |= given | ({} if hybrid is None else {"hybrid": asdict(hybrid) | {"kind": str(hybrid.kind)}})
+    document |= given | ({} if hybrid is None else {"hybrid": asdict(hybrid)})
     document["published"] = published
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False, width=LINE_WIDTH)

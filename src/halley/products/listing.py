@@ -10,7 +10,7 @@ from rich.console import Console
 
 from halley.importers.source import find_model
 from halley.io.chips.load import load_chip
-from halley.io.transformers import load_model
+from halley.io.transformers import load_description
 from halley.ir.hardware import Chip
 from halley.library import CHIPS, MODELS
 from halley.report.hardware import chip_list, chip_rows
@@ -69,14 +69,14 @@ def chips() -> Listing[Chip]:
 
 
 def models() -> Listing[Transformer]:
-    """The models that ship with Halley.
+    """The models that ship with Halley; of hybrids the transformer around their recurrent layers.
 
     >>> models()["llama3-8b"].layers
     32
     """
     return Listing(
         MODELS.names(),
-        load_model,
+        lambda name: load_description(name).shape,
         lambda found: model_list(_with_parameters(found)),
         lambda found: model_rows(_with_parameters(found)),
     )

@@ -19,6 +19,7 @@ def import_lines(model: ImportedModel) -> tuple[str, ...]:
     head = f"{model.name} ({model.architecture}): {model.parameters:,} parameters"
     if model.shape is None:
         said = f"'halley plan' does not train it: {model.missing}"
+        said += "" if model.served is None else "; 'halley serve' and 'halley plan --serve' take it"
     elif model.left_out:
         said = f"'halley plan' trains {model.planned_parameters:,} of them"
     else:

@@ -16,11 +16,11 @@ from halley.ir.workload import FUNCTIONS, MONOIDS
 from halley.serving.kernels import StepKernels
 from halley.serving.model import ACTIVATION_BYTES, STATE_BYTES, ServedModel
 from halley.serving.tables import Array
-from halley.workloads.transformer import Hybrid, RecurrenceKind
+from halley.workloads.transformer import Hybrid
 
 CHUNK_STATE_BYTES = 4
 """States between chunks are fp32, as in the published kernels (github.com/state-spaces/mamba, ssd_chunk_state)."""
-RECURRENT_KERNELS = {RecurrenceKind.MAMBA: 10, RecurrenceKind.MAMBA_2: 6, RecurrenceKind.DELTA: 8}
+RECURRENT_KERNELS = {"mamba": 10, "mamba-2": 6, "gated-delta": 8}
 """Kernels of a recurrent layer that decodes: norm, projection, convolution, update of the state, gated norm, output projection.
 Mamba has two projections and three norms of the selection (Jamba) in place of the gated norm, the delta rule a projection and a
 kernel of its rates more. The few more of a scan are not counted."""
@@ -32,7 +32,7 @@ it is read (as in `halley.workloads.mamba.mamba`)."""
 def groups_per_rank(own: Hybrid, tp: int) -> float:
     """Groups of a rank; where there are fewer than ranks, some have copies.
 
-    >>> [groups_per_rank(Hybrid(RecurrenceKind.MAMBA_2, 2, 16, 64, 128, 2, 4, 256, 2), tp) for tp in (1, 4)]
+    >>> [groups_per_rank(Hybrid("mamba-2", 2, 16, 64, 128, 2, 4, 256, 2), tp) for tp in (1, 4)]
     [2.0, 1.0]
     """
     return max(own.groups / tp, 1.0)
@@ -40,7 +40,7 @@ def groups_per_rank(own: Hybrid, tp: int) -> float:
 
 def channels_per_rank(own: Hybrid, tp: int) -> float:
     """Channels of the convolution of a rank."""
-    shared = 0.0 if own.kind is RecurrenceKind.MAMBA else 2 * groups_per_rank(own, tp) * own.state
+    shared = 0.0 if own.kind == "mamba" else 2 * groups_per_rank(own, tp) * own.state
     return own.inner / tp + shared
 
 
@@ -71,7 +71,7 @@ def projections(kernels: StepKernels, model: ServedModel, tp: int, tokens: Array
     assert own is not None  # asked for only then
     inner = own.inner / tp
     found = kernels.product(tokens, entry_per_rank(own, tp), shape.model, 1, dtype)
-    if own.kind is RecurrenceKind.MAMBA:
+    if own.kind == "mamba":
         found = found + kernels.product(tokens, own.rank + 2 * own.state, inner, 1, dtype)
         found = found + kernels.product(tokens, inner, own.rank, 1, dtype)
     return found + kernels.product(tokens, shape.model, inner, 1, dtype)
@@ -92,9 +92,9 @@ def scan(kernels: StepKernels, model: ServedModel, tp: int, prompts: Number, tok
     assert own is not None  # asked for only then
     ends = kernels.stream(prompts * state_bytes_per_rank(model, tp), prompts * state_bytes_per_rank(model, tp))
     match own.kind:
-        case RecurrenceKind.MAMBA:
+        case "mamba":
             return ends + _selective_scan(kernels, own, tp, prompts * np.asarray(tokens, dtype=np.float64))
-        case RecurrenceKind.MAMBA_2 | RecurrenceKind.DELTA:
+        case "mamba-2" | "gated-delta":
             return ends + _chunked_scan(kernels, own, tp, np.asarray(prompts, dtype=np.float64), tokens)
         case _:
             assert_never(own.kind)
@@ -124,7 +124,7 @@ def _chunked_scan(kernels: StepKernels, own: Hybrid, tp: int, prompts: Array, to
     found = found + kernels.product(length, wide, length, of_groups)  # values by scores
     found = found + kernels.product(own.state, wide, length, of_groups)  # the state of the chunk alone
     found = found + kernels.product(length, wide, own.state, of_groups)  # what the state before it adds
-    if own.kind is RecurrenceKind.DELTA:
+    if own.kind == "gated-delta":
         of_heads = chunks * heads
         found = found + kernels.product(length, length, own.state, of_groups)
         found = found + kernels.product(length, length, length / 3, of_heads)

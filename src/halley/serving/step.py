@@ -32,7 +32,7 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
 from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel, stage_layers
 from halley.serving.software import ServingSoftware
 from halley.serving.tables import Array, PiecewiseLinear, StackedLines, Surface, grid
-from halley.workloads.transformer import Hybrid, RecurrenceKind
+from halley.workloads.transformer import Hybrid
 
 PARTS = {
     "attention": "attention over the cache",
@@ -403,9 +403,9 @@ class StepModel:
         """Sums over the ranks inside a recurrent layer: what Mamba selects by; the mean of squares of a norm over a group of heads
         that several ranks share."""
         tp = self.layout.tp
-        if own.kind is RecurrenceKind.MAMBA:
+        if own.kind == "mamba":
             return self._collective(CollectiveKind.ALL_REDUCE, tp, 1, tokens * (own.rank + 2 * own.state) * ACTIVATION_BYTES)
-        if own.kind is RecurrenceKind.MAMBA_2 and own.groups % tp:
+        if own.kind == "mamba-2" and own.groups % tp:
             return self._collective(CollectiveKind.ALL_REDUCE, tp, 1, tokens * SUM_BYTES)
         return 0.0 * tokens
 

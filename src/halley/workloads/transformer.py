@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
-from typing import TypeGuard, assert_never
+from typing import Literal, TypeAlias, TypeGuard, assert_never, get_args
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES
@@ -41,15 +40,9 @@ class Latent:
     value_dim: int
 
 
-class RecurrenceKind(StrEnum):
-    """How a recurrent layer updates its state."""
-
-    MAMBA = "mamba"
-    """A decay for each channel and element of its state; every channel is a head of width 1."""
-    MAMBA_2 = "mamba-2"
-    """A decay for each head."""
-    DELTA = "gated-delta"
-    """A decay for each head, and the gated delta rule."""
+RecurrenceKind: TypeAlias = Literal["mamba", "mamba-2", "gated-delta"]
+"""How a recurrent layer updates its state. mamba: a decay for each channel and element of its state, every channel being a head of
+width 1; mamba-2: a decay for each head; gated-delta: that and the gated delta rule (linear attention)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +76,29 @@ class Hybrid:
     @property
     def channels(self) -> int:
         """Channels of the causal convolution: values, and those by which the state is written and read."""
-        return self.inner + (0 if self.kind is RecurrenceKind.MAMBA else 2 * self.groups * self.state)
+        return self.inner + (0 if self.kind == "mamba" else 2 * self.groups * self.state)
 
     @property
     def entry(self) -> int:
         """Columns of the projection into a layer: channels, a gate as wide as the values, and rates of the heads."""
-        rates = {RecurrenceKind.MAMBA: 0, RecurrenceKind.MAMBA_2: 1, RecurrenceKind.DELTA: 2}[self.kind]
+        rates = {"mamba": 0, "mamba-2": 1, "gated-delta": 2}[self.kind]
         return self.channels + self.inner + rates * self.heads
 
     def parameters(self, model: int) -> int:
         """Parameters of the matrices of one layer."""
-        selection = self.inner * (2 * self.rank + 2 * self.state) if self.kind is RecurrenceKind.MAMBA else 0
+        selection = self.inner * (2 * self.rank + 2 * self.state) if self.kind == "mamba" else 0
         return model * (self.entry + self.inner) + selection
 
     @property
     def vectors(self) -> int:
         """Parameters of one layer that multiply no token's row: taps with their biases, rates, skips, norms."""
-        convolution = self.channels * (self.taps + (self.kind is not RecurrenceKind.DELTA))
+        convolution = self.channels * (self.taps + (self.kind != "gated-delta"))
         match self.kind:
-            case RecurrenceKind.MAMBA:
+            case "mamba":
                 return convolution + self.inner * (self.state + 2)
-            case RecurrenceKind.MAMBA_2:
+            case "mamba-2":
                 return convolution + 3 * self.heads + self.inner
-            case RecurrenceKind.DELTA:
+            case "gated-delta":
                 return convolution + 2 * self.heads + self.head_dim
             case _:
                 assert_never(self.kind)
@@ -203,7 +196,10 @@ def hybrid_faults(given: Mapping[str, object], layers: object) -> Iterator[Fault
     heads, groups = sizes["heads"], sizes["groups"]
     if _is_size(heads) and _is_size(groups) and heads % groups:
         yield Fault("hybrid, groups", f"a divisor of heads ({heads})", str(groups))
-    mamba = given.get("kind") == RecurrenceKind.MAMBA
+    kinds = get_args(RecurrenceKind)
+    if given.get("kind") not in kinds:
+        yield Fault("hybrid, kind", f"one of {', '.join(kinds)}", repr(given.get("kind")))
+    mamba = given.get("kind") == "mamba"
     if mamba and (sizes["head_dim"], groups) != (1, 1):
         yield Fault("hybrid, head_dim", "1, and one group: in Mamba each channel is a head", str(sizes["head_dim"]))
     if mamba != (isinstance(rank, int) and rank > 0):

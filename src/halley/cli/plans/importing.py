@@ -13,6 +13,7 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.errors import BadInput, Fault
 from halley.importers.files import is_network
+from halley.importers.model import ImportedModel
 from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.files.save import write_atomic
 from halley.io.transformers import model_text
@@ -47,7 +48,7 @@ def import_(
     if context.args:
         raise BadInput(Fault(f"model {source[:60]}", "no more words", repr(context.args[0]), "see 'halley import --help'"))
     found = find_model(source)
-    text = model_text(planned(found), "; ".join(plan_remarks(found))) if out else ""
+    text = _text(found) if out else ""
     with saved_first(lambda: _write(out, text, force)):
         if json:
             options.print_json(import_document(found))
@@ -56,6 +57,12 @@ def import_(
             for line in import_lines(found):
                 console.print(Text(line))
             show(console, import_tables(found))
+
+
+def _text(found: ImportedModel) -> str:
+    """The model file. Raises BadInput: the model is neither trained nor served."""
+    shape = planned(found) if found.served is None else found.served
+    return model_text(shape, "; ".join(plan_remarks(found)), found.hybrid)
 
 
 def _network(context: typer.Context, source: str, out: str | None, json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -11,7 +11,7 @@ from rich.text import Text
 from halley.cli import options
 from halley.cli.options import JsonOption
 from halley.importers.source import find_model
-from halley.io.transformers import load_model
+from halley.io.transformers import ModelDescription, load_description
 from halley.library import MODELS
 from halley.report.imports import import_document, import_lines, import_tables, model_list
 from halley.report.terminal import show
@@ -37,8 +37,13 @@ def models(
             console.print(Text(line))
         show(console, import_tables(found))
         return
-    listed = [(load_model(item), find_model(item).parameters) for item in MODELS.names()]
+    listed = [(load_description(item), find_model(item).parameters) for item in MODELS.names()]
     if json:
-        options.print_json([asdict(shape) | {"parameters": parameters} for shape, parameters in listed])
+        options.print_json([_document(found) | {"parameters": parameters} for found, parameters in listed])
     else:
-        show(console, [model_list(listed)])
+        show(console, [model_list([(found.shape, parameters) for found, parameters in listed])])
+
+
+def _document(found: ModelDescription) -> dict[str, Any]:
+    """The extents, with recurrent layers where there are some."""
+    return asdict(found.shape) | ({} if found.hybrid is None else {"hybrid": asdict(found.hybrid)})

@@ -24,6 +24,7 @@ from halley.cli.plans.serving_load import (
     PrefixOption,
     RateOption,
     SoftwareOption,
+    StateOption,
     WeightsOption,
     load_of,
     refuse_load,
@@ -31,7 +32,7 @@ from halley.cli.plans.serving_load import (
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
 from halley.importers.serving import deployment as deployment_of
-from halley.importers.serving import drafts_of, layout_on, served_model, with_speculation
+from halley.importers.serving import STATE, drafts_of, layout_on, served_model, with_speculation
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
@@ -121,6 +122,7 @@ def serve(
     ] = None,
     weights: WeightsOption = "bf16",
     cache: CacheOption = "bf16",
+    state: StateOption = STATE,
     software: SoftwareOption = "vllm",
     efficiency: EfficiencyOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output-file", help="Write the answer as JSON.", metavar="FILE")] = None,
@@ -134,7 +136,7 @@ def serve(
     Exit codes: 0 answered, 1 bad input, 2 it does not fit or arrivals outrun it.
     """
     found = system_of(system)
-    asked = served_model(model, weights, cache)
+    asked = served_model(model, weights, cache, state)
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
