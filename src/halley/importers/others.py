@@ -11,6 +11,7 @@ from halley.importers.fields import Fields
 from halley.importers.hybrids import CHUNK_TOKENS, Counted, bamba, granite_hybrid, jamba, nemotron_h, qwen3_next
 from halley.importers.layers import attention_layer, block, dense, product
 from halley.importers.model import LayerWorkload, WeightGroup
+from halley.workloads.transformer import Hybrid, Transformer
 
 def _group(what: str, each: int, count: int = 1, active: int = 0) -> WeightGroup:
     return WeightGroup(what, each, count, active, planned=False)
@@ -97,6 +98,7 @@ def _mamba_2(fields: Fields) -> Counted:
     if heads * width != inner and not fields.findings:
         fields.wrong("num_heads", f"heads of {width} that make up {inner} channels, expand x hidden_size")
     state, groups = fields.whole("state_size", default=128), fields.whole("n_groups", default=8)
+    fields.divides("n_groups", groups, "num_heads", heads)
     taps = fields.whole("conv_kernel", default=4)
     vocabulary = fields.whole("vocab_size")
     channels = inner + 2 * groups * state
@@ -126,7 +128,9 @@ def _mamba_2(fields: Fields) -> Counted:
         "logits": product("projection to the vocabulary", vocabulary, model),
     }
     remarks = ("the workload of a mixer has one group of states",) if groups > 1 else ()
-    return Counted(found, made, "a state-space model; a plan trains transformers", remarks)
+    recurrent = Hybrid("mamba-2", layers, heads, width, state, groups, taps, CHUNK_TOKENS, 0)
+    served = _recurrent_alone(fields, model, vocabulary, tied, recurrent)
+    return Counted(found, made, "a state-space model; a plan trains transformers", remarks, served, recurrent)
 
 
 def _mamba(fields: Fields) -> Counted:
@@ -152,7 +156,17 @@ def _mamba(fields: Fields) -> Counted:
         "mixer": LayerWorkload("selective state-space block", "mamba", mixer, ("length",)),
         "logits": product("projection to the vocabulary", vocabulary, model),
     }
-    return Counted(groups, made, "a state-space model; a plan trains transformers")
+    recurrent = Hybrid("mamba", layers, inner, 1, state, 1, taps, CHUNK_TOKENS, 0, rank)
+    served = _recurrent_alone(fields, model, vocabulary, tied, recurrent)
+    return Counted(groups, made, "a state-space model; a plan trains transformers", (), served, recurrent)
+
+
+def _recurrent_alone(fields: Fields, model: int, vocabulary: int, tied: bool, recurrent: Hybrid) -> Transformer:
+    """What is served of a model whose layers are all recurrent. Raises BadInput: a field is wrong."""
+    fields.done()
+    heads, width, inner, layers = recurrent.heads, recurrent.head_dim, recurrent.inner, recurrent.layers
+    sequence = fields.whole("max_position_embeddings", default=4096)
+    return Transformer("recurrent", layers, model, heads, heads, width, inner, vocabulary, sequence, False, tied=tied)
 
 
 OTHERS: dict[str, Callable[[Fields], Counted]] = {

@@ -24,7 +24,7 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Acceptance, Speculation, proposing_head
+from halley.serving.speculation import Acceptance, Speculation, check_target, proposing_head
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 
@@ -86,7 +86,7 @@ def serving_problem(
 
 def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str | None) -> Drafts | None:
     """Drafts of a name for each of the models; None where none is asked for. Raises BadInput: one without the other, an unknown
-    name, or no chances.
+    name, no chances, or a model without attention.
 
     >>> found = drafts_of([served_model("llama3-8b")], "head", "0.7,0.95")
     >>> found.models[0].shape.layers, found.acceptance
@@ -98,6 +98,8 @@ def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str 
         raise BadInput(
             Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
         )
+    for model in models:
+        check_target(model)
     if draft != HEAD and not is_model(draft):
         names = [HEAD, *MODELS.names()]
         expected = f"{HEAD} (one layer of the model itself), the name of a shipped model, or {MODELS.other}"

@@ -18,7 +18,7 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Speculation
+from halley.serving.speculation import Speculation, check_target
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel, decode_steps
 from halley.units import format_bytes
@@ -62,7 +62,8 @@ class Deployment:
     In a pipeline each of the batches under way has a draft on the chips of a stage of its own, so that all stages have equal
     work.
 
-    Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
+    Raises BadInput: a layout that model or system do not have, or a draft of a model without attention; Infeasible: a model that
+    does not fit.
     """
 
     model: ServedModel
@@ -84,6 +85,8 @@ class Deployment:
             where = f"serving of {self.model.shape.name} on {self.system.name}"
             expected = f"a layout whose chips divide {self.system.chips}"
             raise BadInput(Fault(where, expected, f"{self.layout.text}: {self.layout.chips} chips"))
+        if self.speculation is not None:
+            check_target(self.model)
 
     @property
     def chips(self) -> int:

@@ -63,6 +63,13 @@ def proposing_head(model: ServedModel) -> ServedModel:
     return replace(model, shape=layer, window=0, windowed=0, hybrid=None)
 
 
+def check_target(model: ServedModel) -> None:
+    """Raises BadInput: a model that no draft can propose tokens for here, as all its layers are recurrent."""
+    if not model.attention_layers:
+        where, remedy = f"speculation of {model.shape.name}", "leave the draft out"
+        raise BadInput(Fault(where, "a model with attention in some layers", "recurrent layers alone", remedy))
+
+
 def sequence_tokens(acceptance: Acceptance, window: int) -> float:
     """Expected tokens of a round that proposes a sequence of ``window`` tokens: those accepted, and one of the target.
 

@@ -247,6 +247,8 @@ class StepModel:
         users, context = grid(self.software.users, 2), grid(self.longest, 2)
         n, c = users[:, None], context[None, :]
         model = self.model
+        if not model.attention_layers:
+            return Surface(users, context, np.zeros((len(users), len(context))))
         plain = self.kernels.attention(self._attention(n, 1, c))
         total = (model.attention_layers - model.windowed) * plain
         if model.windowed:
@@ -262,6 +264,8 @@ class StepModel:
         k = np.maximum(keys[None, :], q)
         batch = np.maximum(np.ceil(PROMPT_BATCH / q), 1.0)
         model = self.model
+        if not model.attention_layers:
+            return Surface(chunk, keys, np.zeros((len(chunk), len(keys))))
         total = (model.attention_layers - model.windowed) * self._prompt(batch, q, k)
         if model.windowed:
             total = total + model.windowed * self._prompt(batch, q, np.minimum(k, q + model.window))
