@@ -19,6 +19,7 @@ def sequence_state(
     Hatamizadeh, arXiv 2412.06464, section 3 (gated delta rule: keys by values for each head).
 
     >>> sequence_state(128, 64, 16, 4, 10240, 3, 2)
-    585728
+    585728.0
     """
-    return heads * width * state * word + channels * kept * conv_word
+    # floats from the first factor on, so that large whole numbers round as arrays of them do
+    return 1.0 * heads * width * state * word + 1.0 * channels * kept * conv_word

@@ -160,9 +160,7 @@ def jamba(fields: Fields) -> Counted:
     biases = (2 * inner + model) if fields.flag("mamba_proj_bias", False) else 0
     biases -= 0 if fields.flag("mamba_conv_bias", True) else inner
     hybrid = Hybrid("mamba", layers - attending, inner, 1, state, 1, taps, CHUNK_TOKENS, layers, rank)
-    return _Draft(
-        _shape(fields, layers, _head_width(fields), hidden, experts), hybrid, biases + rank + 2 * state
-    ).counted(fields)
+    return _Draft(_shape(fields, layers, _head_width(fields), hidden, experts), hybrid, biases + rank + 2 * state).counted(fields)
 
 
 def qwen3_next(fields: Fields) -> Counted:

@@ -13,6 +13,7 @@ from halley.importers.layers import attention_layer, block, dense, product
 from halley.importers.model import LayerWorkload, WeightGroup
 from halley.workloads.transformer import Hybrid, Transformer
 
+
 def _group(what: str, each: int, count: int = 1, active: int = 0) -> WeightGroup:
     return WeightGroup(what, each, count, active, planned=False)
 

@@ -32,7 +32,7 @@ SOFTWARE = "vllm"
 """The software of deployments that name none."""
 
 STATE = "bf16"
-"""Dtype of the states of recurrent layers where none is named: that of activations, as vLLM has it (mamba_ssm_cache_dtype auto)."""
+"""Dtype of the states of recurrent layers if none is named: that of activations, as in vLLM (mamba_ssm_cache_dtype auto)."""
 
 TOKENS_LIMIT = 10_000_000
 """Most tokens of a prompt or an answer."""
@@ -65,7 +65,10 @@ def serving_problem(
     """
     if rate is not None and not 0 < rate < math.inf:
         raise BadInput(Fault("rate", "a number of requests per second above 0", f"{rate:g}"))
-    found, asked = system if isinstance(system, System) else load_system(system), served_model(str(model), cache=cache, state=state)
+    found, asked = (
+        system if isinstance(system, System) else load_system(system),
+        served_model(str(model), cache=cache, state=state),
+    )
     models = tuple(replace(asked, weights=precision.strip()) for precision in weights.split(","))
     return ServingProblem(
         models,
@@ -175,8 +178,8 @@ def layout_on(system: System, tp: int | None = None, pp: int = 1, ep: int = 1, d
 
 
 def served_model(name: str, weights: str = "bf16", cache: str = "bf16", state: str = STATE) -> ServedModel:
-    """The model of a name, a file or a configuration, with the sliding windows of its layers, and with its recurrent layers, whose
-    states have the dtype ``state``. Raises BadInput: neither a transformer nor a hybrid, or unknown dtypes.
+    """The model of a name, a file or a configuration, with the sliding windows of its layers, and with its recurrent layers,
+    whose states have the dtype ``state``. Raises BadInput: neither a transformer nor a hybrid, or unknown dtypes.
 
     >>> served_model("llama3-8b", "fp8").weight_bytes < 10e9
     True

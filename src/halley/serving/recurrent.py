@@ -59,8 +59,8 @@ def state_bytes_per_rank(model: ServedModel, tp: int) -> float:
 
 
 def moved_states(kernels: StepKernels, model: ServedModel, tp: int, states: Number) -> Array:
-    """Time [s] in which one layer moves so many states of sequences, read or written. A sequence that decodes has one read and one
-    written; with w tokens to verify w are written, so that it can go on behind any of them."""
+    """Time [s] in which one layer moves so many states of sequences, read or written. A sequence that decodes has one read and
+    one written; with w tokens to verify w are written, so that it can go on behind any of them."""
     moved = np.asarray(states, dtype=np.float64) * state_bytes_per_rank(model, tp) / 2
     return kernels.stream(moved, moved)
 

@@ -281,8 +281,8 @@ class StepModel:
 
     @cached_property
     def scan(self) -> PiecewiseLinear:
-        """Of a hybrid: by tokens of a chunk of a prompt, the scans of all recurrent layers over one prompt, among enough others to
-        fill the chip."""
+        """Of a hybrid: by tokens of a chunk of a prompt, the scans of all recurrent layers over one prompt, among enough others
+        to fill the chip."""
         chunk, model = grid(self.software.budget, 2), self.model
         batch = np.maximum(np.ceil(PROMPT_BATCH / chunk), 1.0)
         total = model.recurrent_layers * recurrent.scan(self.kernels, model, self.layout.tp, batch, chunk)
@@ -404,8 +404,8 @@ class StepModel:
         return found + sparse * self._exchange(tokens) if sparse else found
 
     def _inner_sums(self, own: Hybrid, tokens: Array) -> Array:
-        """Sums over the ranks inside a recurrent layer: what Mamba selects by; the mean of squares of a norm over a group of heads
-        that several ranks share."""
+        """Sums over the ranks inside a recurrent layer: what Mamba selects by; the mean of squares of a norm over a group of
+        heads that several ranks share."""
         tp = self.layout.tp
         if own.kind == "mamba":
             return self._collective(CollectiveKind.ALL_REDUCE, tp, 1, tokens * (own.rank + 2 * own.state) * ACTIVATION_BYTES)

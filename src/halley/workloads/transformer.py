@@ -41,8 +41,8 @@ class Latent:
 
 
 RecurrenceKind: TypeAlias = Literal["mamba", "mamba-2", "gated-delta"]
-"""How a recurrent layer updates its state. mamba: a decay for each channel and element of its state, every channel being a head of
-width 1; mamba-2: a decay for each head; gated-delta: that and the gated delta rule (linear attention)."""
+"""How a recurrent layer updates its state. mamba: a decay for each channel and element of its state, every channel being a head
+of width 1; mamba-2: a decay for each head; gated-delta: that and the gated delta rule (linear attention)."""
 
 
 @dataclass(frozen=True, slots=True)

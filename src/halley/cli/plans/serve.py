@@ -31,8 +31,8 @@ from halley.cli.plans.serving_load import (
 )
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
-from halley.importers.serving import deployment as deployment_of
 from halley.importers.serving import STATE, drafts_of, layout_on, served_model, with_speculation
+from halley.importers.serving import deployment as deployment_of
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
