@@ -96,8 +96,8 @@ def plan_serving(
     of what the cache has already; ``slo``: limits such as ``"ttft 1 s, tpot 30 ms"``; ``rate`` [1/s]: requests to be served on as
     few chips as possible; ``weights``: dtypes of matrices to choose from; ``cache``, ``state``: dtypes of the cache and of the
     states of recurrent layers; ``software``: the serving framework; ``front``: cost all candidates; ``together``: no separate
-    pools for prompts and decoding. ``draft``: a model that may speculate on the same chips, ``"head"`` for one layer of the model itself, with its
-    ``acceptance``: ``"0.7"``, ``"0.7,0.95"`` with the decay, or a measured curve by its name.
+    pools for prompts and decoding. ``draft``: a model that may speculate on the same chips, ``"head"`` for one layer of the model
+    itself, with its ``acceptance``: ``"0.7"``, ``"0.7,0.95"`` with the decay, or a measured curve by its name.
 
     >>> found = plan_serving("llama3-8b", "8 x h100, nvlink 8", input=1024, output=256, slo="tpot 20 ms")
     >>> found.best.tpot <= 0.02 and found.bound >= found.best.rate

@@ -130,9 +130,9 @@ class Simulated:
 
 
 StepTables: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, float]
-"""The terms of a step of one model [s]: by tokens [tokens], by sequences that get a token [sequences]; contexts, and attention and
-updates of states of sequences that decode [sequences, contexts] at them; chunks and keys, and attention and scans of a prompt
-[chunks, keys] at them; least time of a step of more tokens than a graph has."""
+"""The terms of a step of one model [s]: by tokens [tokens], by sequences that get a token [sequences]; contexts, and at them
+attention and updates of states of sequences that decode [sequences, contexts]; chunks and keys, and at them attention and scans
+of a prompt [chunks, keys]; least time of a step of more tokens than a graph has."""
 
 
 def step_tables(step: StepModel) -> StepTables:
