@@ -36,7 +36,7 @@ from halley.workloads.transformer import Hybrid
 
 PARTS = {
     "attention": "attention over the cache",
-    "recurrence": "states of recurrent layers: updates and scans",
+    "recurrence": "states of recurrent layers",
     "matrices": "matrices",
     "experts": "experts",
     "elementwise": "norms, activations and other elementwise kernels",

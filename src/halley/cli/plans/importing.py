@@ -49,7 +49,8 @@ def import_(
         raise BadInput(Fault(f"model {source[:60]}", "no more words", repr(context.args[0]), "see 'halley import --help'"))
     found = find_model(source)
     text = _text(found) if out else ""
-    with saved_first(lambda: _write(out, text, force)):
+    takes = f"halley plan {out}" if found.shape is not None else f"halley serve {out}"
+    with saved_first(lambda: _write(out, text, force, takes)):
         if json:
             options.print_json(import_document(found))
         else:
@@ -82,8 +83,8 @@ def _network(context: typer.Context, source: str, out: str | None, json: bool) -
     show(console, network_tables(found))
 
 
-def _write(out: str | None, text: str, force: bool) -> str:
+def _write(out: str | None, text: str, force: bool, takes: str) -> str:
     if not out:
         return ""
     write_atomic(out, text, force)
-    return f"written to {out}; see 'halley plan {out}'"
+    return f"written to {out}; see '{takes}'"
