@@ -164,9 +164,8 @@ class Deployment:
         if model.hybrid is not None:
             size = format_bytes(model.state_bytes_per_sequence)
             layers = f"{model.recurrent_layers} of {model.shape.layers} layers"
-            found.append(
-                f"{layers} keep {size} of state of a sequence, whatever its context, in {model.state} (assumed: --state)"
-            )
+            words = f"{layers} keep {size} of state of a sequence, whatever its context, in {model.state}"
+            found.append(f"{words}; bf16 is assumed unless --state is given")
         if model.cache not in chip.macs:
             own = f"attention computes in {ATTENTION_DTYPE}; the conversion of the cache is not timed"
             found.append(f"{chip.name} has no {model.cache} products: {own}")
