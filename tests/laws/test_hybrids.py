@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -14,20 +16,25 @@ from tests.importers.published import CONFIGS
 from tests.reference.serving_cases import SOFTWARE, deployment
 
 from halley.errors import BadInput
+from halley.formulas.numbers import Number
 from halley.importers.serving import served_model
 from halley.importers.source import find_model
+from halley.kernels.times import Attention
 from halley.library import MODELS
 from halley.serving.bounds import throughput_bounds
 from halley.serving.deployment import Deployment, Load, transfer_time
+from halley.serving.kernels import ADDITION
 from halley.serving.layout import ReplicaLayout
 from halley.serving.memory import serving_memory
 from halley.serving.model import ServedModel, stage_layers
-from halley.serving.recurrent import state_bytes_per_rank
+from halley.serving.recurrent import scan, state_bytes_per_rank
 from halley.serving.served import served
 from halley.serving.simulate import generated, simulate
 from halley.serving.speculation import Acceptance, Speculation, proposing_head
 from halley.serving.steady import Lengths, closed_loop
 from halley.serving.step import StepBatch, weight_bytes_per_chip
+from halley.serving.tables import Array
+from halley.workloads import build
 
 SHIPPED = [name for name in MODELS.names() if find_model(name).hybrid is not None]
 PLACES = {
@@ -191,6 +198,85 @@ def test_a_hybrid_that_drafts_keeps_its_states_too() -> None:
     memory = replace(made, speculation=own).memory
     assert memory.draft is not None
     assert memory.draft.state == 3 * own.draft.state_bytes_per_sequence
+
+
+@dataclass
+class Counting:
+    """Kernels that count what they are asked for: multiply-accumulates of products, bytes of streams, functions on the lanes."""
+
+    macs: float = 0.0
+    bytes: float = 0.0
+    work: dict[str, float] = field(default_factory=dict)
+
+    def product(self, rows: Number, columns: Number, depth: Number, batch: Number = 1, dtype: str = "bf16") -> Array:
+        self.macs += float(np.sum(batch * rows * columns * depth))
+        return np.zeros(())
+
+    def attention(self, kernel: Attention) -> Array:
+        raise AssertionError("recurrent layers have none")
+
+    def stream(self, read: Number, written: Number, points: Number | None = None, work: Mapping[str, float] = ADDITION) -> Array:
+        self.bytes += float(np.sum(read + written))
+        if points is not None:
+            for name, count in work.items():
+                self.work[name] = self.work.get(name, 0.0) + float(np.sum(points * count))
+        return np.zeros(())
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.sampled_from([1, 2]))
+def test_products_of_a_scan_are_those_of_the_workload(chunks: int, prompts: int, tp: int) -> None:
+    """Of the block of Mamba-2 by chunks, whose heads are one group, on one of several ranks."""
+    model = served_model("granite-4.0-h-small")
+    own = model.hybrid
+    assert own is not None
+    sizes = {"chunks": chunks, "chunk": own.chunk, "model": 1, "heads": own.heads // tp, "head_dim": own.head_dim}
+    block = build("mamba-2", {**sizes, "state": own.state, "variant": "chunked"})
+    inside = sum(
+        math.prod(block.dims[dim] for dim in op.dims) for op in block.ops if op.name in ("scores", "inside", "states", "across")
+    )
+    found = Counting()
+    scan(found, model, tp, prompts, chunks * own.chunk)
+    assert found.macs == prompts * inside
+    states = own.heads // tp * own.head_dim * own.state
+    assert found.bytes == prompts * (4 * chunks * states * 4 + 2 * state_bytes_per_rank(model, tp))
+
+
+def test_functions_of_a_scan_are_those_of_the_workload() -> None:
+    """Of Mamba: decay, drive, recurrence and what is read of it."""
+    model = served_model("jamba-v0.1")
+    own = model.hybrid
+    assert own is not None
+    block = build("mamba", {"length": 96, "model": 1, "inner": own.inner, "state": own.state, "rank": 1})
+    wanted: dict[str, float] = {}
+    for op in block.ops:
+        if op.name in ("decay", "drive", "scan", "read"):
+            for name, count in block.work(op).items():
+                wanted[name] = wanted.get(name, 0.0) + count * math.prod(block.dims[dim] for dim in op.dims)
+    found = Counting()
+    scan(found, model, 1, 1, 96)
+    assert found.work == pytest.approx(wanted)
+
+
+def test_a_delta_rule_by_hand() -> None:
+    """A chunk of 64 tokens of one layer of Qwen3-Next: 16 heads of keys, 32 of values, all of 128."""
+    found, model = Counting(), served_model("qwen3-next-80b-a3b")
+    scan(found, model, 1, 1, 64)
+    tokens, width = 64, 128
+    groups = 16 * (2 * tokens * tokens * width)  # queries by keys, keys by keys
+    heads = 32 * (tokens * tokens * width + 2 * width * width * tokens)  # values by scores; the state, and what it adds
+    heads += 32 * (
+        tokens**3 / 3 + 2 * tokens * tokens * width + tokens * width * width
+    )  # the triangle, its results, the state by keys
+    assert found.macs == pytest.approx(groups + heads)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_updates_take_the_bytes_of_their_states(name: str) -> None:
+    """At the data sheet's bandwidth, for many sequences."""
+    made = deployment(name, *PLACES[name])
+    update = float(made.step.parts(StepBatch(64, 500))["recurrence"])
+    moved = 2 * 64 * made.model.recurrent_layers * state_bytes_per_rank(made.model, made.layout.tp)
+    assert moved / 3.35e12 <= update <= 1.1 * moved / 3.35e12 + made.model.recurrent_layers * 2e-6
 
 
 def test_what_moves_between_pools() -> None:
