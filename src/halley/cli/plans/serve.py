@@ -205,8 +205,8 @@ def deployment_by_options(
     if given:
         raise BadInput([Fault("--from-flags", f"no --{name} beside it", "both", "leave one out") for name in given])
     flags = read_serving_flags(read_text_bounded(from_flags), from_flags)
-    dtypes = {"weights": flags.weights, "cache": flags.cache, "state": flags.state}
-    model = replace(model, **{name: dtype for name, dtype in dtypes.items() if dtype is not None})
+    model = replace(model, weights=flags.weights or model.weights, cache=flags.cache or model.cache)
+    model = replace(model, state=flags.state or model.state)
     software = replace(software, users=flags.users or software.users, budget=flags.budget or software.budget)
     return deployment_of(model, system, flags.layout, software, efficiency)
 

@@ -22,7 +22,7 @@ NAMES = PARTS | {
     OTHERS: "steps that are longer for prompts of others",
 }
 """Parts of the times of a request."""
-ORDER = (FRONT, QUEUE, "matrices", "attention", "recurrence", "experts", "collectives", "host", OTHERS)
+ORDER: tuple[str, ...] = (FRONT, QUEUE, "matrices", "attention", "recurrence", "experts", "collectives", "host", OTHERS)
 ORDER += ("elementwise", "head", "draft")
 """In the bars; those that are long have colours of their own."""
 WIDTH, HEIGHT = 1120.0, 260.0
