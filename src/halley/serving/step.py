@@ -51,6 +51,8 @@ ATTENTION_KERNELS, BLOCK_KERNELS, EXPERT_KERNELS, LATENT_KERNELS = 5, 4, 5, 4
 """Kernels of attention (norm, projections, rotation, attention, output projection) and of a feed-forward block (norm, two
 products, activation); more with experts (gate, choice, two permutations, second grouped product) and with latent attention (two
 more projections, two absorbed ones)."""
+KERNELS_PER_LAYER = ATTENTION_KERNELS + BLOCK_KERNELS
+"""Kernels of a dense layer of a transformer."""
 PROMPT_BATCH = 4096
 """Prompt tokens from which attention over prompts fills a chip: shorter prompts are timed together with others [tokens]."""
 SLICES = (1, 2, 4, 8, 16, 32, 64)
