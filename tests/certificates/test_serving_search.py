@@ -16,6 +16,7 @@ from tests.reference.serving_cases import SOFTWARE
 
 from halley.answers.load import load
 from halley.errors import BadInput, Infeasible
+from halley.importers.serving import served_model
 from halley.io.systems.system import load_system
 from halley.io.transformers import load_model
 from halley.kernels.machine import PEAK
@@ -190,6 +191,36 @@ def test_search_finds_what_enumeration_finds(
     assert found.certificate.bound <= found.certificate.value
     assert found.best.rate <= found.bound
     assert found.best.rate == found.served.requests <= found.served.bounds[0].rate
+
+
+@pytest.mark.medium
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([("nemotron-h-8b", "2 x h100, nvlink 2"), ("qwen3-next-80b-a3b", "4 x h200, nvlink 4")]),
+    st.integers(50, 3000),
+    st.integers(2, 300),
+    st.sampled_from([0.006, 0.015, math.inf]),
+    st.sampled_from(["bf16", "fp32"]),
+    st.booleans(),
+)
+def test_hybrids_are_those_of_enumeration(
+    where: tuple[str, str], long: int, answer: int, tpot: float, state: str, apart: bool
+) -> None:
+    """Together and in pools, between which keys, values and states move."""
+    models = tuple(served_model(where[0], precision, state=state) for precision in ("bf16", "fp8"))
+    asked = problem(where[1], Lengths(long, answer), Limits(0.3, tpot))
+    asked = replace(asked, models=models, pools=apart)
+    best = max(enumerated(asked).values(), default=0.0)
+    both = max(best, pools_enumerated(asked)[0] if apart else 0.0)
+    if both == 0:
+        with pytest.raises(Infeasible):
+            search(asked)
+        return
+    found = search(asked)
+    rate = found.pools.rate if found.pools is not None else found.best.rate
+    assert rate == pytest.approx(both, rel=0.03)
+    assert rate <= found.bound
+    assert found.certificate.bound <= found.certificate.value
 
 
 def test_the_best_batch_and_the_front_are_held_to_the_bounds_of_their_users() -> None:

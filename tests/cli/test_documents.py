@@ -42,7 +42,7 @@ COMMANDS_OF = {
     "how-to/plan-training.md": 2,
     "how-to/sweep-a-design.md": 4,
     "how-to/design-under-budgets.md": 2,
-    "how-to/serve-a-model.md": 7,
+    "how-to/serve-a-model.md": 8,
     "serving.md": 0,
     "how-to/use-from-an-agent.md": 0,
     "how-to/plan-your-cluster.md": 5,

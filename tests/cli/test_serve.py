@@ -14,6 +14,7 @@ from halley.answers.load import load
 from halley.units import format_time
 
 SERVE = ("serve", "llama3-8b", "--system", "1 x h100", "--input", "2048", "--output", "256")
+HYBRID = ("serve", "nemotron-h-8b", "--system", "1 x h100", "--input", "512", "--output", "64", "--concurrency", "8")
 PLAN = ("plan", "llama3-8b", "--serve", "--system", "2 x h100, nvlink 2", "--input", "1024", "--output", "128", "--together")
 
 
@@ -271,6 +272,10 @@ def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
         ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "--draft: expected head (one layer of the model itself)"),
         ((*PLAN, "--draft", "hed", "--acceptance", "0.7"), 1, "got 'hed'; did you mean 'head'?"),
         ((*SERVE, "--concurrency", "4", "--draft", "lama-68m", "--acceptance", "0.7"), 1, "did you mean 'llama-68m'?"),
+        ((*HYBRID, "--state", "fp8"), 1, "state: expected one of bf16, fp16, fp32; got 'fp8'"),
+        ((*HYBRID, "--tp", "3"), 1, "a layout whose chips divide 1; got TP 3"),
+        ((*HYBRID[:1], "jamba-v0.1", *HYBRID[2:]), 2, "at most 70.8 GiB on a chip"),
+        (("plan", "nemotron-h-8b", "--train", "--system", "2 x h100, nvlink 2", "--batch", "2"), 1, "'halley serve' and 'halley"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], code: int, message: str) -> None:
@@ -343,3 +348,37 @@ def test_the_best_deployment(tmp_path: Path) -> None:
         most = max(point[name] for point in front)
         assert any(most / 2 < mark <= most and mark % 10 == 0 for mark in marks), name
     assert f"{max(point['tokens_per_s_user'] for point in front):,.1f} tokens/s a user" in drawn
+
+
+def test_a_hybrid(tmp_path: Path) -> None:
+    """A file that states the recurrent layers, shows and checks; states of fp32 take more memory and time."""
+    times = []
+    for state in ("bf16", "fp32"):
+        file = tmp_path / f"{state}.json"
+        outcome = halley(*HYBRID, "--state", state, "--events", "30", "-o", str(file), width=160)
+        assert outcome.code == 0, outcome.err
+        text = flat(outcome.out)
+        assert f"of state of a sequence, whatever its context, in {state}; bf16 is assumed unless --state is given" in text
+        assert "cache and states in use" in text
+        saved = json.loads(file.read_text())
+        assert (saved["question"]["model"]["state"], saved["question"]["model"]["hybrid"]["layers"]) == (state, 24)
+        assert saved["answer"]["events"]["requests"] == 30
+        times.append((saved["answer"]["tpot_s"], saved["answer"]["memory_B"]["cache"], saved["answer"]["parts_s"]["recurrence"]))
+        assert halley("check", str(file)).code == 0
+    assert times[0] < times[1]
+    assert times[1][2] > 1.5 * times[0][2]
+    assert "states of recurrent layers" in flat(halley("explain", str(tmp_path / "bf16.json"), "recurrence").out)
+    assert "hybrid" not in json.loads(halley(*SERVE, "--concurrency", "2", "--json").out)["question"]["model"]
+
+
+@pytest.mark.medium
+def test_the_best_deployment_of_a_hybrid(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    words = ("plan", "nemotron-h-8b", "--serve", "--system", "2 x h100, nvlink 2", "--input", "512", "--output", "64")
+    outcome = halley(*words, "--slo", "tpot 15 ms", "--state", "fp32", "-o", str(file))
+    assert outcome.code == 0, outcome.err
+    assert halley("check", str(file)).code == 0
+    found = plan_serving("nemotron-h-8b", "2 x h100, nvlink 2", input=512, output=64, slo="tpot 15 ms", state="fp32")
+    again = load(file).value
+    assert again.best.rate == found.best.rate
+    assert again.problem.models[0].state == "fp32"

@@ -181,6 +181,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"num_key_value_heads": 8, "vocab_size": 65536, "attn_layer_offset": 4, "attn_layer_period": 8}
     | {"expert_layer_offset": 1, "expert_layer_period": 2, "num_experts": 16, "num_experts_per_tok": 2}
     | {"mamba_d_conv": 4, "mamba_d_state": 16, "mamba_dt_rank": 256, "mamba_expand": 2, "mamba_conv_bias": True},
+    "nvidia/Nemotron-H-8B-Base-8K": {"model_type": "nemotron_h", "tie_word_embeddings": False, "use_conv_bias": True}
+    | {"hidden_size": 4096, "intermediate_size": 21504, "num_attention_heads": 32, "num_hidden_layers": 52, "head_dim": 128}
+    | {"num_key_value_heads": 8, "vocab_size": 131072, "max_position_embeddings": 8192, "use_bias": False, "mlp_bias": False}
+    | {"hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "attention_bias": False}
+    | {"mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "chunk_size": 128},
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": {"model_type": "nemotron_h", "tie_word_embeddings": False, "use_bias": False}
+    | {"hidden_size": 2688, "intermediate_size": 1856, "num_attention_heads": 32, "num_hidden_layers": 52, "head_dim": 128}
+    | {"num_key_value_heads": 2, "vocab_size": 131072, "hybrid_override_pattern": "MEMEM*" + 4 * "EMEMEM*" + "EMEMEMEM*EMEMEMEME"}
+    | {"mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "chunk_size": 128}
+    | {"n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "n_shared_experts": 1}
+    | {"moe_shared_expert_intermediate_size": 3712, "mlp_bias": False, "attention_bias": False, "use_conv_bias": True},
+    "ibm-granite/granite-4.0-h-small": {"model_type": "granitemoehybrid", "tie_word_embeddings": True}
+    | {"hidden_size": 4096, "intermediate_size": 768, "num_attention_heads": 32, "num_hidden_layers": 40}
+    | {"num_key_value_heads": 8, "vocab_size": 100352, "max_position_embeddings": 131072, "shared_intermediate_size": 1536}
+    | {"num_local_experts": 72, "num_experts_per_tok": 10, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128}
+    | {"mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 256, "mamba_conv_bias": True}
+    | {"layer_types": ["attention" if layer % 10 == 5 else "mamba" for layer in range(40)]},
+    "ibm-ai-platform/Bamba-9B-v1": {"model_type": "bamba", "tie_word_embeddings": False, "attn_layer_indices": [9, 18, 27]}
+    | {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
+    | {"num_key_value_heads": 8, "vocab_size": 128256, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128}
+    | {"mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 256, "mamba_conv_bias": True},
     "google/vit-base-patch16-224": {"model_type": "vit", "architectures": ["ViTForImageClassification"], "qkv_bias": True}
     | {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12}
     | {"image_size": 224, "patch_size": 16, "num_channels": 3, "id2label": {str(label): "" for label in range(1000)}},
@@ -242,6 +263,7 @@ CHECKPOINTS: dict[str, int] = {
     "state-spaces/mamba-130m-hf": 129_135_360,
     "mistralai/Mamba-Codestral-7B-v0.1": 7_285_403_648,
     "ai21labs/Jamba-v0.1": 51_570_323_328,
+    "nvidia/Nemotron-H-8B-Base-8K": 8_100_852_736,
     "google/vit-base-patch16-224": 86_567_656,
     "google/vit-large-patch16-224": 304_326_632,
     "openai/whisper-small": 241_734_912,
@@ -252,6 +274,9 @@ CHECKPOINTS: dict[str, int] = {
 """By repository, the parameters, exactly."""
 
 ROUNDED: dict[str, tuple[float, str]] = {
+    "ibm-granite/granite-4.0-h-small": (32e9, "IBM 2025, model card: 32B parameters"),
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": (31.6e9, "NVIDIA 2025, Nemotron 3 Nano: 31.6B parameters"),
+    "ibm-ai-platform/Bamba-9B-v1": (9.78e9, "IBM, Princeton, CMU and UIUC 2024, model card: 9.78B parameters"),
     "moonshotai/Kimi-K2-Instruct": (1.04e12, "Kimi team 2025, arXiv 2507.20534, table 2: 1.04T, rounded up"),
     "zai-org/GLM-4.5": (355e9, "GLM-4.5 team 2025, arXiv 2508.06471, table 1, with the module that predicts a further token"),
     "zai-org/GLM-4.5-Air": (106e9, "GLM-4.5 team 2025, arXiv 2508.06471, table 1, with the module that predicts a further token"),

@@ -19,6 +19,7 @@ from halley.importers.config import MEDIA, import_config
 from halley.importers.decoders import DECODERS
 from halley.importers.model import ImportedModel
 from halley.importers.others import OTHERS
+from halley.importers.serving import served_model
 from halley.importers.source import find_model, plan_remarks
 from halley.io.files.json_text import read_json
 from halley.io.files.text import DEPTH_LIMIT, KeyPath
@@ -160,13 +161,20 @@ def test_files_are_not_replaced(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("repository", [name for name in CONFIGS if imported(name).shape is None])
-def test_models_without_a_plan_say_why(repository: str) -> None:
+def test_models_without_a_plan_say_why(empty_folder: Path, repository: str) -> None:
     text = json.dumps(CONFIGS[repository])
     found = halley("plan", text, "--system", "2 x h100, nvlink 2", "--batch", "2")
     assert found.code == 1
     assert "expected a decoder transformer; got " in found.err
     assert halley("import", text).code == 0
-    assert halley("import", text, "-o", "model.yaml").code == 1
+    written = halley("import", text, "-o", "model.yaml")
+    served = imported(repository).served
+    assert written.code == (served is None)
+    if served is not None:
+        assert "see 'halley serve model.yaml'" in written.err
+        assert "'halley serve' and 'halley plan --serve' take it" in found.err
+        config, file = served_model(text), served_model(str(empty_folder / "model.yaml"))
+        assert (config.hybrid, config.weight_bytes) == (file.hybrid, file.weight_bytes)
 
 
 def test_models_are_listed() -> None:

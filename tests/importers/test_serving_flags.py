@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.cli.running import halley
 
 from halley.errors import BadInput
+from halley.importers.serving import served_model
 from halley.io.transformers import load_model
 from halley.launch.serving import SERVING_ENGINES, ServerDecisions, read_serving_flags
 from halley.serving.layout import ReplicaLayout
@@ -59,6 +60,18 @@ def test_flags_read_again_give_the_same_deployment(engine: str, server: ServerDe
         assert (found.weights or "bf16", found.cache or "bf16") == (server.model.weights, server.model.cache)
     else:
         assert ("quantised" in " ".join(made.remarks)) == (server.model.weights == "fp8")
+
+
+@pytest.mark.parametrize("state", ["bf16", "fp16", "fp32"])
+def test_flags_of_a_hybrid(state: str) -> None:
+    """vLLM is given the dtype of the states, the others in words."""
+    model = served_model("nemotron-h-8b", state=state)
+    server = ServerDecisions(model, ReplicaLayout(2), 1, "", 32, 512, 4096, 0.9, 16)
+    for engine, make in SERVING_ENGINES.items():
+        made = make(server)
+        assert f"states of its recurrent layers are in {state}" in " ".join(made.remarks)
+        found = read_serving_flags(made.text)
+        assert (found.layout, found.state) == (server.layout, state if engine == "vllm" else None)
 
 
 @pytest.mark.parametrize("engine", SERVING_ENGINES)

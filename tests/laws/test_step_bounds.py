@@ -19,6 +19,8 @@ from halley.serving.step_bounds import StepKinds, StepProgramme, cells, engine_b
 KINDS = {
     "dense": ("llama3-8b", "1 x h100", ReplicaLayout()),
     "experts": ("mixtral-8x7b", "8 x h100, nvlink 8", ReplicaLayout(8, 1, 8)),
+    "hybrid": ("nemotron-h-8b", "1 x h100", ReplicaLayout()),
+    "linear": ("qwen3-next-80b-a3b", "4 x h200, nvlink 4", ReplicaLayout(4, 1, 4)),
     "latent": ("deepseek-v3", "16 x h200, nvlink 8, ib", ReplicaLayout(2, 1, 8, 8)),
 }
 

@@ -38,9 +38,12 @@ def plain_simulation(
     outputs: list[int],
     users: int = 0,
     swap: tuple[int, float, float] = (0, 0.0, 0.0),
+    state: int = 0,
+    grows: bool = True,
 ) -> list[Sequence]:
     """Every request with the times of its first and last token; ``users``: of a closed loop, 0: arrivals hold. ``swap``: pages of
-    the host's memory, time of one [s], and before several [s]. With speculation all proposed tokens are accepted."""
+    the host's memory, time of one [s], and before several [s]. ``state``: pages of a sequence as soon as it has a token, beside
+    those of its tokens, if it ``grows``. With speculation all proposed tokens are accepted."""
     software, width = step.software, step.width
     page, budget = software.page, software.budget
     every = [Sequence(n, *row, goal=row[1]) for n, row in enumerate(zip(arrivals, inputs, outputs, strict=True))]
@@ -49,11 +52,14 @@ def plain_simulation(
     released = users or len(every)
     unheard, heard, waited = 0, 0.0, 0
 
+    def of(tokens: int) -> int:
+        return (state if tokens else 0) + (math.ceil(tokens / page) if grows else 0)
+
     def held(item: Sequence) -> int:
-        return math.ceil(item.cached / page)
+        return of(item.cached)
 
     def for_step(item: Sequence) -> int:
-        return math.ceil((item.cached + min(width, item.output - item.made)) / page)
+        return of(item.cached + min(width, item.output - item.made))
 
     while len(ended) < len(every):
         if users:
@@ -92,7 +98,7 @@ def plain_simulation(
             take = min(item.goal - item.done, spare)
             if take <= 0:
                 continue
-            extra = math.ceil((item.done + take) / page) - held(item)
+            extra = of(item.done + take) - held(item)
             if extra > free:
                 blocked = True
                 continue
@@ -118,7 +124,7 @@ def plain_simulation(
                 spare -= width
                 continue
             take = min(item.goal - item.done, spare)
-            extra = math.ceil((item.done + take) / page)
+            extra = of(item.done + take)
             if extra > free:
                 break
             if stack:
@@ -165,8 +171,10 @@ def model_time(step: StepModel, width: int, decoding: list[Sequence], batch: lis
         time += float(step.decode(len(decoding), mean))
     for item, take in batch:
         time += float(step.prefill(take, item.done + take))
+    if step.model.hybrid is not None:
+        time += float(step.update((1 + width) * len(decoding))) + sum(float(step.scan(take)) for _, take in batch)
     if width * len(decoding) + tokens > software.graphs:
-        time = max(time, step.model.shape.layers * software.layer)
+        time = max(time, step.launches)
     return time + software.step + software.user * (len(decoding) + len(batch))
 
 

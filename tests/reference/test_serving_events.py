@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.reference.serving_events import plain_simulation
 
 from halley.errors import BadInput, Infeasible
 from halley.serving.deployment import Deployment
+from halley.serving.layout import ReplicaLayout
 from halley.serving.simulate import Requests, TimeHistogram, engine_pages, generated, simulate, swapping
 from halley.serving.speculation import Acceptance, Speculation, proposing_head
 from halley.serving.step import StepBatch
@@ -54,6 +56,57 @@ def test_requests_that_are_received_late_or_wait_for_others(
     assert found is not None
     np.testing.assert_allclose(found[:, 1], [item.first for item in plain], rtol=2e-5)
     np.testing.assert_allclose(found[:, 2], [item.last for item in plain], rtol=2e-5)
+
+
+HYBRIDS = {"nemotron-h-8b": 14, "qwen3-next-80b-a3b": 10, "mamba": 0}
+"""Pages of 16 tokens beside the states of four sequences; a model of recurrent layers alone has none."""
+
+
+@cache
+def hybrid(name: str) -> Deployment:
+    """A deployment of a hybrid; mamba: all layers of Nemotron-H are recurrent."""
+    if name == "mamba":
+        made = hybrid("nemotron-h-8b")
+        assert made.model.hybrid is not None
+        return replace(made, model=replace(made.model, hybrid=replace(made.model.hybrid, layers=28)))
+    system, layout = ("4 x h200, nvlink 4", ReplicaLayout(4)) if name.startswith("qwen") else ("1 x h100", ReplicaLayout())
+    return deployment(name, system, layout)
+
+
+@pytest.mark.medium
+@settings(max_examples=40, deadline=None)
+@given(lengths, st.sampled_from(sorted(HYBRIDS)), st.sampled_from([1, 3, 40]), st.sampled_from([0, 2, 10**3]))
+def test_hybrids_are_those_of_the_plain_simulation(
+    rows: list[tuple[float, int, int]], name: str, states: int, in_host: int
+) -> None:
+    """A sequence holds the pages of its state from its first token to its last, preempted ones move them or free them."""
+    made, block = hybrid(name), requests(rows)
+    made = replace(made, software=replace(made.software, preempt="swap" if in_host else "recompute"))
+    memory = made.engine_memory
+    pages = states * memory.state_pages + max(64 * memory.grows, HYBRIDS[name])
+    host = in_host * memory.state_pages
+    assert made.system.host is not None
+    bandwidth = min(made.system.host.link.bandwidth, made.system.host.bandwidth)
+    swap = (host, memory.page / bandwidth, made.system.host.link.latency) if in_host else (0, 0.0, 0.0)
+    made = replace(made, system=replace(made.system, host=replace(made.system.host, capacity=(host + 0.5) * memory.page)))
+    found = simulate(made.step, small_memory(made, pages), [block], keep=True).rows
+    listed = block.arrivals.tolist(), block.inputs.tolist(), block.outputs.tolist()
+    plain = plain_simulation(made.step, pages, *listed, swap=swap, state=memory.state_pages, grows=memory.grows)
+    assert found is not None
+    np.testing.assert_allclose(found[:, 1], [item.first for item in plain], rtol=2e-5)
+    np.testing.assert_allclose(found[:, 2], [item.last for item in plain], rtol=2e-5)
+
+
+def test_states_are_preempted_and_come_back() -> None:
+    """Pages for two and a half states: a third sequence waits, and nobody is preempted for want of pages of a state alone."""
+    made = hybrid("mamba")
+    block = Requests(np.zeros(3), np.full(3, 100), np.full(3, 50))
+    found = simulate(made.step, small_memory(made, 2), [block], keep=True)
+    assert (found.requests, found.peak, found.preempted) == (3, 2, 0)
+    made = hybrid("nemotron-h-8b")
+    room = small_memory(made, 2 * made.engine_memory.state_pages + 20)  # two states, and pages for 320 tokens
+    block = Requests(np.zeros(2), np.full(2, 100), np.full(2, 100))
+    assert simulate(made.step, room, [block], keep=True).preempted == 1
 
 
 def test_preemption_happens_and_ends() -> None:

@@ -17,7 +17,19 @@ from tests.reference.oracles import oracle, silu, softmax
 from tests.reference.textbook import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 
 from halley.errors import BadInput
-from halley.io.transformers import ExpertsFile, LatentFile, TransformerFile, WindowFile, load_model, parse_model
+from halley.importers.serving import served_model
+from halley.importers.source import find_model
+from halley.io.transformers import (
+    ExpertsFile,
+    HybridFile,
+    LatentFile,
+    TransformerFile,
+    WindowFile,
+    load_description,
+    load_model,
+    parse_description,
+    parse_model,
+)
 from halley.ir.workload import Workload
 from halley.library import MODELS
 from halley.rewrite.backward import backward
@@ -174,11 +186,13 @@ def model(name: str) -> TrainingModel:
     return training_model(load_model(name), batch=1)
 
 
-WITHOUT_BIASES = {name for name in MODELS.names() if name.startswith(("gpt", "megatron"))}
+TRAINED = [name for name in MODELS.names() if find_model(name).shape is not None]
+HYBRIDS = [name for name in MODELS.names() if name not in TRAINED]
+WITHOUT_BIASES = {name for name in TRAINED if name.startswith(("gpt", "megatron"))}
 EXACT = {"llama-68m", "llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b"}
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", TRAINED)
 def test_parameters_are_the_published_ones(name: str) -> None:
     """To the last one where the released model is counted; else to the digits of the publication, without what is left out."""
     shape, made = load_model(name), model(name)
@@ -261,7 +275,9 @@ def test_recomputed_layers_have_the_same_gradients() -> None:
 
 def test_every_model_has_a_source_and_reads_back() -> None:
     for name in MODELS.names():
-        assert load_model(name).source
+        assert load_description(name).shape.source
+        assert parse_description(MODELS.text(name)) == load_description(name)
+    for name in TRAINED:
         assert parse_model(MODELS.text(name)) == load_model(name)
 
 
@@ -299,11 +315,25 @@ def test_the_page_lists_the_models() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
     table = page.split("## ")[0].splitlines()
     told = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in table if line.startswith("| `"))}
-    assert list(told) == [f"`{name}`" for name in MODELS.names()]
-    for name in MODELS.names():
+    assert list(told) == [f"`{name}`" for name in TRAINED]
+    for name in TRAINED:
         shape, facts = load_model(name), model_facts(model(name))
         heads, work = f"{shape.heads} ({shape.kv_heads})", f"{3 * facts.forward / facts.tokens / 1e9:.1f}"
         wanted = [str(shape.layers), str(shape.model), heads, str(shape.sequence), f"{facts.parameters:,}", work]
+        assert told[f"`{name}`"] == wanted
+
+
+def test_the_page_lists_the_hybrids() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
+    table = page.split("## Hybrids")[1].split("## ")[0].splitlines()
+    told = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in table if line.startswith("| `"))}
+    assert list(told) == [f"`{name}`" for name in HYBRIDS]
+    for name in HYBRIDS:
+        model, shape = served_model(name), load_description(name).shape
+        assert model.hybrid is not None
+        recurrent, heads = f"{model.recurrent_layers}, {model.hybrid.kind}", f"{shape.heads} ({shape.kv_heads})"
+        wanted = [str(shape.layers), str(model.attention_layers), recurrent, str(shape.model), heads]
+        wanted += [f"{find_model(name).parameters:,}", f"{model.state_bytes_per_sequence / 2**20:.1f}"]
         assert told[f"`{name}`"] == wanted
 
 
@@ -324,6 +354,7 @@ def test_the_page_lists_the_keys_of_a_file() -> None:
         ("experts.", ExpertsFile),
         ("latent.", LatentFile),
         ("window.", WindowFile),
+        ("hybrid.", HybridFile),
     ):
         for name, field in model_class.model_fields.items():
             needed = "required" if field.is_required() else "optional"

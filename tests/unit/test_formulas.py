@@ -38,6 +38,7 @@ from halley.formulas import (
     numbers,
     pipeline,
     price,
+    recurrence,
     software,
     spatial,
     tiling,
@@ -231,6 +232,7 @@ CASES: dict[Formula, Case] = {
     textbook.round_trip_bound: Case(
         UNEVEN, SECOND, lambda f, g, b, p, q, m: textbook.round_trip_bound([f, g], [b, f], [p], [q], m)
     ),
+    recurrence.sequence_state: Case((ONE, ONE, ONE, BYTE, ONE, ONE, BYTE), BYTE),
     training.drained_time: Case((SECOND,) * 4 + (ONE,), SECOND),
     textbook.exposed_reduction_time: Case((ONE, SECOND, SECOND), SECOND),
     training.contended_time: Case((SECOND, SECOND, ONE), SECOND),
@@ -327,7 +329,9 @@ def test_doctest_has_arguments_that_differ(formula: Formula) -> None:
 
 def quantities(case: Case) -> list[Any]:
     """Whole numbers that differ; without a dimension they stay plain numbers."""
-    values = [2 ** (index + 3) if index in case.powers else (12, 7, 5, 3, 11, 2)[index] for index in range(len(case.arguments))]
+    values = [
+        2 ** (index + 3) if index in case.powers else (12, 7, 5, 3, 11, 2, 13)[index] for index in range(len(case.arguments))
+    ]
     return [Quantity.of(value, **unit) if unit else value for value, unit in zip(values, case.arguments, strict=True)]
 
 

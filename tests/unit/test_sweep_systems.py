@@ -193,6 +193,14 @@ def test_chips_without_a_dtype_take_the_others() -> None:
     assert [model.weights for model in question.problem.models] == ["bf16"]
 
 
+def test_states_of_a_hybrid_have_a_dtype() -> None:
+    for words, state in (("", "bf16"), (", state: fp32", "fp32")):
+        text = DEPLOYMENTS.replace("llama3-8b", "nemotron-h-8b").replace('slo: "tpot {tpot}"', f'slo: "tpot {{tpot}}"{words}')
+        study = parse_study(text)
+        question = study.problem(study.designs()[0], 0)
+        assert [(model.state, model.recurrent_layers) for model in question.problem.models] == [(state, 24)]
+
+
 @pytest.mark.medium
 def test_what_does_not_fit_is_told_with_its_reason() -> None:
     text = PLANS.replace("gpt2-xl", "llama3-70b").replace("4, 8", "4").replace("time, price", "time")

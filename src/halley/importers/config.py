@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from halley.errors import did_you_mean
 from halley.importers.decoders import DECODERS
 from halley.importers.fields import Fields
@@ -58,8 +60,21 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         counted = OTHERS[kind](fields)
         fields.done()
         remarks += counted.remarks
+        served = counted.served
+        if served is not None:
+            total = float(sum(group.parameters for group in counted.groups))
+            served = replace(served, name=given, published=total, source=f"{source} ({kind})")
         made = ImportedModel(
-            given, kind, source, counted.groups, None, counted.layers, counted.missing, (*remarks, *_assumed(fields))
+            given,
+            kind,
+            source,
+            counted.groups,
+            None,
+            counted.layers,
+            counted.missing,
+            (*remarks, *_assumed(fields)),
+            served=served,
+            hybrid=counted.hybrid,
         )
     else:
         draft = DECODERS[kind](fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from halley.workloads.transformer import Transformer
+from halley.workloads.transformer import Hybrid, Transformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class ImportedModel:
 
     ``name``; ``architecture``: the model type; ``source``: the file. ``groups``: all parameters. ``shape``: the transformer that
     a plan trains, None if it is none, and then ``missing`` says why. ``layers``: workloads by name. ``remarks``: what differs
-    from the file. ``windowed``: layers in which a token attends to ``window`` keys at most.
+    from the file. ``windowed``: layers in which a token attends to ``window`` keys at most. ``served``: what is served where no
+    plan trains the model, with the recurrent layers of a ``hybrid``; None: nothing is.
     """
 
     name: str
@@ -61,6 +62,13 @@ class ImportedModel:
     remarks: tuple[str, ...] = ()
     window: int = 0
     windowed: int = 0
+    served: Transformer | None = None
+    hybrid: Hybrid | None = None
+
+    @property
+    def extents(self) -> Transformer | None:
+        """The transformer that a plan trains, or else what is served."""
+        return self.served if self.shape is None else self.shape
 
     @property
     def parameters(self) -> int:

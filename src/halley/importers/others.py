@@ -1,4 +1,4 @@
-"""Models of Hugging Face that are no decoder transformer: encoders, hybrids and state-space models.
+"""Models of Hugging Face that are no decoder transformer: encoders, state-space models, and hybrids (`halley.importers.hybrids`).
 
 A plan of training does not cover them; their layers are workloads, and all parameters are counted by kind.
 """
@@ -6,25 +6,12 @@ A plan of training does not cover them; their layers are workloads, and all para
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from halley.importers.fields import Fields, period_layers
-from halley.importers.layers import attention_layer, block, dense, mixture, product
+from halley.importers.fields import Fields
+from halley.importers.hybrids import CHUNK_TOKENS, Counted, bamba, granite_hybrid, jamba, nemotron_h, qwen3_next
+from halley.importers.layers import attention_layer, block, dense, product
 from halley.importers.model import LayerWorkload, WeightGroup
-from halley.workloads.transformer import Experts
-
-CHUNK_TOKENS = 256
-"""Tokens of a chunk of a state-space block, as in the published kernels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The parameters and layers of a model that no plan covers, and why none does."""
-
-    groups: tuple[WeightGroup, ...]
-    layers: dict[str, LayerWorkload]
-    missing: str
-    remarks: tuple[str, ...] = ()
+from halley.workloads.transformer import Hybrid, Transformer
 
 
 def _group(what: str, each: int, count: int = 1, active: int = 0) -> WeightGroup:
@@ -112,6 +99,7 @@ def _mamba_2(fields: Fields) -> Counted:
     if heads * width != inner and not fields.findings:
         fields.wrong("num_heads", f"heads of {width} that make up {inner} channels, expand x hidden_size")
     state, groups = fields.whole("state_size", default=128), fields.whole("n_groups", default=8)
+    fields.divides("n_groups", groups, "num_heads", heads)
     taps = fields.whole("conv_kernel", default=4)
     vocabulary = fields.whole("vocab_size")
     channels = inner + 2 * groups * state
@@ -141,7 +129,9 @@ def _mamba_2(fields: Fields) -> Counted:
         "logits": product("projection to the vocabulary", vocabulary, model),
     }
     remarks = ("the workload of a mixer has one group of states",) if groups > 1 else ()
-    return Counted(found, made, "a state-space model; a plan trains transformers", remarks)
+    recurrent = Hybrid("mamba-2", layers, heads, width, state, groups, taps, CHUNK_TOKENS, 0)
+    served = _recurrent_alone(fields, model, vocabulary, tied, recurrent)
+    return Counted(found, made, "a state-space model; a plan trains transformers", remarks, served, recurrent)
 
 
 def _mamba(fields: Fields) -> Counted:
@@ -167,97 +157,17 @@ def _mamba(fields: Fields) -> Counted:
         "mixer": LayerWorkload("selective state-space block", "mamba", mixer, ("length",)),
         "logits": product("projection to the vocabulary", vocabulary, model),
     }
-    return Counted(groups, made, "a state-space model; a plan trains transformers")
+    recurrent = Hybrid("mamba", layers, inner, 1, state, 1, taps, CHUNK_TOKENS, 0, rank)
+    served = _recurrent_alone(fields, model, vocabulary, tied, recurrent)
+    return Counted(groups, made, "a state-space model; a plan trains transformers", (), served, recurrent)
 
 
-def _jamba(fields: Fields) -> Counted:
-    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
-    heads = _heads(fields, "num_attention_heads", model, "hidden_size")
-    kv_heads, hidden = fields.whole("num_key_value_heads"), fields.whole("intermediate_size")
-    vocabulary = fields.whole("vocab_size")
-    fields.divides("num_key_value_heads", kv_heads, "num_attention_heads", heads)
-    attending = period_layers(
-        layers, fields.whole("attn_layer_period", default=8), fields.whole("attn_layer_offset", default=4, least=0)
-    )
-    mixed = period_layers(
-        layers, fields.whole("expert_layer_period", default=2), fields.whole("expert_layer_offset", default=1, least=0)
-    )
-    experts = Experts(fields.whole("num_experts", default=16), fields.whole("num_experts_per_tok", default=2), hidden)
-    if experts.experts == 1:
-        mixed = 0
-    inner, state = fields.whole("mamba_expand", default=2) * model, fields.whole("mamba_d_state", default=16)
-    taps, rank = fields.whole("mamba_d_conv", default=4), -(-model // 16)
-    rank = fields.whole("mamba_dt_rank", default=rank) if fields.data.get("mamba_dt_rank") != "auto" else rank
-    biases = (2 * inner + model) if fields.flag("mamba_proj_bias", False) else 0
-    taps_of = inner * taps + (inner if fields.flag("mamba_conv_bias", True) else 0)
-    width = model // heads
-    mixers = layers - attending
-    one = 3 * model * hidden
-    tied = fields.flag("tie_word_embeddings", False)
-    groups = (
-        _group("embedding", vocabulary * model),
-        _matrices("attention", (2 * model * model, 2 * model * kv_heads * width), attending),
-        _matrices("projections of the mixers", (3 * model * inner, inner * (2 * rank + 2 * state)), mixers, biases),
-        _group("convolutions of the mixers", taps_of, mixers),
-        _group("steps, rates, skips and norms of the mixers", inner * (state + 2) + rank + 2 * state, mixers),
-        _matrices("feed-forward blocks", (one,), layers - mixed),
-        _matrices("routers", (model * experts.experts,), mixed),
-        _group("experts", experts.experts * one, mixed, experts.top_k * one),
-        _group("norms", model, 2 * layers + 1),
-        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
-    )
-    mixer: dict[str, object] = {"model": model, "inner": inner, "state": state, "rank": rank, "taps": taps, "batch": 1}
-    made = {
-        "attention": attention_layer(heads, kv_heads, width, True),
-        "mixer": LayerWorkload("selective state-space block", "mamba", mixer, ("length",)),
-        "mlp": dense(model, hidden, True),
-        "experts": mixture(model, experts),
-        "logits": product("projection to the vocabulary", vocabulary, model),
-    }
-    why = f"{mixers} of {layers} layers are state-space blocks; a plan trains transformers"
-    return Counted(groups, made, why)
-
-
-def _qwen3_next(fields: Fields) -> Counted:
-    model, layers = fields.whole("hidden_size"), fields.layer_count("num_hidden_layers")
-    heads, kv_heads, width = fields.whole("num_attention_heads"), fields.whole("num_key_value_heads"), fields.whole("head_dim")
-    fields.divides("num_key_value_heads", kv_heads, "num_attention_heads", heads)
-    period = fields.whole("full_attention_interval", default=4)
-    attending = period_layers(layers, period, period - 1)
-    value_heads, key_heads = fields.whole("linear_num_value_heads"), fields.whole("linear_num_key_heads")
-    key_width, value_width = fields.whole("linear_key_head_dim"), fields.whole("linear_value_head_dim")
-    keys, values = key_heads * key_width, value_heads * value_width
-    taps = fields.whole("linear_conv_kernel_dim", default=4)
-    hidden, shared = fields.whole("moe_intermediate_size"), fields.whole("shared_expert_intermediate_size", default=0, least=0)
-    experts = Experts(fields.whole("num_experts"), fields.whole("num_experts_per_tok"), hidden, shared)
-    step, plain = fields.whole("decoder_sparse_step", default=1), set(fields.numbers("mlp_only_layers"))
-    mixed = sum(1 for layer in range(layers) if layer not in plain and (layer + 1) % step == 0)
-    dense_hidden, vocabulary = fields.whole("intermediate_size"), fields.whole("vocab_size")
-    linear, one = layers - attending, 3 * model * hidden
-    tied = fields.flag("tie_word_embeddings", False)
-    groups = (
-        _group("embedding", vocabulary * model),
-        # twice the queries: the second half gates the output
-        _matrices("gated attention", (3 * model * heads * width, 2 * model * kv_heads * width), attending),
-        _group("norms of queries and keys", 2 * width, attending),
-        _matrices("projections of linear attention", (model * (2 * keys + 2 * values + 2 * value_heads), values * model), linear),
-        _group("convolutions of linear attention", (2 * keys + values) * taps, linear),
-        _group("steps, rates and norms of linear attention", 2 * value_heads + value_width, linear),
-        _matrices("feed-forward blocks", (3 * model * dense_hidden,), layers - mixed),
-        _matrices("routers", (model * experts.experts,), mixed),
-        _group("experts", experts.experts * one, mixed, experts.top_k * one),
-        _matrices("shared experts and their gate", (3 * model * shared, model if shared else 0), mixed),
-        _group("norms", model, 2 * layers + 1),
-        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
-    )
-    made = {
-        "attention": attention_layer(heads, kv_heads, width, True),
-        "experts": mixture(model, experts),
-        "output": product("output projection of attention", model, heads * width),
-        "logits": product("projection to the vocabulary", vocabulary, model),
-    }
-    why = f"{linear} of {layers} layers have linear attention with a delta rule, which Halley has no block for"
-    return Counted(groups, made, why)
+def _recurrent_alone(fields: Fields, model: int, vocabulary: int, tied: bool, recurrent: Hybrid) -> Transformer:
+    """What is served of a model whose layers are all recurrent. Raises BadInput: a field is wrong."""
+    fields.done()
+    heads, width, inner, layers = recurrent.heads, recurrent.head_dim, recurrent.inner, recurrent.layers
+    sequence = fields.whole("max_position_embeddings", default=4096)
+    return Transformer("recurrent", layers, model, heads, heads, width, inner, vocabulary, sequence, False, tied=tied)
 
 
 OTHERS: dict[str, Callable[[Fields], Counted]] = {
@@ -265,7 +175,10 @@ OTHERS: dict[str, Callable[[Fields], Counted]] = {
     "whisper": _whisper,
     "mamba": _mamba,
     "mamba2": _mamba_2,
-    "jamba": _jamba,
-    "qwen3_next": _qwen3_next,
+    "jamba": jamba,
+    "qwen3_next": qwen3_next,
+    "nemotron_h": nemotron_h,
+    "granitemoehybrid": granite_hybrid,
+    "bamba": bamba,
 }
 """By model type, what reads its fields."""

@@ -24,12 +24,15 @@ from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Acceptance, Speculation, proposing_head
+from halley.serving.speculation import Acceptance, Speculation, check_target, proposing_head
 from halley.serving.steady import Lengths
 from halley.units import SECONDS, parse
 
 SOFTWARE = "vllm"
 """The software of deployments that name none."""
+
+STATE = "bf16"
+"""Dtype of the states of recurrent layers if none is named: that of activations, as in vLLM (mamba_ssm_cache_dtype auto)."""
 
 TOKENS_LIMIT = 10_000_000
 """Most tokens of a prompt or an answer."""
@@ -54,6 +57,7 @@ def serving_problem(
     together: bool = False,
     draft: str | None = None,
     acceptance: str | None = None,
+    state: str = STATE,
 ) -> ServingProblem:
     """The problem of `halley.plan_serving`, whose arguments these are.
 
@@ -61,7 +65,10 @@ def serving_problem(
     """
     if rate is not None and not 0 < rate < math.inf:
         raise BadInput(Fault("rate", "a number of requests per second above 0", f"{rate:g}"))
-    found, asked = system if isinstance(system, System) else load_system(system), served_model(str(model), cache=cache)
+    found, asked = (
+        system if isinstance(system, System) else load_system(system),
+        served_model(str(model), cache=cache, state=state),
+    )
     models = tuple(replace(asked, weights=precision.strip()) for precision in weights.split(","))
     return ServingProblem(
         models,
@@ -82,7 +89,7 @@ def serving_problem(
 
 def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str | None) -> Drafts | None:
     """Drafts of a name for each of the models; None where none is asked for. Raises BadInput: one without the other, an unknown
-    name, or no chances.
+    name, no chances, or a model without attention.
 
     >>> found = drafts_of([served_model("llama3-8b")], "head", "0.7,0.95")
     >>> found.models[0].shape.layers, found.acceptance
@@ -94,11 +101,16 @@ def drafts_of(models: Sequence[ServedModel], draft: str | None, acceptance: str 
         raise BadInput(
             Fault("speculation", "--draft and --acceptance", "one of them alone", "write for example '--acceptance 0.7,0.95'")
         )
+    for model in models:
+        check_target(model)
     if draft != HEAD and not is_model(draft):
         names = [HEAD, *MODELS.names()]
         expected = f"{HEAD} (one layer of the model itself), the name of a shipped model, or {MODELS.other}"
         raise BadInput(Fault("--draft", expected, repr(draft), did_you_mean(draft, names)))
-    made = (proposing_head(model) if draft == HEAD else served_model(draft, model.weights, model.cache) for model in models)
+    made = (
+        proposing_head(model) if draft == HEAD else served_model(draft, model.weights, model.cache, model.state)
+        for model in models
+    )
     return Drafts(tuple(made), acceptance_of(acceptance))
 
 
@@ -165,15 +177,19 @@ def layout_on(system: System, tp: int | None = None, pp: int = 1, ep: int = 1, d
     return ReplicaLayout(max(system.chips // (pp * dp), 1) if tp is None else tp, pp=pp, ep=ep, dp=dp)
 
 
-def served_model(name: str, weights: str = "bf16", cache: str = "bf16") -> ServedModel:
-    """The model of a name, a file or a configuration, with the sliding windows of its layers. Raises BadInput: no transformer, or
-    unknown dtypes.
+def served_model(name: str, weights: str = "bf16", cache: str = "bf16", state: str = STATE) -> ServedModel:
+    """The model of a name, a file or a configuration, with the sliding windows of its layers, and with its recurrent layers,
+    whose states have the dtype ``state``. Raises BadInput: neither a transformer nor a hybrid, or unknown dtypes.
 
     >>> served_model("llama3-8b", "fp8").weight_bytes < 10e9
     True
+    >>> served_model("nemotron-h-8b", state="fp32").attention_layers
+    4
     """
     found = find_model(name)
-    return ServedModel(planned(found), weights, cache, found.window if found.windowed else 0, found.windowed)
+    shape = planned(found) if found.served is None else found.served
+    window = found.window if found.windowed else 0
+    return ServedModel(shape, weights, cache, window, found.windowed, found.hybrid, state)
 
 
 def lengths_of(prompt: int, answer: int, cached: int = 0, where: str = "prefix") -> Lengths:

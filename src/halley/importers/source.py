@@ -7,10 +7,11 @@ from pathlib import Path
 from halley.errors import BadInput, Fault
 from halley.importers.config import import_config
 from halley.importers.files import CONFIG, OTHER_FILES, is_folder, is_model, is_network
+from halley.importers.hybrids import hybrid_groups, hybrid_layers, hybrid_missing
 from halley.importers.layers import shape_groups, shape_layers
 from halley.importers.model import ImportedModel
 from halley.io.files.text import read_text_bounded
-from halley.io.transformers import load_windowed
+from halley.io.transformers import ModelDescription, load_description
 from halley.library import MODELS
 from halley.workloads.transformer import Transformer
 
@@ -28,7 +29,7 @@ def find_model(reference: str) -> ImportedModel:
     if reference.lstrip().startswith("{"):
         return import_config(reference, PASTED)
     if reference in MODELS.names():
-        return of_transformer(*load_windowed(reference), f"{reference}.yaml")
+        return of_description(load_description(reference), f"{reference}.yaml")
     if is_network(reference):
         remedy = "'halley import' lists its layers, 'halley optimise' maps them"
         raise BadInput(Fault(reference[:60], "a transformer", "a network of layers", remedy))
@@ -49,13 +50,17 @@ def find_model(reference: str) -> ImportedModel:
             raise BadInput(Fault(reference, f"a folder with {CONFIG}", "none in it", "name the folder of a model"))
     text = read_text_bounded(path)
     if path.suffix in (".yaml", ".yml"):
-        return of_transformer(*load_windowed(path), str(path))
+        return of_description(load_description(path), str(path))
     folder_name = path.absolute().parent.name if folder or path.parent.name else ""
     return import_config(text, str(path), folder_name if path.name == CONFIG else path.stem)
 
 
-def of_transformer(shape: Transformer, window: int, windowed: int, source: str) -> ImportedModel:
-    """A model that a plan trains as a whole; ``windowed`` of its layers have a ``window``."""
+def of_description(model: ModelDescription, source: str) -> ImportedModel:
+    """A model of a file: a transformer, which a plan trains as a whole, or a hybrid, which is served."""
+    shape, window, windowed, hybrid = model.shape, model.keys, model.windowed, model.hybrid
+    if hybrid is not None:
+        made = tuple(hybrid_groups(shape, hybrid)), None, hybrid_layers(shape, hybrid), hybrid_missing(shape.layers, hybrid)
+        return ImportedModel(shape.name, "hybrid", source, *made, window=window, windowed=windowed, served=shape, hybrid=hybrid)
     groups, layers = tuple(shape_groups(shape)), shape_layers(shape, window, windowed == shape.layers)
     return ImportedModel(shape.name, "transformer", source, groups, shape, layers, window=window, windowed=windowed)
 
@@ -64,6 +69,8 @@ def planned(model: ImportedModel) -> Transformer:
     """The transformer that a plan trains. Raises BadInput: the model is none."""
     if model.shape is None:
         remedy = f"'halley import' counts it; its layers are workloads: --layer {', '.join(model.layers)}"
+        if model.served is not None:
+            remedy = f"'halley serve' and 'halley plan --serve' take it; {remedy}"
         raise BadInput(Fault(f"model {model.name}", "a decoder transformer", model.missing, remedy))
     return model.shape
 

@@ -50,6 +50,7 @@ class StudyDeploymentFile(Model):
     slo: Text | None = Field(None, description="limits, such as 'ttft 1 s, tpot 30 ms'")
     weights: Text = Field("bf16", description="dtypes of matrices to choose from, such as bf16,fp8")
     cache: Text = Field("bf16", description="dtype of the cache")
+    state: Text = Field("bf16", description="dtype of the states of recurrent layers")
     software: Text | None = Field(None, description="serving framework, by name or path")
     efficiency: Text | None = Field(None, description="fit of a chip's kernels, by name or path")
     together: bool = Field(False, description="true: no separate pools for prompts and decoding")

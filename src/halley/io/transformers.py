@@ -1,16 +1,16 @@
-"""Model files: the extents of a transformer as YAML, read into a `Transformer`."""
+"""Model files: the extents of a transformer, or of a hybrid with recurrent layers, as YAML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
 from pydantic import Field
 
-from halley.errors import BadInput
+from halley.errors import BadInput, Fault
 from halley.io.files.check import about_others, check
 from halley.io.files.entries import Text
 from halley.io.files.models import Model
@@ -18,7 +18,7 @@ from halley.io.files.shelf import found
 from halley.io.files.text import DocumentFault, read_yaml
 from halley.library import MODELS
 from halley.workloads.construction.parameters import SIZE_LIMIT
-from halley.workloads.transformer import Experts, Latent, Transformer, shape_faults
+from halley.workloads.transformer import Experts, Hybrid, Latent, RecurrenceKind, Transformer, hybrid_faults, shape_faults
 
 Extent = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
 LINE_WIDTH = 130
@@ -53,8 +53,24 @@ class WindowFile(Model):
     layers: Extent = Field(description="layers with the window; the others attend to all keys")
 
 
+class HybridFile(Model):
+    """Recurrent layers in place of attention."""
+
+    kind: RecurrenceKind = Field(description="how a layer updates its state: mamba, mamba-2 or gated-delta")
+    layers: Extent = Field(description="recurrent layers, of all layers; the others have attention")
+    heads: Extent = Field(description="heads of values; of mamba the channels")
+    head_dim: Extent = Field(description="head dim of values; 1 of mamba")
+    state: Extent = Field(description="elements of state for each value; of gated-delta the head dim of keys")
+    groups: Extent = Field(description="groups of heads that share B and C; of gated-delta the heads of keys; 1 of mamba")
+    taps: Extent = Field(description="taps of the causal convolution")
+    chunk: Extent = Field(description="tokens of a prompt that are multiplied together")
+    feed_forward: Annotated[int, Field(ge=0, le=SIZE_LIMIT)] = Field(description="layers with a feed-forward block or experts")
+    rank: Annotated[int, Field(ge=0, le=SIZE_LIMIT)] = Field(0, description="rank of the steps' projection; mamba alone")
+    output_gate: bool = Field(False, description="true: attention has a gate of its output, as wide as its queries")
+
+
 class TransformerFile(Model):
-    """A transformer."""
+    """A transformer, or a hybrid."""
 
     format: Literal["halley.model/1"] = Field(description="version of the format")
     name: Text = Field(description="name of the model")
@@ -77,7 +93,19 @@ class TransformerFile(Model):
     experts: ExpertsFile | None = Field(None, description="a mixture of experts")
     latent: LatentFile | None = Field(None, description="latent attention")
     window: WindowFile | None = Field(None, description="sliding windows; serving has them, plans of training do not")
+    hybrid: HybridFile | None = Field(None, description="recurrent layers; serving has them, plans of training do not")
     published: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="parameters as the source states them")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What a model file says: a ``shape``; a sliding window of ``keys`` in ``windowed`` layers, 0 where there is none; recurrent
+    layers of a ``hybrid``, whose other layers have the shape."""
+
+    shape: Transformer
+    keys: int = 0
+    windowed: int = 0
+    hybrid: Hybrid | None = None
 
 
 def load_model(path_or_name: str | Path) -> Transformer:
@@ -86,37 +114,48 @@ def load_model(path_or_name: str | Path) -> Transformer:
     >>> load_model("llama3-8b").layers
     32
 
+    Raises BadInput: neither a shipped model nor a file that can be read; every fault of the file; recurrent layers.
+    """
+    return _transformer(load_description(path_or_name))
+
+
+def load_description(path_or_name: str | Path) -> ModelDescription:
+    """The same with sliding windows and recurrent layers.
+
+    >>> load_description("mistral-7b").keys, load_description("nemotron-h-8b").hybrid.layers
+    (4096, 24)
+
     Raises BadInput: neither a shipped model nor a file that can be read; every fault of the file.
     """
-    return load_windowed(path_or_name)[0]
-
-
-def load_windowed(path_or_name: str | Path) -> tuple[Transformer, int, int]:
-    """`load_model`, the keys of its sliding window and the layers that have one; 0 where there is none.
-
-    >>> load_windowed("mistral-7b")[1:]
-    (4096, 32)
-    """
     text, name, _ = found(MODELS, path_or_name)
-    return _parsed(text, name)
+    return parse_description(text, name)
 
 
 def parse_model(text: str, name: str = "model") -> Transformer:
-    """The transformer that the text of a file describes. Raises BadInput: every fault of the text."""
-    return _parsed(text, name)[0]
+    """The transformer that the text of a file describes. Raises BadInput: every fault of the text; recurrent layers."""
+    return _transformer(parse_description(text, name))
 
 
-def _parsed(text: str, name: str) -> tuple[Transformer, int, int]:
+def _transformer(model: ModelDescription) -> Transformer:
+    if model.hybrid is not None:
+        got = f"{model.hybrid.layers} recurrent layers of {model.shape.layers}"
+        raise BadInput(Fault(f"model {model.shape.name}", "a transformer", got, "'halley serve' takes hybrids, plans do not"))
+    return model.shape
+
+
+def parse_description(text: str, name: str = "model") -> ModelDescription:
+    """What the text of a file describes. Raises BadInput: every fault of the text."""
     document = read_yaml(text, name)
     file, findings = check(TransformerFile, document.data)
     findings += about_others(_rules(document.data), findings)
     if file is None or findings:
         raise BadInput(document.faults(findings))
-    given = file.model_dump(exclude={"format", "remark", "experts", "latent", "window"})
+    given = file.model_dump(exclude={"format", "remark", "experts", "latent", "window", "hybrid"})
     keys, layers = (file.window.keys, file.window.layers) if file.window else (0, 0)
     experts = Experts(**file.experts.model_dump()) if file.experts else None
     latent = Latent(**file.latent.model_dump()) if file.latent else None
-    return Transformer(**given, experts=experts, latent=latent), keys, layers
+    hybrid = Hybrid(**file.hybrid.model_dump()) if file.hybrid else None
+    return ModelDescription(Transformer(**given, experts=experts, latent=latent), keys, layers, hybrid)
 
 
 def _rules(data: object) -> Iterator[DocumentFault]:
@@ -124,13 +163,19 @@ def _rules(data: object) -> Iterator[DocumentFault]:
     given = data if isinstance(data, dict) else {}
     for fault in shape_faults(given):
         yield DocumentFault(tuple(fault.where.split(", ")), fault.expected, fault.got, fault.remedy)
-    window, most = given.get("window"), given.get("layers")
+    hybrid, most = given.get("hybrid"), given.get("layers")
+    if isinstance(hybrid, dict):
+        for fault in hybrid_faults(hybrid, most):
+            yield DocumentFault(tuple(fault.where.split(", ")), fault.expected, fault.got, fault.remedy)
+        recurrent = hybrid.get("layers")
+        most = most - recurrent if isinstance(most, int) and isinstance(recurrent, int) else most
+    window = given.get("window")
     layers = window.get("layers") if isinstance(window, dict) else None
     if isinstance(layers, int) and isinstance(most, int) and layers > most:
         yield DocumentFault(("window", "layers"), f"at most {most} layers", str(layers))
 
 
-def model_text(shape: Transformer, remark: str = "") -> str:
+def model_text(shape: Transformer, remark: str = "", hybrid: Hybrid | None = None) -> str:
     """The text of a model file.
 
     >>> parse_model(model_text(load_model("llama3-8b"))) == load_model("llama3-8b")
@@ -146,5 +191,6 @@ def model_text(shape: Transformer, remark: str = "") -> str:
         part = given.pop(key)
         if part is not None:
             given[key] = asdict(part)
-    document |= given | {"published": published}
+    document |= given | ({} if hybrid is None else {"hybrid": asdict(hybrid)})
+    document["published"] = published
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False, width=LINE_WIDTH)

@@ -90,6 +90,9 @@ def vllm(server: ServerDecisions) -> Emitted:
     made |= {"--max-num-seqs": server.users, "--max-num-batched-tokens": server.budget, "--enable-chunked-prefill": True}
     made |= {"--max-model-len": server.longest, "--gpu-memory-utilization": server.share, "--block-size": server.page}
     made |= _dtypes(server, "--quantization", "--kv-cache-dtype", "fp8")
+    if server.model.hybrid is not None:
+        made[STATE_FLAG] = STATE_WORDS[server.model.state]
+        remarks.append("it makes pages of attention as large as a state, whatever --block-size says")
     return _emitted("vllm", VLLM, f"vllm serve {server.model.shape.name}", made, remarks)
 
 
@@ -131,6 +134,11 @@ def trtllm(server: ServerDecisions) -> Emitted:
     return _emitted("trtllm", TENSORRT, f"trtllm-serve {server.model.shape.name}", made, remarks)
 
 
+STATE_FLAG = "--mamba-ssm-cache-dtype"
+"""Flag of vLLM for the dtype of states."""
+STATE_WORDS = {"bf16": "auto", "fp16": "float16", "fp32": "float32"}
+"""The states' dtypes in vLLM's words; auto is that of the model."""
+
 SERVING_ENGINES: dict[str, Callable[[ServerDecisions], Emitted]] = {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
 """By name, what makes the flags of a serving engine."""
 
@@ -157,6 +165,8 @@ def _remarks(server: ServerDecisions) -> list[str]:
         remarks.append(
             f"add its settings of speculative decoding: {own.window} proposed tokens a round by {own.draft.shape.name}"
         )
+    if server.model.hybrid is not None:
+        remarks.append(f"the states of its recurrent layers are in {server.model.state} here: compare the engine's own setting")
     if server.model.weights not in ("bf16", "fp16", "fp8"):
         remarks.append(f"serve a checkpoint that is quantised to {server.model.weights}")
     return remarks
@@ -186,6 +196,7 @@ class ServingFlags:
     budget: int | None
     weights: str | None
     cache: str | None
+    state: str | None = None
 
 
 NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -260,4 +271,6 @@ def read_serving_flags(text: str, where: str = "flags") -> ServingFlags:
         raise BadInput(faults)
     weights = "fp8" if given.get("--quantization") == "fp8" else None
     cache = "fp8" if given.get("--kv-cache-dtype", "").startswith("fp8") else None
-    return ServingFlags(engine, ReplicaLayout(tp, pp, ep, dp), users, budget, weights, cache)
+    said = given.get(STATE_FLAG)
+    state = next((name for name, word in STATE_WORDS.items() if word == said), None)
+    return ServingFlags(engine, ReplicaLayout(tp, pp, ep, dp), users, budget, weights, cache, state)

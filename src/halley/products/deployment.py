@@ -7,6 +7,7 @@ from pathlib import Path
 
 from halley.importers.serving import (
     SOFTWARE,
+    STATE,
     deployment,
     layout_on,
     lengths_of,
@@ -45,13 +46,14 @@ def serve(
     draft: str | None = None,
     acceptance: str | None = None,
     window: int | None = None,
+    state: str = STATE,
 ) -> Served:
     """What one deployment does: latency, throughput, memory, where the time goes, and bounds for any schedule of requests.
 
     ``model`` and ``system``: as for `halley.plan`; ``input``, ``output``, ``prefix``: mean tokens of a prompt, of an answer, and
     of what the cache has already; ``concurrency``: users, each of whom asks again at once, or ``rate`` [1/s] of Poisson
     arrivals; ``tp``: tensor-parallel ranks, all chips unless given; ``pp``: stages, ``ep``: groups of experts, ``dp``: attention
-    ranks of a replica; ``weights``, ``cache``: dtypes; ``software``: the serving framework;
+    ranks of a replica; ``weights``, ``cache``, ``state`` (of recurrent layers): dtypes; ``software``: the serving framework;
     ``draft``, ``acceptance``: as for `halley.plan_serving`, and ``window``: tokens that the draft proposes in a round.
 
     >>> found = serve("llama3-8b", "2 x h100, nvlink 2", input=1024, output=128, concurrency=16, tp=1)
@@ -63,7 +65,7 @@ def serve(
     at_least("serve", 1, tp=tp, pp=pp, ep=ep, dp=dp)
     load = Load(lengths_of(input, output, prefix), concurrency, rate)
     found = system if isinstance(system, System) else load_system(system)
-    layout, asked = layout_on(found, tp, pp, ep, dp), served_model(str(model), weights, cache)
+    layout, asked = layout_on(found, tp, pp, ep, dp), served_model(str(model), weights, cache, state)
     made = deployment(asked, found, layout, load_software(software or SOFTWARE), efficiency)
     return served(with_speculation(made, draft, acceptance, window), load)
 
@@ -85,16 +87,17 @@ def plan_serving(
     together: bool = False,
     draft: str | None = None,
     acceptance: str | None = None,
+    state: str = STATE,
     progress: Progress | None = None,
 ) -> ServingPlan:
     """The deployment that serves most requests, with a bound that holds for any schedule of requests.
 
     ``model`` and ``system``: as for `halley.plan`; ``input``, ``output``, ``prefix``: mean tokens of a prompt, of an answer, and
     of what the cache has already; ``slo``: limits such as ``"ttft 1 s, tpot 30 ms"``; ``rate`` [1/s]: requests to be served on as
-    few chips as possible; ``weights``: dtypes of matrices to choose from; ``cache``: dtype of the cache; ``software``: the
-    serving framework; ``front``: cost all candidates; ``together``: no separate pools for prompts and decoding.
-    ``draft``: a model that may speculate on the same chips, ``"head"`` for one layer of the model itself, with its
-    ``acceptance``: ``"0.7"``, ``"0.7,0.95"`` with the decay, or a measured curve by its name.
+    few chips as possible; ``weights``: dtypes of matrices to choose from; ``cache``, ``state``: dtypes of the cache and of the
+    states of recurrent layers; ``software``: the serving framework; ``front``: cost all candidates; ``together``: no separate
+    pools for prompts and decoding. ``draft``: a model that may speculate on the same chips, ``"head"`` for one layer of the model
+    itself, with its ``acceptance``: ``"0.7"``, ``"0.7,0.95"`` with the decay, or a measured curve by its name.
 
     >>> found = plan_serving("llama3-8b", "8 x h100, nvlink 8", input=1024, output=256, slo="tpot 20 ms")
     >>> found.best.tpot <= 0.02 and found.bound >= found.best.rate
@@ -104,5 +107,5 @@ def plan_serving(
     """
     lengths = lengths_of(input, output, prefix)
     fitted = slo, weights, cache, software, efficiency
-    problem = serving_problem(model, system, lengths, *fitted, rate, front, together, draft, acceptance)
+    problem = serving_problem(model, system, lengths, *fitted, rate, front, together, draft, acceptance, state)
     return search(problem, progress)

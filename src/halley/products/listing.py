@@ -8,9 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
+from halley.importers.model import ImportedModel
 from halley.importers.source import find_model
 from halley.io.chips.load import load_chip
-from halley.io.transformers import load_model
+from halley.io.transformers import ModelDescription, load_description
 from halley.ir.hardware import Chip
 from halley.library import CHIPS, MODELS
 from halley.report.hardware import chip_list, chip_rows
@@ -68,19 +69,24 @@ def chips() -> Listing[Chip]:
     return Listing(CHIPS.names(), load_chip, lambda found: chip_list(list(found)), chip_rows)
 
 
-def models() -> Listing[Transformer]:
-    """The models that ship with Halley.
+def models() -> Listing[Transformer | ModelDescription]:
+    """The models that ship with Halley: transformers, and descriptions of hybrids, which no plan trains.
 
-    >>> models()["llama3-8b"].layers
-    32
+    >>> models()["llama3-8b"].layers, models()["nemotron-h-8b"].hybrid.layers
+    (32, 24)
     """
     return Listing(
         MODELS.names(),
-        load_model,
-        lambda found: model_list(_with_parameters(found)),
-        lambda found: model_rows(_with_parameters(found)),
+        _model,
+        lambda found: model_list(_imported(found)),
+        lambda found: model_rows(_imported(found)),
     )
 
 
-def _with_parameters(found: Iterable[Transformer]) -> list[tuple[Transformer, int]]:
-    return [(shape, find_model(shape.name).parameters) for shape in found]
+def _model(name: str) -> Transformer | ModelDescription:
+    found = load_description(name)
+    return found.shape if found.hybrid is None else found
+
+
+def _imported(found: Iterable[Transformer | ModelDescription]) -> list[ImportedModel]:
+    return [find_model(each.name if isinstance(each, Transformer) else each.shape.name) for each in found]

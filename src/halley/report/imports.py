@@ -19,6 +19,7 @@ def import_lines(model: ImportedModel) -> tuple[str, ...]:
     head = f"{model.name} ({model.architecture}): {model.parameters:,} parameters"
     if model.shape is None:
         said = f"'halley plan' does not train it: {model.missing}"
+        said += "" if model.served is None else "; 'halley serve' and 'halley plan --serve' take it"
     elif model.left_out:
         said = f"'halley plan' trains {model.planned_parameters:,} of them"
     else:
@@ -87,22 +88,35 @@ def import_document(model: ImportedModel) -> dict[str, Any]:
     }
 
 
-def model_rows(models: Iterable[tuple[Transformer, int]]) -> Iterator[Row]:
+def model_rows(models: Iterable[ImportedModel]) -> Iterator[Row]:
     """The same as bare numbers."""
-    yield ("name", "parameters", "layers", "model", "heads", "kv_heads", "experts", "experts_of_a_token", "sequence", "source")
-    for shape, parameters in models:
+    head = "name", "parameters", "layers", "recurrent_layers", "model", "heads", "kv_heads"
+    yield (*head, "experts", "experts_of_a_token", "sequence", "source")
+    for model in models:
+        shape = _extents(model)
         experts = (shape.experts.experts, shape.experts.top_k) if shape.experts else (0, 0)
-        extents = parameters, shape.layers, shape.model, shape.heads, shape.kv_heads
+        extents = model.parameters, shape.layers, _recurrent(model), shape.model, shape.heads, shape.kv_heads
         yield (shape.name, *extents, *experts, shape.sequence, shape.source)
 
 
-def model_list(models: Sequence[tuple[Transformer, int]]) -> Table:
+def model_list(models: Sequence[ImportedModel]) -> Table:
     """Models with their parameters, one a row."""
     rows = []
-    for shape, parameters in models:
+    for model in models:
+        shape, recurrent = _extents(model), _recurrent(model)
         experts = f"{shape.experts.experts}, {shape.experts.top_k} for a token" if shape.experts else ""
         heads = f"{shape.heads} ({shape.kv_heads})" if shape.latent is None else f"{shape.heads}, latent"
-        numbers = f"{parameters:,}", str(shape.layers), str(shape.model), heads, experts, str(shape.sequence)
+        layers = f"{shape.layers}, {recurrent} recurrent" if recurrent else str(shape.layers)
+        numbers = f"{model.parameters:,}", layers, str(shape.model), heads, experts, str(shape.sequence)
         rows.append((shape.name, *numbers, shape.source))
     head = ("name", "parameters", "layers", "model dim", "heads (KV)", "experts", "sequence", "source")
     return Table("Models", head, tuple(rows), frozenset({1, 2, 3, 6}), spare=frozenset({7}))
+
+
+def _extents(model: ImportedModel) -> Transformer:
+    assert model.extents is not None  # of all that ship
+    return model.extents
+
+
+def _recurrent(model: ImportedModel) -> int:
+    return 0 if model.hybrid is None else model.hybrid.layers

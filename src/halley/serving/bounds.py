@@ -98,7 +98,8 @@ def throughput_bounds(
             found.append(ThroughputBound(why, rate, text, each * steps, replicas * bandwidth))
     if layout.tp > 1:
         # what a chip has to send for the sums of two products of each layer, whoever adds them up
-        sent = tokens * 2 * shape.layers * shape.model * ACTIVATION_BYTES * (layout.tp - 1) / layout.tp / layout.pp
+        sums = shape.layers + deployment.model.feed_forward_layers
+        sent = tokens * sums * shape.model * ACTIVATION_BYTES * (layout.tp - 1) / layout.tp / layout.pp
         capacity = replicas * layout.dp * deployment.port
         found.append(
             ThroughputBound("network", capacity / sent, f"{format_bytes(sent)} a request out of each chip", sent, capacity)
@@ -117,23 +118,24 @@ def least_cached_tokens(model: ServedModel, lengths: Lengths, each: float = 1.0)
 def mean_sequences(deployment: Deployment, lengths: Lengths) -> float:
     """Sequences of a step of one engine at most, on average over all steps: their pages are no more than there are."""
     memory = deployment.engine_memory
-    each = least_cached_tokens(deployment.model, lengths, deployment.tokens_of_step) / memory.page_tokens
+    each = least_cached_tokens(deployment.model, lengths, deployment.tokens_of_step) / memory.page_tokens + memory.state_pages
     if memory.draft is not None:
         draft = least_cached_tokens(memory.draft.model, lengths, deployment.tokens_of_step)
-        each += draft / memory.page_tokens * memory.draft.page / memory.page
+        each += (draft / memory.page_tokens + memory.draft.state_pages) * memory.draft.page / memory.page
     return min(memory.capacity_pages / each, deployment.software.users)
 
 
 @lru_cache(maxsize=64)
 def request_work(model: ServedModel, lengths: Lengths, steps: float, each: float = 1.0, width: int = 1) -> float:
     """Multiply-accumulates of one request: its prompt, and ``steps`` that decode it, with ``each`` output tokens and ``width``
-    computed ones. Attention of a step counts as that of one token, as it is timed; a draft does not count."""
+    computed ones. Attention of a step counts as that of one token, as it is timed; a draft and scans of recurrent layers do not
+    count."""
     shape = model.shape
     tokens = lengths.new + steps * width
     decoding = lengths.input + 1, lengths.input + max(lengths.output - each, 1.0)
     seen = _least_seen(lengths.new, (lengths.prefix, lengths.input)) + _least_seen(steps, decoding)
     near = _least_seen(lengths.new, (lengths.prefix, lengths.input), model.window) + _least_seen(steps, decoding, model.window)
-    scores = (shape.layers - model.windowed) * seen + model.windowed * near
+    scores = (model.attention_layers - model.windowed) * seen + model.windowed * near
     score = 2 * shape.head_dim if shape.latent is None else shape.head_dim + shape.latent.rope_dim + shape.latent.value_dim
     head = shape.vocabulary * shape.model
     return tokens * (model.active_parameters - head) + (steps * width + 1) * head + scores * shape.heads * score
@@ -181,8 +183,9 @@ def _model_bytes(model: ServedModel, lengths: Lengths, most: float, tokens: floa
 def _plain_bytes(model: ServedModel, lengths: Lengths, tokens: float) -> tuple[float, float]:
     """Of a step, and of each of its sequences, without routed experts."""
     shape = model.shape
-    each = shape.layers * least_cached_tokens(model, lengths, tokens) * model.cache_width * CACHE_BYTES[model.cache]
-    layers = float(shape.layers * model.attention_parameters + model.dense_layers * model.feed_forward_parameters)
+    each = model.attention_layers * least_cached_tokens(model, lengths, tokens) * model.cache_width * CACHE_BYTES[model.cache]
+    each += 2 * model.state_bytes_per_sequence  # read and written
+    layers = float(model.mixer_parameters + model.dense_layers * model.feed_forward_parameters)
     if shape.experts is not None:
         layers += model.expert_layers * model.shared_parameters
     return float(shape.vocabulary * shape.model * ACTIVATION_BYTES) + layers * WEIGHT_BYTES[model.weights], each

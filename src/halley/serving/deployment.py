@@ -18,9 +18,10 @@ from halley.serving.layout import ReplicaLayout, ReplicaNetwork
 from halley.serving.memory import ServingMemory, check_fits, serving_memory
 from halley.serving.model import CACHE_BYTES, ServedModel
 from halley.serving.software import ServingSoftware
-from halley.serving.speculation import Speculation
+from halley.serving.speculation import Speculation, check_target
 from halley.serving.steady import Lengths
 from halley.serving.step import StepModel, decode_steps
+from halley.units import format_bytes
 
 ATTENTION_DTYPE = "bf16"
 """Attention computes in the dtype of activations, whatever that of the cache."""
@@ -61,7 +62,8 @@ class Deployment:
     In a pipeline each of the batches under way has a draft on the chips of a stage of its own, so that all stages have equal
     work.
 
-    Raises BadInput: a layout that model or system do not have; Infeasible: a model that does not fit.
+    Raises BadInput: a layout that model or system do not have, or a draft of a model without attention; Infeasible: a model that
+    does not fit.
     """
 
     model: ServedModel
@@ -83,6 +85,8 @@ class Deployment:
             where = f"serving of {self.model.shape.name} on {self.system.name}"
             expected = f"a layout whose chips divide {self.system.chips}"
             raise BadInput(Fault(where, expected, f"{self.layout.text}: {self.layout.chips} chips"))
+        if self.speculation is not None:
+            check_target(self.model)
 
     @property
     def chips(self) -> int:
@@ -154,13 +158,18 @@ class Deployment:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to know of the times: a cache in a dtype that the matrix engine of the chip lacks is converted. Weights in one are
-        refused, as their products have that dtype."""
-        chip, cache = serving_machine(self.system), self.model.cache
-        if cache in chip.macs:
-            return ()
-        own = f"attention computes in {ATTENTION_DTYPE}; the conversion of the cache is not timed"
-        return (f"{chip.name} has no {cache} products: {own}",)
+        """What to know of the times: states of recurrent layers; a cache in a dtype that the matrix engine of the chip lacks is
+        converted. Weights in one are refused, as their products have that dtype."""
+        chip, model, found = serving_machine(self.system), self.model, list[str]()
+        if model.hybrid is not None:
+            size = format_bytes(model.state_bytes_per_sequence)
+            layers = f"{model.recurrent_layers} of {model.shape.layers} layers"
+            words = f"{layers} keep {size} of state of a sequence, whatever its context, in {model.state}"
+            found.append(f"{words}; bf16 is assumed unless --state is given")
+        if model.cache not in chip.macs:
+            own = f"attention computes in {ATTENTION_DTYPE}; the conversion of the cache is not timed"
+            found.append(f"{chip.name} has no {model.cache} products: {own}")
+        return tuple(found)
 
     @property
     def port(self) -> float:
@@ -192,7 +201,7 @@ def with_draft(deployment: Deployment, draft: ServedModel) -> Deployment:
 
 def draft_layout(draft: ServedModel, layout: ReplicaLayout) -> ReplicaLayout:
     """How a draft is laid out on the chips of one attention rank."""
-    return ReplicaLayout(math.gcd(layout.tp, draft.shape.heads))
+    return ReplicaLayout(math.gcd(layout.tp, draft.split_heads))
 
 
 def chip_memory(
@@ -205,18 +214,21 @@ def chip_memory(
     """The memory of a chip, with that of the draft if there is ``speculation``."""
     if speculation is None:
         return serving_memory(model, layout, system, software)
-    draft = serving_memory(speculation.draft, draft_layout(speculation.draft, layout), system, software)
-    return replace(serving_memory(model, layout, system, software, speculation.window + 1), draft=draft)
+    width = speculation.window + 1
+    draft = serving_memory(speculation.draft, draft_layout(speculation.draft, layout), system, software, width)
+    return replace(serving_memory(model, layout, system, software, width), draft=draft)
 
 
 def shared_memory(memory: ServingMemory, layout: ReplicaLayout) -> ServingMemory:
     """The memory that one engine has: stages of a pipeline share it among the batches under way, but for that of a draft, of
     which each stage has the cache of one batch."""
-    return replace(memory, page=memory.page * layout.pp)
+    return replace(memory, page=memory.page * layout.pp, state=memory.state * layout.pp)
 
 
 def transfer_time(deployment: Deployment, tokens: float, link: Link, lanes: int) -> float:
-    """Time to move the cache of a request of so many ``tokens`` from one pool to another over ``lanes`` links of chips [s]."""
+    """Time to move the cache and the state of a request of so many ``tokens`` from one pool to another over ``lanes`` links of
+    chips [s]."""
     models = [deployment.model] if deployment.speculation is None else [deployment.model, deployment.speculation.draft]
-    size = sum(tokens * model.shape.layers * model.cache_width * CACHE_BYTES[model.cache] for model in models)
+    size = sum(tokens * model.attention_layers * model.cache_width * CACHE_BYTES[model.cache] for model in models)
+    size += sum(model.state_bytes_per_sequence for model in models)
     return link.latency + size / (link.bandwidth * max(lanes, 1))

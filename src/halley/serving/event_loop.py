@@ -14,6 +14,8 @@ and back when there are enough free ones; the step waits for both. If the host's
 With speculation a step is a round: each decoding sequence has ``width`` tokens verified, for which it needs pages beforehand,
 and gets as many as are accepted. That number is drawn, so sequences are followed one by one.
 
+Recurrent layers keep a state of each sequence, which takes the same pages whatever its length, from its first token to its last.
+
 A server may receive requests only once in so many steps, and after each step with prompts. It may also make new prompts wait
 while other sequences decode, until the step has enough tokens or the prompts have waited for so many steps.
 """
@@ -43,7 +45,8 @@ COLUMNS = 17
 (BUDGET, USERS, PAGE, GRAPHS, PREFIX, USERS_LIMIT, MORE, CACHED_INPUT, RECEIVE, WAIT_STEPS, WAIT_TOKENS, HOST_PAGES, WIDTH) = (
     range(13)
 )
-SETTINGS = 13
+STATE, GROWS = 13, 14  # pages of a sequence whatever its length, and whether it has more the longer it is
+SETTINGS = 15
 """Number of settings."""
 LARGE_JUMP = 256
 """Decode steps at most that are taken together while nothing else happens."""
@@ -152,7 +155,7 @@ def run(
             take = min(slots[slot, GOAL] - slots[slot, DONE], spare)
             if take <= 0:
                 continue
-            wanted = (slots[slot, DONE] + take + page - 1) // page - prefix // page
+            wanted = pages_of(settings, slots[slot, DONE] + take)
             extra = wanted - slots[slot, PAGES]
             if extra > integers[FREE]:
                 held = True
@@ -206,7 +209,7 @@ def run(
             else:
                 break
             take = min(goal - done, spare)
-            wanted = (done + take + page - 1) // page - prefix // page
+            wanted = pages_of(settings, done + take)
             if wanted > integers[FREE]:
                 break
             again = slot >= 0
@@ -313,8 +316,8 @@ def run(
             while slot >= 0:
                 after = slots[slot, AFTER]
                 cached = slots[slot, START] + step
-                remainders[slots[slot, PHASE]] -= 1
-                integers[FREE] += (cached + page - 1) // page - prefix // page
+                remainders[slots[slot, PHASE]] -= settings[GROWS]
+                integers[FREE] += pages_of(settings, cached)
                 floats[CACHED] -= cached
                 integers[DECODING] -= 1
                 finish(integers, slots, times, results, result_times, slot, now)
@@ -341,6 +344,12 @@ def run(
             integers[PREFILLING] = kept
 
 
+def pages_of(settings: Any, tokens: int) -> int:
+    """Pages of a sequence with so many tokens in the cache, beyond those of the common prefix: those of its state among them."""
+    page = settings[PAGE]
+    return int(settings[STATE] + settings[GROWS] * ((tokens + page - 1) // page - settings[PREFIX] // page))
+
+
 def pages_wanted(integers: Any, settings: Any, slots: Any, remainders: Any) -> int:
     """Pages that sequences that decode need for the tokens of the next step, beyond those that they hold."""
     page = settings[PAGE]
@@ -356,8 +365,7 @@ def pages_wanted(integers: Any, settings: Any, slots: Any, remainders: Any) -> i
 
 def pages_of_step(settings: Any, slots: Any, slot: int) -> int:
     """Pages of a sequence with TOKENS in the cache while it is in a step: those that it may get have places."""
-    page, more = settings[PAGE], min(settings[WIDTH], slots[slot, LEFT])
-    return int((slots[slot, TOKENS] + more + page - 1) // page - settings[PREFIX] // page)
+    return pages_of(settings, slots[slot, TOKENS] + min(settings[WIDTH], slots[slot, LEFT]))
 
 
 def extra_pages(settings: Any, slots: Any, slot: int) -> int:
@@ -386,7 +394,7 @@ def start_decoding(integers: Any, floats: Any, settings: Any, slots: Any, calend
     # cached tokens at step s are START + s
     slots[slot, START] = tokens - step
     slots[slot, PHASE] = (tokens - step) % settings[PAGE]
-    remainders[slots[slot, PHASE]] += 1
+    remainders[slots[slot, PHASE]] += settings[GROWS]
     entry = (step + slots[slot, LEFT] - 1) % len(calendar)
     slots[slot, ENTRY], slots[slot, BEFORE], slots[slot, AFTER] = entry, -1, calendar[entry]
     if calendar[entry] >= 0:
@@ -396,7 +404,7 @@ def start_decoding(integers: Any, floats: Any, settings: Any, slots: Any, calend
 
 def stop_decoding(integers: Any, floats: Any, settings: Any, slots: Any, calendar: Any, remainders: Any, slot: int) -> int:
     """A sequence decodes no more: its TOKENS in the cache and those that are LEFT are written down. Returns its pages."""
-    step, page = integers[STEP], settings[PAGE]
+    step = integers[STEP]
     integers[DECODING] -= 1
     if settings[WIDTH] > 1:
         floats[CACHED] -= slots[slot, TOKENS]
@@ -410,11 +418,10 @@ def stop_decoding(integers: Any, floats: Any, settings: Any, slots: Any, calenda
         calendar[entry] = after
     if after >= 0:
         slots[after, BEFORE] = before
-    remainders[slots[slot, PHASE]] -= 1
+    remainders[slots[slot, PHASE]] -= settings[GROWS]
     floats[CACHED] -= cached
     slots[slot, TOKENS], slots[slot, LEFT], slots[slot, ENTRY] = cached, (entry - step) % len(calendar) + 1, -1
-    # pages so far: those of its first tokens, and those since
-    return int((cached + page - 1) // page - settings[PREFIX] // page)
+    return pages_of(settings, cached)
 
 
 def draft_step(

@@ -26,7 +26,7 @@ def _compiled(name: str) -> Any:
     return found
 
 
-_FUNCTIONS: tuple[str, ...] = ("unlink", "link_newest", "finish", "line", "surface", "pages_of_step", "extra_pages")
+_FUNCTIONS: tuple[str, ...] = ("unlink", "link_newest", "finish", "line", "surface", "pages_of", "pages_of_step", "extra_pages")
 _FUNCTIONS += ("pages_wanted", "hold_pages", "start_decoding", "stop_decoding", "draft_step", "accept")
 """In an order in which each calls those before it."""
 

@@ -6,7 +6,7 @@ times; docs/serving.md says why no other kernel has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,6 +23,8 @@ from halley.serving.software import ServingSoftware
 
 NVFP4_SHARE = 9 / 16
 """Bytes of an nvfp4 weight, its scale included, relative to one of fp8."""
+ADDITION = {"add": 1.0}
+"""Work at a point of an elementwise kernel."""
 
 
 class StepKernels(Protocol):
@@ -34,8 +36,9 @@ class StepKernels(Protocol):
     def attention(self, kernel: Attention) -> Array:
         """Fused attention."""
 
-    def stream(self, read: Number, written: Number) -> Array:
-        """Bytes that are read and written once."""
+    def stream(self, read: Number, written: Number, points: Number | None = None, work: Mapping[str, float] = ADDITION) -> Array:
+        """Bytes that are read and written once; ``work``: elementary functions at each of the ``points``, by default one for each
+        two bytes read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class LibraryKernels:
     def attention(self, kernel: Attention) -> Array:
         return self.time(kernel, self.chip, self.efficiency)
 
-    def stream(self, read: Number, written: Number) -> Array:
-        return self.time(Stream(read / 2, read, written, {"add": 1.0}), self.chip, self.efficiency)
+    def stream(self, read: Number, written: Number, points: Number | None = None, work: Mapping[str, float] = ADDITION) -> Array:
+        return self.time(Stream(read / 2 if points is None else points, read, written, work), self.chip, self.efficiency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,8 @@ class MeasuredDecode:
         found = measured_time(self.fits, DECODE.name, sizes, kernel.dtype, kernel.cached, self.framework, cold=True)
         return np.maximum(found.time - self.gap, found.bound)
 
-    def stream(self, read: Number, written: Number) -> Array:
-        return self.formula.stream(read, written)
+    def stream(self, read: Number, written: Number, points: Number | None = None, work: Mapping[str, float] = ADDITION) -> Array:
+        return self.formula.stream(read, written, points, work)
 
 
 def measured_caches(fits: KernelFits | None, software: ServingSoftware) -> frozenset[str]:

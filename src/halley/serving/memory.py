@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from halley.errors import Fault, Infeasible
 from halley.ir.system import System
 from halley.serving.layout import ReplicaLayout
-from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, ServedModel, cached_tokens
+from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, ServedModel, cached_tokens, stage_layers
+from halley.serving.recurrent import state_bytes_per_rank
 from halley.serving.software import ServingSoftware
 from halley.serving.step import weight_bytes_per_chip
 
@@ -21,8 +22,9 @@ LOGIT_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class ServingMemory:
     """Bytes of one chip: ``capacity`` of the memory, ``usable`` of it for the server, ``weights``, ``activations``, ``reserve``.
-    ``page``: bytes that one page of the cache takes on the chip; ``page_tokens``: its tokens; ``draft``: what a draft of
-    speculative decoding needs on the same chip, of which weights and cache count."""
+    ``page``: bytes that one page of the cache takes on the chip; ``page_tokens``: its tokens; ``state``: what recurrent layers
+    keep of a sequence, in whole pages; ``draft``: what a draft of speculative decoding needs on the same chip, of which weights
+    and cache count. Without attention a page is the state of a sequence."""
 
     capacity: float
     usable: float
@@ -33,6 +35,7 @@ class ServingMemory:
     page_tokens: int
     model: ServedModel
     draft: ServingMemory | None = None
+    state: float = 0.0
 
     @property
     def cache(self) -> float:
@@ -46,15 +49,25 @@ class ServingMemory:
         return max(int(self.cache // self.page), 0)
 
     @property
+    def state_pages(self) -> int:
+        """Pages of the state of a sequence."""
+        return math.ceil(self.state / self.page)
+
+    @property
+    def grows(self) -> bool:
+        """Whether a sequence takes more pages the longer it is."""
+        return self.model.attention_layers > 0
+
+    @property
     def tokens(self) -> int:
         """Tokens that fit, as those of one sequence."""
-        return self.capacity_pages * self.page_tokens
+        return max(self.capacity_pages - self.state_pages, 0) * self.page_tokens
 
     def pages(self, context: float) -> float:
         """Pages of a sequence with a context of so many tokens; layers with a window drop those before it. Those of a draft
         count with their share of the bytes of a page."""
         kept = cached_tokens(self.model, context)
-        own = math.ceil(kept / self.page_tokens)
+        own = math.ceil(kept / self.page_tokens) + self.state_pages
         return own if self.draft is None else own + self.draft.pages(context) * self.draft.page / self.page
 
     def users(self, context: float) -> int:
@@ -66,16 +79,21 @@ def serving_memory(
     model: ServedModel, layout: ReplicaLayout, system: System, software: ServingSoftware, width: int = 1
 ) -> ServingMemory:
     """The memory of a chip of a deployment, of its nearest memory that holds tensors. ``width``: tokens of a sequence that
-    decodes, which have logits each."""
+    decodes, which have logits each, and a state each."""
     shape, capacity = model.shape, system.tiers[0].capacity
     widest = max(model.matrices * shape.hidden / layout.tp, 2 * shape.heads * shape.head_dim / layout.tp)
+    if model.hybrid is not None:
+        widest = max(widest, model.hybrid.entry / layout.tp)
     tokens = software.budget * ACTIVATION_BYTES * (LIVE_ACTIVATIONS * shape.model + widest)
     logits = min(software.users * width, software.budget) * shape.vocabulary * LOGIT_BYTES / layout.tp
-    layers = -(-shape.layers // layout.pp)
-    page = software.page * layers * model.cache_width * CACHE_BYTES[model.cache] / cache_shards(model, layout)
+    layers = stage_layers(model, layout.pp)
+    page = software.page * layers.attention * model.cache_width * CACHE_BYTES[model.cache] / cache_shards(model, layout)
     weights = weight_bytes_per_chip(model, layout)
     usable = capacity * software.share
-    return ServingMemory(capacity, usable, weights, tokens + logits, software.reserve, page, software.page, model)
+    # the states after each of the tokens that are verified: the sequence goes on from the last one that is accepted
+    state = width * layers.recurrent * state_bytes_per_rank(model, layout.tp)
+    each = page or state
+    return ServingMemory(capacity, usable, weights, tokens + logits, software.reserve, each, software.page, model, state=state)
 
 
 def cache_shards(model: ServedModel, layout: ReplicaLayout) -> int:
@@ -89,7 +107,8 @@ def check_fits(memory: ServingMemory, context: int, where: str) -> None:
         names = {"weights": memory.weights, "activations": memory.activations, "reserve": memory.reserve}
         if memory.draft is not None:
             names["weights of the draft"] = memory.draft.weights
-        names |= {f"cache of one sequence of {context} tokens": memory.pages(context) * memory.page}
+        kept = "cache" if memory.model.hybrid is None else "cache and state"
+        names |= {f"{kept} of one sequence of {context} tokens": memory.pages(context) * memory.page}
         need = sum(names.values())
         parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in names.items() if size)
         remedy = "use more chips (tp, pp, ep), fewer bytes for weights or cache, or a shorter context"

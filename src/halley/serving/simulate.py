@@ -130,9 +130,9 @@ class Simulated:
 
 
 StepTables: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, float]
-"""The terms of a step of one model [s]: by tokens [tokens], by sequences that get a token [sequences]; contexts, and attention of
-sequences that decode [sequences, contexts] at them; chunks and keys, and attention of a prompt [chunks, keys] at them; least time
-of a step of more tokens than a graph has."""
+"""The terms of a step of one model [s]: by tokens [tokens], by sequences that get a token [sequences]; contexts, and at them
+attention and updates of states of sequences that decode [sequences, contexts]; chunks and keys, and at them attention and scans
+of a prompt [chunks, keys]; least time of a step of more tokens than a graph has."""
 
 
 def step_tables(step: StepModel) -> StepTables:
@@ -148,9 +148,12 @@ def step_tables(step: StepModel) -> StepTables:
         by_rows = by_rows + step.absorbed(rows)
         prefill = prefill + step.expanded(step.prefill.columns)[None, :]
     contexts = step.decode.columns
-    decode = np.ascontiguousarray(step.decode(users[:, None], contexts[None, :]))
-    floor = step.model.shape.layers * software.layer
-    return by_tokens, by_rows, contexts, decode, step.prefill.rows, step.prefill.columns, prefill, floor
+    decode = step.decode(users[:, None], contexts[None, :])
+    if step.model.hybrid is not None:
+        decode = decode + step.update(users * step.states_moved)[:, None]
+        prefill = prefill + step.scan(step.prefill.rows)[:, None]
+    decode = np.ascontiguousarray(decode)
+    return by_tokens, by_rows, contexts, decode, step.prefill.rows, step.prefill.columns, prefill, step.launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,14 @@ def engine_pages(memory: ServingMemory) -> int:
     if memory.draft is None:
         return memory.capacity_pages
     return int(memory.capacity_pages / (1 + memory.draft.page / memory.page))
+
+
+def state_pages(memory: ServingMemory) -> int:
+    """Pages of the state of a sequence, each with its share of the cache of a draft."""
+    if memory.draft is None:
+        return memory.state_pages
+    held = memory.state_pages * memory.page + memory.draft.state_pages * memory.draft.page
+    return math.ceil(held / (memory.page + memory.draft.page))
 
 
 def simulate(
@@ -269,8 +280,10 @@ def _engine(
     users = software.users
     integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)
     settings = _settings(step, concurrency, prefix, cached, swap.pages)
-    shared = prefix // software.page
+    # those of the common prefix, and the state behind it
+    shared = prefix // software.page * memory.grows + (state_pages(memory) if prefix else 0)
     integers[loop.FREE], integers[loop.NEWEST], integers[loop.SEED] = engine_pages(memory) - shared, -1, number + 1
+    settings[loop.STATE], settings[loop.GROWS] = state_pages(memory), memory.grows
     host = np.array([software.step, software.user, swap.page, swap.start])
     count = 2 * users + 2
     slots, times = np.zeros((count, loop.COLUMNS), dtype=np.int64), np.zeros((count, 3))

@@ -51,7 +51,7 @@ class Acceptance:
 
 def proposing_head(model: ServedModel) -> ServedModel:
     """A head that proposes tokens, as EAGLE and the multi-token prediction of DeepSeek have: one layer of the model, its
-    embedding and head.
+    embedding and head. That of a hybrid has attention, as the multi-token prediction of Qwen3-Next has.
 
     >>> from halley.io.transformers import load_model
     >>> proposing_head(ServedModel(load_model("llama3-8b"))).shape.layers
@@ -59,7 +59,15 @@ def proposing_head(model: ServedModel) -> ServedModel:
     """
     shape = model.shape
     experts = replace(shape.experts, dense_layers=0) if shape.experts else None
-    return replace(model, shape=replace(shape, name=f"head of {shape.name}", layers=1, experts=experts), window=0, windowed=0)
+    layer = replace(shape, name=f"head of {shape.name}", layers=1, experts=experts)
+    return replace(model, shape=layer, window=0, windowed=0, hybrid=None)
+
+
+def check_target(model: ServedModel) -> None:
+    """Raises BadInput: a model that no draft can propose tokens for here, as all its layers are recurrent."""
+    if not model.attention_layers:
+        where, remedy = f"speculation of {model.shape.name}", "leave the draft out"
+        raise BadInput(Fault(where, "a model with attention in some layers", "recurrent layers alone", remedy))
 
 
 def sequence_tokens(acceptance: Acceptance, window: int) -> float:

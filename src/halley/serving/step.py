@@ -4,11 +4,11 @@ A step's batch is a number of sequences that each get one more token (decode), a
 of terms that depend on one or two numbers each: matrices, elementwise kernels, experts and collectives on the tokens of the step,
 attention on sequences and their contexts. `StepModel` times the kernels of these terms once, on grids, and a step looks them up.
 
-.. math:: t(n, c, q, k) = t_h + n t_u + \\max(L t_l, G(n + q) + D(n, c) + P(q, k) + H(n + p))
+.. math:: t(n, c, q, k) = t_h + n t_u + \\max(L t_l, G(n + q) + D(n, c) + P(q, k) + R(n, q) + H(n + p))
 
 Symbols: n [1] decoding sequences of mean context c [1], q [1] prompt tokens of p [1] prompts that end at k [1] keys; t_h, t_u,
 t_l [s] host time of a step, of a sequence, of a layer (0 in a graph); G: matrices, elementwise kernels, experts, collectives,
-gaps; D, P: attention; H: the head.
+gaps; D, P: attention; R: recurrent layers of a hybrid, whose states c and k do not change; H: the head.
 
 With speculative decoding a step is a round: a draft proposes w - 1 tokens of each sequence one after the other, and w n tokens
 take the place of n in G and H.
@@ -26,14 +26,17 @@ from halley.formulas.numbers import Number
 from halley.formulas.spatial import two_stage_time
 from halley.ir.mapping import CollectiveKind
 from halley.kernels.times import Attention
+from halley.serving import recurrent
 from halley.serving.kernels import StepKernels
 from halley.serving.layout import ReplicaLayout, ReplicaNetwork, check_layout
-from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel
+from halley.serving.model import ACTIVATION_BYTES, CACHE_BYTES, WEIGHT_BYTES, ServedModel, stage_layers
 from halley.serving.software import ServingSoftware
 from halley.serving.tables import Array, PiecewiseLinear, StackedLines, Surface, grid
+from halley.workloads.transformer import Hybrid
 
 PARTS = {
     "attention": "attention over the cache",
+    "recurrence": "states of recurrent layers",
     "matrices": "matrices",
     "experts": "experts",
     "elementwise": "norms, activations and other elementwise kernels",
@@ -44,16 +47,20 @@ PARTS = {
 }
 """Parts of a step's time."""
 
-KERNELS_PER_LAYER, EXPERT_KERNELS, LATENT_KERNELS = 9, 5, 4
-"""Kernels of a dense layer: two norms, three matrices before and two behind the activation, rotation, attention, activation; more
-with experts (gate, choice, two permutations, second grouped product) and with latent attention (two more projections, two
-absorbed ones)."""
+ATTENTION_KERNELS, BLOCK_KERNELS, EXPERT_KERNELS, LATENT_KERNELS = 5, 4, 5, 4
+"""Kernels of attention (norm, projections, rotation, attention, output projection) and of a feed-forward block (norm, two
+products, activation); more with experts (gate, choice, two permutations, second grouped product) and with latent attention (two
+more projections, two absorbed ones)."""
+KERNELS_PER_LAYER = ATTENTION_KERNELS + BLOCK_KERNELS
+"""Kernels of a dense layer of a transformer."""
 PROMPT_BATCH = 4096
 """Prompt tokens from which attention over prompts fills a chip: shorter prompts are timed together with others [tokens]."""
 SLICES = (1, 2, 4, 8, 16, 32, 64)
 """Slices into which the tokens of a step may be cut on a spatial chip."""
 TOKENS_PER_SLICE = 16
 """Least tokens of a slice where there are several; fewer would leave stages of the array idle."""
+SUM_BYTES = 4
+"""A sum of squares is fp32."""
 FP8_DISPATCH = ("fp8", "nvfp4")
 """Weights for which tokens travel to the experts in fp8."""
 
@@ -101,7 +108,7 @@ class StepModel:
     def __post_init__(self) -> None:
         shape = self.model.shape
         experts = shape.experts.experts if shape.experts else 0
-        check_layout(self.layout, shape.heads, experts, shape.layers, f"serving of {shape.name}")
+        check_layout(self.layout, self.model.split_heads, experts, shape.layers, f"serving of {shape.name}")
 
     def with_budget(self, budget: int) -> StepModel:
         """The same tables with a smaller budget of tokens a step."""
@@ -112,7 +119,8 @@ class StepModel:
         return self._sharing(replace(self, width=width, draft=draft, each=each))
 
     def _sharing(self, made: StepModel) -> StepModel:
-        names = _TABLES if self.model.shape.latent is not None else _TABLES[:-2]
+        names = _TABLES + (_LATENT_TABLES if self.model.shape.latent is not None else ())
+        names += _HYBRID_TABLES if self.model.hybrid is not None else ()
         made.__dict__.update({name: getattr(self, name) for name in names})
         return made
 
@@ -155,6 +163,8 @@ class StepModel:
             found["matrices"] = (
                 found["matrices"] + self.absorbed(verified) + prompts * self.expanded(np.where(prompt > 0, batch.keys, 0))
             )
+        if self.model.hybrid is not None:
+            found["recurrence"] = self.update(users * self.states_moved) + prompts * self.scan(each)
         return found
 
     def _host(self, batch: StepBatch) -> Array:
@@ -164,7 +174,18 @@ class StepModel:
     def _launching(self, batch: StepBatch) -> Array:
         """Least time of a step whose kernels are launched one by one [s]."""
         tokens = np.asarray(batch.users, dtype=np.float64) * self.width + batch.prompt
-        return np.where(tokens > self.software.graphs, self.model.shape.layers * self.software.layer, 0.0)
+        return np.where(tokens > self.software.graphs, self.launches, 0.0)
+
+    @property
+    def launches(self) -> float:
+        """Time to launch all kernels of a step one by one [s]. A recurrent layer counts like one with attention, and a layer
+        without a feed-forward block half."""
+        return (self.model.shape.layers + self.model.feed_forward_layers) / 2 * self.software.layer
+
+    @property
+    def states_moved(self) -> int:
+        """States of a sequence that a step which decodes reads and writes: one, and one behind each of its tokens."""
+        return 1 + self.width
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 
@@ -183,10 +204,15 @@ class StepModel:
         """By part, what depends on the tokens of a step alone, of all layers and stages."""
         tokens, shape = self.tokens, self.model.shape
         dense, sparse = self.model.dense_layers, self.model.expert_layers
-        found = {"matrices": shape.layers * self._projections(tokens)}
+        hybrid, mixers = self.model.hybrid, self.model.attention_layers
+        found = {"matrices": mixers * self._projections(tokens)}
+        if hybrid is not None:
+            found["matrices"] = found["matrices"] + hybrid.layers * recurrent.projections(
+                self.kernels, self.model, self.layout.tp, tokens
+            )
         # kernels side by side on a spatial chip hand tensors on without memory: elementwise ones take no time of their own
         streamed = bool(self.network.system.chip.streams)
-        found["elementwise"] = 0.0 * tokens if streamed else shape.layers * self._elementwise(tokens)
+        found["elementwise"] = 0.0 * tokens if streamed else self._elementwise(tokens)
         found["matrices"] = found["matrices"] + dense * self._feed_forward(tokens, shape.hidden)
         if sparse:
             found["matrices"] = found["matrices"] + sparse * self._shared(tokens)
@@ -197,8 +223,9 @@ class StepModel:
         found["collectives"] = found["collectives"] + (self.layout.pp - 1) * self.network.send(
             self.layout.stage, hidden, self.software.collective
         )
-        kernels = shape.layers * KERNELS_PER_LAYER + sparse * EXPERT_KERNELS
-        kernels += LATENT_KERNELS * shape.layers if shape.latent else 0
+        kernels = mixers * ATTENTION_KERNELS + (dense + sparse) * BLOCK_KERNELS + sparse * EXPERT_KERNELS
+        kernels += LATENT_KERNELS * mixers if shape.latent else 0
+        kernels += 0 if hybrid is None else hybrid.layers * recurrent.RECURRENT_KERNELS[hybrid.kind]
         found["host"] = np.full_like(tokens, kernels * self.software.gap)
         return {name: PiecewiseLinear(tokens, np.asarray(values, dtype=np.float64)) for name, values in found.items()}
 
@@ -222,8 +249,10 @@ class StepModel:
         users, context = grid(self.software.users, 2), grid(self.longest, 2)
         n, c = users[:, None], context[None, :]
         model = self.model
+        if not model.attention_layers:
+            return Surface(users, context, np.zeros((len(users), len(context))))
         plain = self.kernels.attention(self._attention(n, 1, c))
-        total = (model.shape.layers - model.windowed) * plain
+        total = (model.attention_layers - model.windowed) * plain
         if model.windowed:
             total = total + model.windowed * self.kernels.attention(self._attention(n, 1, np.minimum(c, model.window)))
         return Surface(users, context, np.asarray(total))
@@ -237,10 +266,29 @@ class StepModel:
         k = np.maximum(keys[None, :], q)
         batch = np.maximum(np.ceil(PROMPT_BATCH / q), 1.0)
         model = self.model
-        total = (model.shape.layers - model.windowed) * self._prompt(batch, q, k)
+        if not model.attention_layers:
+            return Surface(chunk, keys, np.zeros((len(chunk), len(keys))))
+        total = (model.attention_layers - model.windowed) * self._prompt(batch, q, k)
         if model.windowed:
             total = total + model.windowed * self._prompt(batch, q, np.minimum(k, q + model.window))
         return Surface(chunk, keys, np.asarray(total / batch))
+
+    @cached_property
+    def update(self) -> PiecewiseLinear:
+        """Of a hybrid: by states that sequences that decode read or write, the updates of all recurrent layers. Contexts do not
+        change them."""
+        model = self.model
+        rows = grid(self.software.users * self.states_moved)
+        return PiecewiseLinear(rows, model.recurrent_layers * recurrent.moved_states(self.kernels, model, self.layout.tp, rows))
+
+    @cached_property
+    def scan(self) -> PiecewiseLinear:
+        """Of a hybrid: by tokens of a chunk of a prompt, the scans of all recurrent layers over one prompt, among enough others
+        to fill the chip."""
+        chunk, model = grid(self.software.budget, 2), self.model
+        batch = np.maximum(np.ceil(PROMPT_BATCH / chunk), 1.0)
+        total = model.recurrent_layers * recurrent.scan(self.kernels, model, self.layout.tp, batch, chunk)
+        return PiecewiseLinear(chunk, total / batch)
 
     @cached_property
     def absorbed(self) -> PiecewiseLinear:
@@ -289,7 +337,7 @@ class StepModel:
     def _projections(self, tokens: Array) -> Array:
         shape, tp = self.model.shape, self.layout.tp
         if shape.latent is None:
-            width = (shape.heads / tp + 2 * self._kv_heads) * shape.head_dim
+            width = (shape.heads / tp + 2 * self._kv_heads) * shape.head_dim + self.model.gate_width / tp
             return self._product(tokens, width, shape.model) + self._product(
                 tokens, shape.model, shape.heads / tp * shape.head_dim
             )
@@ -324,28 +372,48 @@ class StepModel:
         return first + self._product(rows, shape.model, wide, active)
 
     def _elementwise(self, tokens: Array) -> Array:
-        """Norms with the residual, rotation and the cache, activation."""
+        """Norms with the residual, rotation and the cache, activation, of all layers; of recurrent ones the convolution, gate and
+        norm."""
         model, shape, tp, word = self.model, self.model.shape, self.layout.tp, ACTIVATION_BYTES
         hidden = tokens * shape.model * word
         norm = self.kernels.stream(2 * hidden, 2 * hidden)
         turned = tokens * (shape.heads / tp + self._kv_heads) * shape.head_dim * word
         kept = tokens * model.cache_width * CACHE_BYTES[model.cache] / (1 if shape.latent else min(tp, shape.kv_heads))
         rotation = self.kernels.stream(turned, turned + kept)
+        if model.gate_width:
+            gate = tokens * model.gate_width / tp * word
+            rotation = rotation + self.kernels.stream(2 * gate, gate)
         wide = shape.hidden / tp
         if shape.experts is not None:
             experts = shape.experts
             wide = (experts.top_k * experts.hidden + experts.shared) * self.layout.dp / self.layout.stage
         middle = tokens * wide * word
         activation = self.kernels.stream((model.matrices - 1) * middle, middle)
-        return 2 * norm + rotation + activation
+        if model.hybrid is None:
+            return shape.layers * (2 * norm + rotation + activation)
+        blocks = model.feed_forward_layers
+        found = (shape.layers + blocks) * norm + model.attention_layers * rotation + blocks * activation
+        return found + model.hybrid.layers * recurrent.elementwise(self.kernels, model, tp, tokens)
 
     # --- collectives -----------------------------------------------------------------------------------------------------
 
     def _exchanges(self, tokens: Array) -> Array:
         """All collectives of all layers, but for messages between stages."""
         dense, sparse = self.model.dense_layers, self.model.expert_layers
-        found = (2 * dense + sparse) * self._reduction(tokens)
+        found = (self.model.shape.layers + dense) * self._reduction(tokens)
+        if self.model.hybrid is not None:
+            found = found + self.model.hybrid.layers * self._inner_sums(self.model.hybrid, tokens)
         return found + sparse * self._exchange(tokens) if sparse else found
+
+    def _inner_sums(self, own: Hybrid, tokens: Array) -> Array:
+        """Sums over the ranks inside a recurrent layer: what Mamba selects by; the mean of squares of a norm over a group of
+        heads that several ranks share."""
+        tp = self.layout.tp
+        if own.kind == "mamba":
+            return self._collective(CollectiveKind.ALL_REDUCE, tp, 1, tokens * (own.rank + 2 * own.state) * ACTIVATION_BYTES)
+        if own.kind == "mamba-2" and own.groups % tp:
+            return self._collective(CollectiveKind.ALL_REDUCE, tp, 1, tokens * SUM_BYTES)
+        return 0.0 * tokens
 
     def _beside(self, work: Array, tokens: Array) -> Array:
         """What collectives add to the ``work`` [s] of matrices and experts on a spatial chip, whose kernels run side by side:
@@ -385,8 +453,10 @@ class StepModel:
         return np.minimum(gathered, there + self._collective(CollectiveKind.ALL_TO_ALL, ranks, 1, sent * ACTIVATION_BYTES))
 
 
-_TABLES = ("tokens", "lines", "stacked", "head", "decode", "prefill", "absorbed", "expanded")
+_TABLES: tuple[str, ...] = ("tokens", "lines", "stacked", "head", "decode", "prefill")
 """Cached properties that hold the tables."""
+_LATENT_TABLES, _HYBRID_TABLES = ("absorbed", "expanded"), ("update", "scan")
+"""Those of latent attention, and of hybrids, beside them."""
 
 
 def decode_steps(tokens: float, each: float) -> float:
@@ -432,12 +502,11 @@ def _cache_dtype(model: ServedModel) -> str:
 
 def weight_bytes_per_chip(model: ServedModel, layout: ReplicaLayout) -> float:
     """Weights on the chip that has most: its share of all layers of its stage, and of embedding or head."""
-    shape, word = model.shape, WEIGHT_BYTES[model.weights]
-    layers = -(-shape.layers // layout.pp)
-    sparse = min(layers, model.expert_layers)
-    stage = layers * model.attention_parameters / layout.tp + (layers - sparse) * model.feed_forward_parameters / layout.tp
+    shape, word, layers = model.shape, WEIGHT_BYTES[model.weights], stage_layers(model, layout.pp)
+    stage = layers.attention * model.attention_parameters / layout.tp + layers.dense * model.feed_forward_parameters / layout.tp
+    stage += layers.recurrent * model.recurrent_parameters / layout.tp
     if shape.experts is not None:
         routed = shape.experts.experts * model.expert_parameters / layout.stage
-        stage += sparse * (model.shared_parameters / layout.tp + routed)
+        stage += layers.sparse * (model.shared_parameters / layout.tp + routed)
     tables = model.vocabulary_bytes / layout.tp
     return stage * word + (tables if layout.pp == 1 else tables / (1 if shape.tied else 2))

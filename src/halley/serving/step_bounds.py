@@ -37,7 +37,7 @@ SLACK = 1e-7
 @dataclass(frozen=True, eq=False, slots=True)
 class StepKinds:
     """Kinds of steps, an array element each: most sequences ``users``, at least ``least``, most ``prompt`` tokens, ``context``;
-    least ``time`` [s]. ``apart`` [s]: time of a request that is in none of them (attention of its prompt)."""
+    least ``time`` [s]. ``apart`` [s]: time of a request that is in none of them (attention and scans of its prompt)."""
 
     users: Array
     least: Array
@@ -118,7 +118,9 @@ def least_time(step: StepModel, users: Array, prompt: Array, context: Array, len
     chip = rising(PiecewiseLinear(step.tokens, step.stacked.values.sum(axis=0)))(tokens) + rising(step.head)(verified + started)
     if step.model.shape.latent is not None:
         chip = chip + rising(step.absorbed)(verified)
-    launches = np.where(tokens > step.software.graphs, step.model.shape.layers * step.software.layer, 0.0)
+    if step.model.hybrid is not None:
+        chip = chip + rising(step.update)(users * step.states_moved)
+    launches = np.where(tokens > step.software.graphs, step.launches, 0.0)
     host = step.software.step + step.software.user * (users + started)
     # attention of prompts is apart, and may hide behind the launches of its step
     return host + np.maximum(chip + rising_rows(step.decode)(users, context), launches - apart * prompts)
@@ -137,10 +139,11 @@ def cells(most: float, per_octave: int) -> tuple[Array, Array]:
 
 
 def prompt_attention(step: StepModel, lengths: Lengths) -> float:
-    """Least time of the attention of one prompt, in chunks of any sizes [s].
+    """Least time of the attention and the scans of one prompt, in chunks of any sizes [s].
 
     Chunks of q tokens that end at k keys have q (k - q / 2) pairs, and all chunks of a prompt together a number that the sizes do
-    not change: the bound is that number times the least time of a pair. Keys and values are made from latents at least once."""
+    not change: the bound is that number times the least time of a pair. Keys and values are made from latents at least once.
+    Scans of recurrent layers take at least their least time of a token for each."""
     new, prefix = lengths.new, lengths.prefix
     first, last = (each[1:] for each in cells(min(float(step.software.budget), new), FINE))
     ends, last_ends = (each[1:] for each in cells(prefix + new, FINE))
@@ -152,6 +155,8 @@ def prompt_attention(step: StepModel, lengths: Lengths) -> float:
     found = float((times[possible] / pairs[possible]).min()) * new * (prefix + new / 2)
     if step.model.shape.latent is not None:
         found += float(rising(step.expanded)(lengths.input))
+    if step.model.hybrid is not None:
+        found += float((rising(step.scan)(first) / last).min()) * new
     return found
 
 

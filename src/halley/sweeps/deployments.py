@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from halley.errors import Infeasible
-from halley.importers.serving import lengths_of, serving_problem
+from halley.importers.serving import STATE, lengths_of, serving_problem
 from halley.ir.system import System
 from halley.serving.plans.problem import ServingProblem
 from halley.serving.plans.search import ServingPlan
@@ -67,8 +67,9 @@ class StudyDeployment:
         lengths = lengths_of(whole(asked, "input") or 0, whole(asked, "output") or 0, whole(asked, "prefix", 0) or 0)
         words = text(asked, "slo"), _able(text(asked, "weights") or "bf16", system), text(asked, "cache") or "bf16"
         fits = text(asked, "software"), text(asked, "efficiency")
-        problem = serving_problem(str(asked["model"]), system, lengths, *words, *fits, together=bool(asked.get("together")))
-        return ServingQuestion(problem)
+        together, state = bool(asked.get("together")), text(asked, "state") or STATE
+        model = str(asked["model"])
+        return ServingQuestion(serving_problem(model, system, lengths, *words, *fits, together=together, state=state))
 
 
 def _able(weights: str, system: System) -> str:

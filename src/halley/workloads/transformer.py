@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TypeGuard
+from typing import Literal, TypeAlias, TypeGuard, assert_never, get_args
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import DTYPE_BYTES
@@ -38,6 +38,70 @@ class Latent:
     keys: int
     rope_dim: int
     value_dim: int
+
+
+RecurrenceKind: TypeAlias = Literal["mamba", "mamba-2", "gated-delta"]
+"""How a recurrent layer updates its state. mamba: a decay for each channel and element of its state, every channel being a head
+of width 1; mamba-2: a decay for each head; gated-delta: that and the gated delta rule (linear attention)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """Recurrent layers of a model, and what else differs from a transformer of the same extents.
+
+    ``kind``; ``layers``: recurrent ones, of all layers; ``heads``, ``head_dim``: of values (Mamba: a head for each channel);
+    ``state``: elements of state for each value (linear attention: head dim of keys); ``groups``: of heads that share B and C
+    (linear attention: heads of keys); ``taps``: of the causal convolution; ``rank``: of the steps' projection (Mamba alone);
+    ``chunk``: tokens that are multiplied together in prompts. ``feed_forward``: layers with a feed-forward block or experts;
+    ``output_gate``: attention has a gate of its output, as wide as its queries.
+    """
+
+    kind: RecurrenceKind
+    layers: int
+    heads: int
+    head_dim: int
+    state: int
+    groups: int
+    taps: int
+    chunk: int
+    feed_forward: int
+    rank: int = 0
+    output_gate: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Channels of values."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """Channels of the causal convolution: values, and those by which the state is written and read."""
+        return self.inner + (0 if self.kind == "mamba" else 2 * self.groups * self.state)
+
+    @property
+    def entry(self) -> int:
+        """Columns of the projection into a layer: channels, a gate as wide as the values, and rates of the heads."""
+        rates = {"mamba": 0, "mamba-2": 1, "gated-delta": 2}[self.kind]
+        return self.channels + self.inner + rates * self.heads
+
+    def parameters(self, model: int) -> int:
+        """Parameters of the matrices of one layer."""
+        selection = self.inner * (2 * self.rank + 2 * self.state) if self.kind == "mamba" else 0
+        return model * (self.entry + self.inner) + selection
+
+    @property
+    def vectors(self) -> int:
+        """Parameters of one layer that multiply no token's row: taps with their biases, rates, skips, norms."""
+        convolution = self.channels * (self.taps + (self.kind != "gated-delta"))
+        match self.kind:
+            case "mamba":
+                return convolution + self.inner * (self.state + 2)
+            case "mamba-2":
+                return convolution + 3 * self.heads + self.inner
+            case "gated-delta":
+                return convolution + 2 * self.heads + self.head_dim
+            case _:
+                assert_never(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +182,28 @@ def shape_faults(given: Mapping[str, object]) -> Iterator[Fault]:
         dense = experts.get("dense_layers", 0)
         if layers and _is_size(dense) and dense >= layers:
             yield Fault("experts, dense_layers", f"fewer than layers ({layers})", str(dense))
+
+
+def hybrid_faults(given: Mapping[str, object], layers: object) -> Iterator[Fault]:
+    """What is wrong with the fields of a `Hybrid` of a model with so many ``layers``, each at ``hybrid, KEY``."""
+    sizes = {item.name: given.get(item.name) for item in fields(Hybrid) if item.type == "int"}
+    rank, blocks = sizes.pop("rank"), sizes.pop("feed_forward")
+    yield from _size_faults("hybrid", sizes)
+    yield from _size_faults("hybrid", {"feed_forward": blocks, "rank": 0 if rank is None else rank}, 0)
+    for name, number in (("layers", sizes["layers"]), ("feed_forward", blocks)):
+        if _is_size(layers) and _is_size(number) and number > layers:
+            yield Fault(f"hybrid, {name}", f"at most {layers} layers", str(number))
+    heads, groups = sizes["heads"], sizes["groups"]
+    if _is_size(heads) and _is_size(groups) and heads % groups:
+        yield Fault("hybrid, groups", f"a divisor of heads ({heads})", str(groups))
+    kinds = get_args(RecurrenceKind)
+    if given.get("kind") not in kinds:
+        yield Fault("hybrid, kind", f"one of {', '.join(kinds)}", repr(given.get("kind")))
+    mamba = given.get("kind") == "mamba"
+    if mamba and (sizes["head_dim"], groups) != (1, 1):
+        yield Fault("hybrid, head_dim", "1, and one group: in Mamba each channel is a head", str(sizes["head_dim"]))
+    if mamba != (isinstance(rank, int) and rank > 0):
+        yield Fault("hybrid, rank", "a rank of the steps with kind mamba, none with others", str(rank))
 
 
 def _is_size(value: object) -> TypeGuard[int]:

@@ -13,6 +13,7 @@ from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.errors import BadInput, Fault
 from halley.importers.files import is_network
+from halley.importers.model import ImportedModel
 from halley.importers.source import find_model, plan_remarks, planned
 from halley.io.files.save import write_atomic
 from halley.io.transformers import model_text
@@ -47,8 +48,9 @@ def import_(
     if context.args:
         raise BadInput(Fault(f"model {source[:60]}", "no more words", repr(context.args[0]), "see 'halley import --help'"))
     found = find_model(source)
-    text = model_text(planned(found), "; ".join(plan_remarks(found))) if out else ""
-    with saved_first(lambda: _write(out, text, force)):
+    text = _text(found) if out else ""
+    takes = f"halley plan {out}" if found.shape is not None else f"halley serve {out}"
+    with saved_first(lambda: _write(out, text, force, takes)):
         if json:
             options.print_json(import_document(found))
         else:
@@ -56,6 +58,12 @@ def import_(
             for line in import_lines(found):
                 console.print(Text(line))
             show(console, import_tables(found))
+
+
+def _text(found: ImportedModel) -> str:
+    """The model file. Raises BadInput: the model is neither trained nor served."""
+    shape = planned(found) if found.served is None else found.served
+    return model_text(shape, "; ".join(plan_remarks(found)), found.hybrid)
 
 
 def _network(context: typer.Context, source: str, out: str | None, json: bool) -> None:
@@ -75,8 +83,8 @@ def _network(context: typer.Context, source: str, out: str | None, json: bool) -
     show(console, network_tables(found))
 
 
-def _write(out: str | None, text: str, force: bool) -> str:
+def _write(out: str | None, text: str, force: bool, takes: str) -> str:
     if not out:
         return ""
     write_atomic(out, text, force)
-    return f"written to {out}; see 'halley plan {out}'"
+    return f"written to {out}; see '{takes}'"

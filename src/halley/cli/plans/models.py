@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from halley.cli import options
 from halley.cli.options import JsonOption
+from halley.importers.model import ImportedModel
 from halley.importers.source import find_model
-from halley.io.transformers import load_model
 from halley.library import MODELS
 from halley.report.imports import import_document, import_lines, import_tables, model_list
 from halley.report.terminal import show
@@ -37,8 +37,14 @@ def models(
             console.print(Text(line))
         show(console, import_tables(found))
         return
-    listed = [(load_model(item), find_model(item).parameters) for item in MODELS.names()]
+    listed = [find_model(item) for item in MODELS.names()]
     if json:
-        options.print_json([asdict(shape) | {"parameters": parameters} for shape, parameters in listed])
+        options.print_json([_document(found) for found in listed])
     else:
         show(console, [model_list(listed)])
+
+
+def _document(found: ImportedModel) -> dict[str, Any]:
+    """The extents, with recurrent layers where there are some."""
+    given = asdict(found.extents) if found.extents is not None else {}
+    return given | ({} if found.hybrid is None else {"hybrid": asdict(found.hybrid)}) | {"parameters": found.parameters}

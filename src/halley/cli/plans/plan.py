@@ -17,7 +17,7 @@ from halley.cli.files import refuse_existing
 from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
-from halley.cli.plans.serving_load import AcceptanceOption, CacheOption, DraftOption, InputOption, PrefixOption
+from halley.cli.plans.serving_load import AcceptanceOption, CacheOption, DraftOption, InputOption, PrefixOption, StateOption
 from halley.cli.plans.serving_plan import plan_serving, refuse_foreign
 from halley.cli.plans.systems import (
     LIBRARY,
@@ -33,6 +33,7 @@ from halley.cli.solve import searching
 from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.errors import BadInput, Fault, both, did_you_mean
 from halley.importers.model import ImportedModel
+from halley.importers.serving import STATE
 from halley.importers.source import find_model, plan_remarks, planned
 from halley.importers.training import RECIPE, training_problem
 from halley.io.cache import user_store
@@ -138,6 +139,7 @@ def plan(
         str, typer.Option("--weights", help="With --serve: dtypes of matrices to choose from, e.g. bf16,fp8.", metavar="DTYPES")
     ] = "bf16",
     cache: CacheOption = "bf16",
+    state: StateOption = STATE,
     front: Annotated[
         bool, typer.Option("--front", help="With --serve: the whole front of speed for a user and throughput of a chip.")
     ] = False,
@@ -166,7 +168,7 @@ def plan(
     if serve:
         load = input_, output, prefix, slo, rate
         made_of = weights, cache, software, efficiency
-        plan_serving(model, system, *load, *made_of, front, together, draft, acceptance, out, json, force, emit)
+        plan_serving(model, system, *load, *made_of, front, together, draft, acceptance, state, out, json, force, emit)
         return
     out = out or output
     limit = options.seconds(time_limit)

@@ -24,14 +24,15 @@ from halley.cli.plans.serving_load import (
     PrefixOption,
     RateOption,
     SoftwareOption,
+    StateOption,
     WeightsOption,
     load_of,
     refuse_load,
 )
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
+from halley.importers.serving import STATE, drafts_of, layout_on, served_model, with_speculation
 from halley.importers.serving import deployment as deployment_of
-from halley.importers.serving import drafts_of, layout_on, served_model, with_speculation
 from halley.io.files.text import read_text_bounded
 from halley.io.requests import read_requests
 from halley.io.results.envelope import provenance
@@ -121,6 +122,7 @@ def serve(
     ] = None,
     weights: WeightsOption = "bf16",
     cache: CacheOption = "bf16",
+    state: StateOption = STATE,
     software: SoftwareOption = "vllm",
     efficiency: EfficiencyOption = None,
     out: Annotated[str | None, typer.Option("-o", "--output-file", help="Write the answer as JSON.", metavar="FILE")] = None,
@@ -134,7 +136,7 @@ def serve(
     Exit codes: 0 answered, 1 bad input, 2 it does not fit or arrivals outrun it.
     """
     found = system_of(system)
-    asked = served_model(model, weights, cache)
+    asked = served_model(model, weights, cache, state)
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}
@@ -204,6 +206,7 @@ def deployment_by_options(
         raise BadInput([Fault("--from-flags", f"no --{name} beside it", "both", "leave one out") for name in given])
     flags = read_serving_flags(read_text_bounded(from_flags), from_flags)
     model = replace(model, weights=flags.weights or model.weights, cache=flags.cache or model.cache)
+    model = replace(model, state=flags.state or model.state)
     software = replace(software, users=flags.users or software.users, budget=flags.budget or software.budget)
     return deployment_of(model, system, flags.layout, software, efficiency)
 

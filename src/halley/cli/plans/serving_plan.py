@@ -40,6 +40,7 @@ def plan_serving(
     together: bool,
     draft: str | None,
     acceptance: str | None,
+    state: str,
     out: str | None,
     json: bool,
     force: bool,
@@ -57,7 +58,7 @@ def plan_serving(
         refuse_existing(out, force)
     asked = None if rate is None else rate_of(rate)
     fitted = slo, weights, cache, software, efficiency
-    problem = serving_problem(model, found, lengths, *fitted, asked, front, together, draft, acceptance)
+    problem = serving_problem(model, found, lengths, *fitted, asked, front, together, draft, acceptance, state)
     with searching(options.remarks(), f"{problem.models[0].shape.name} on {found.name}", "deployment") as bar:
         result = search(problem, bar)
     lines = serving_plan_headline(problem), serving_plan_words(result), serving_plan_verdict(result)

@@ -22,7 +22,7 @@ from halley.serving.served import Served, served
 from halley.serving.software import ServingSoftware
 from halley.serving.speculation import LONGEST_WINDOW, Acceptance, Speculation
 from halley.serving.steady import Lengths
-from halley.workloads.transformer import Transformer
+from halley.workloads.transformer import Hybrid, Transformer
 
 KIND = "serving"
 
@@ -37,11 +37,13 @@ class ServingModelModel(Model):
     cache: str = Field(description="dtype of keys and values")
     window: int = Field(ge=0, description="tokens of a sliding window; 0: none")
     windowed: int = Field(ge=0, description="layers with a window")
+    hybrid: Hybrid | None = Field(default=None, description="recurrent layers, as in a model file; null: none")
+    state: str = Field(default="bf16", description="dtype of the states of recurrent layers")
 
     @property
     def served(self) -> ServedModel:
         """The model itself."""
-        return ServedModel(self.shape, self.weights, self.cache, self.window, self.windowed)
+        return ServedModel(self.shape, self.weights, self.cache, self.window, self.windowed, self.hybrid, self.state)
 
 
 class SpeculationModel(Model):
@@ -85,15 +87,28 @@ class ServingFile(AnswerFile):
     answer: dict[str, Any] = Field(description="figures that follow from the question, in SI units")
 
 
+def model_document(model: ServedModel) -> Plain:
+    """A model as plain data."""
+    found = asdict(model)
+    if model.hybrid is None:
+        return {name: value for name, value in found.items() if name not in ("hybrid", "state")}
+    return found
+
+
+def speculation_document(own: Speculation) -> Plain:
+    """How a deployment speculates, as plain data."""
+    return {"draft": model_document(own.draft), "acceptance": asdict(own.acceptance), "window": own.window}
+
+
 def question_document(deployment: Deployment) -> Plain:
     """The deployment as plain data."""
     return {
-        "model": asdict(deployment.model),
+        "model": model_document(deployment.model),
         "system": whole_system(deployment.system),
         "layout": asdict(deployment.layout),
         "software": asdict(deployment.software),
         "efficiency": asdict(deployment.efficiency),
-    } | ({} if deployment.speculation is None else {"speculation": asdict(deployment.speculation)})
+    } | ({} if deployment.speculation is None else {"speculation": speculation_document(deployment.speculation)})
 
 
 def load_document(load: Load) -> Plain:

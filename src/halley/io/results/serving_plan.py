@@ -14,7 +14,7 @@ from halley.io.files.models import Model
 from halley.io.networks.fits import load_libraries
 from halley.io.results.envelope import Plain, Saved, enveloped
 from halley.io.results.models import AnswerFile, CertificateModel
-from halley.io.results.serving import Length, ServingModelModel, figures
+from halley.io.results.serving import Length, ServingModelModel, figures, model_document
 from halley.io.results.systems import system_in, whole_system
 from halley.kernels.machine import Efficiency
 from halley.serving.plans.problem import Drafts, Limits, ServingObjective, ServingProblem
@@ -65,11 +65,15 @@ class ServingPlanFile(AnswerFile):
     answer: dict[str, Any] = Field(description="the deployment and its figures, in SI units")
 
 
+def _drafts_document(drafts: Drafts) -> Plain:
+    return {"models": [model_document(model) for model in drafts.models], "acceptance": asdict(drafts.acceptance)}
+
+
 def serving_plan_document(plan: ServingPlan) -> Plain:
     """The content of a file."""
     problem, value = plan.problem, plan.served
     question = {
-        "models": [asdict(model) for model in problem.models],
+        "models": [model_document(model) for model in problem.models],
         "system": whole_system(problem.system),
         "software": asdict(problem.software),
         "efficiency": asdict(problem.efficiency),
@@ -81,7 +85,7 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
         "pools": problem.pools,
         "front": problem.front,
         "budgets": list(problem.budgets),
-    } | ({} if problem.drafts is None else {"drafts": asdict(problem.drafts)})
+    } | ({} if problem.drafts is None else {"drafts": _drafts_document(problem.drafts)})
     deployment = value.deployment
     pools = plan.pools
     answer = {

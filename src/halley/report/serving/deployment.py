@@ -117,7 +117,8 @@ def cost_table(value: Served, years: float, power_price: float, cost: float) -> 
 def serving_memory_table(value: Served) -> Table:
     """Memory of a chip."""
     memory, lengths = value.deployment.memory, value.load.lengths
-    held = {"weights": memory.weights, "cache in use": value.used, "activations and logits": memory.activations}
+    kept = "cache in use" if memory.model.hybrid is None else "cache and states in use"
+    held = {"weights": memory.weights, kept: value.used, "activations and logits": memory.activations}
     held["reserve"] = memory.reserve
     held["weights of the draft"] = 0.0 if memory.draft is None else memory.draft.weights
     held = {name: size for name, size in held.items() if size}

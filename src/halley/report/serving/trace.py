@@ -22,7 +22,8 @@ NAMES = PARTS | {
     OTHERS: "steps that are longer for prompts of others",
 }
 """Parts of the times of a request."""
-ORDER = (FRONT, QUEUE, "matrices", "attention", "experts", "collectives", "host", OTHERS, "elementwise", "head")
+ORDER: tuple[str, ...] = (FRONT, QUEUE, "matrices", "attention", "recurrence", "experts", "collectives", "host", OTHERS)
+ORDER += ("elementwise", "head", "draft")
 """In the bars; those that are long have colours of their own."""
 WIDTH, HEIGHT = 1120.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 20.0, 44.0, 40.0
@@ -37,7 +38,8 @@ def trace_pictures(deployment: Deployment, found: Simulated) -> list[Element]:
     made, memory = timeline(found.rows), deployment.memory
     requests = {"decode": made.decoding, "prompt under way": made.prompts, "wait, or are in the front end": made.waiting}
     sharing = deployment.replicas * deployment.layout.dp
-    cache = made.tokens / sharing * memory.page / memory.page_tokens / GIB
+    cache = made.tokens / sharing * memory.grows * memory.page / memory.page_tokens / GIB
+    cache = cache + (made.prompts + made.decoding) / sharing * memory.state / GIB
     bars = {"TTFT": first_token_parts(deployment, found), "TPOT": next_token_parts(deployment, found)}
     used = {name for parts in bars.values() for name in parts}
     names = [name for name in ORDER if name in used]  # a part has one colour in both bars

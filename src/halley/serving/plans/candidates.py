@@ -45,7 +45,7 @@ def layouts(problem: ServingProblem, model: ServedModel) -> Iterator[ReplicaLayo
     experts = shape.experts.experts if shape.experts else 0
     total = problem.system.chips
     for tp in divisors(total):
-        if shape.heads % tp:
+        if model.split_heads % tp:
             continue
         for pp in divisors(total // tp):
             if pp > shape.layers:
