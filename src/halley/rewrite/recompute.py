@@ -60,8 +60,8 @@ def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bo
 def chosen_ops(found: Differentiated, choice: Recompute) -> tuple[str, ...]:
     """The forward ops of a common choice.
 
-    Selective: the exponentials of every softmax, the ops after them up to the next contraction (excluded), and the ops before
-    them back to the previous contraction (included).
+    Selective: the exponentials of every softmax, and the masks by decay of scans, the ops after them up to the next contraction
+    (excluded), and the ops before them back to the previous contraction (included).
     """
     match choice:
         case Recompute.NONE:
@@ -72,7 +72,7 @@ def chosen_ops(found: Differentiated, choice: Recompute) -> tuple[str, ...]:
             core: set[str] = set()
             forward = found.workload.ops[: len(found.forward)]
             for op in forward:
-                if op.function in ("exp_difference", "exp_selected") and op.name not in core:
+                if op.function in ("exp_difference", "exp_selected", "decay_mask") and op.name not in core:
                     core |= _upstream(found.workload, op) | _downstream(forward, op)
             return tuple(op.name for op in forward if op.name in core)
 

@@ -366,8 +366,8 @@ def _state_space_layer(shape: Transformer, space: StateSpace, batch: int, tokens
     g = "g " if groups > 1 else ""
     channels, states, heads = f"{g}h p", f"{g}n", f"{g}h"
     first = _norm(shape, "X", "N", "1")
-    source = {"Z": channels, "X0": channels, "T": heads, "B0": states, "C0": states}
-    names = {"Z": "z", "X0": "x", "T": "step", "B0": "b", "C0": "c"}
+    names = {"B0": "b", "C0": "c", "Z": "z", "X0": "x", "T": "step"}
+    source = {"B0": states, "C0": states, "Z": channels, "X0": channels, "T": heads}
     projected = tuple(contract(f"project_{names[to]}", f"N W{names[to]}", to, f"{row} k {dims}") for to, dims in source.items())
     short = [convolved(mark, row, "c l", dims) for mark, dims in (("x", channels), ("b", states), ("c", states))]
     rates = (

@@ -18,7 +18,7 @@ from halley.kernels.searched import (
     shape_of,
 )
 from halley.kernels.software import Software
-from halley.kernels.times import Attention, Gemm
+from halley.kernels.times import Attention, Gemm, Scan
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
@@ -405,6 +405,8 @@ def _source(kernel: AnyKernel, searched: SearchedKernels | None) -> str:
             return "formula: products on the vector lanes"
         case Attention():
             return f"formula: attention, {'backward' if kernel.backward else 'forward'}"
+        case Scan():
+            return f"formula: scans by chunks, {'backward' if kernel.backward else 'forward'}"
         case _:
             return "formula: streams at the rates of the data sheet"
 
