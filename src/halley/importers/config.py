@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from halley.errors import did_you_mean
 from halley.importers.decoders import DECODERS
 from halley.importers.fields import Fields
@@ -58,9 +60,12 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         counted = OTHERS[kind](fields)
         fields.done()
         remarks += counted.remarks
-        made = ImportedModel(
-            given, kind, source, counted.groups, None, counted.layers, counted.missing, (*remarks, *_assumed(fields))
-        )
+        said = *remarks, *_assumed(fields)
+        shape = counted.shape
+        if shape is not None:
+            total = float(sum(group.parameters for group in counted.groups))
+            shape = replace(shape, name=given, published=total, source=f"{source} ({kind})")
+        made = ImportedModel(given, kind, source, counted.groups, shape, counted.layers, counted.missing, said)
     else:
         draft = DECODERS[kind](fields)
         draft.note_activation(fields)

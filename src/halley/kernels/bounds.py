@@ -73,8 +73,8 @@ def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
 def kernel_bound(kernel: Kernel, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of any kernel under any mapping, of the shape that the extents broadcast to.
 
-    Of products `product_bound`, of attention `attention_bound`; of scans also their products on the arrays; of others their elementary functions on the lanes and their bytes
-    in the outermost memory, each tensor once.
+    Of products `product_bound`, of attention `attention_bound`; of scans their products on the arrays; of these and of others
+    their elementary functions on the lanes and their bytes in the outermost memory, each tensor once.
 
     Raises BadInput: the chip lacks the dtype or a function.
     """

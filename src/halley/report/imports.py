@@ -102,6 +102,7 @@ def model_list(models: Sequence[tuple[Transformer, int]]) -> Table:
     for shape, parameters in models:
         experts = f"{shape.experts.experts}, {shape.experts.top_k} for a token" if shape.experts else ""
         heads = f"{shape.heads} ({shape.kv_heads})" if shape.latent is None else f"{shape.heads}, latent"
+        heads = heads if shape.state_space is None else f"{shape.heads}, state space"
         numbers = f"{parameters:,}", str(shape.layers), str(shape.model), heads, experts, str(shape.sequence)
         rows.append((shape.name, *numbers, shape.source))
     head = ("name", "parameters", "layers", "model dim", "heads (KV)", "experts", "sequence", "source")

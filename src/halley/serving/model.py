@@ -44,6 +44,9 @@ class ServedModel:
         for what, name, known in (("weights", self.weights, WEIGHT_BYTES), ("cache", self.cache, CACHE_BYTES)):
             if name not in known:
                 faults.append(Fault(f"{where}, {what}", f"one of {', '.join(known)}", repr(name), did_you_mean(name, known)))
+        if self.shape.state_space is not None:
+            remedy = "'halley plan --train' plans its training"
+            faults.append(Fault(where, "layers of attention", "a state space, whose serving Halley does not model", remedy))
         if not 0 <= self.windowed <= self.shape.layers or (self.windowed > 0) != (self.window > 0):
             got = f"a window of {self.window} in {self.windowed} layers"
             faults.append(Fault(where, f"a window in at most {self.shape.layers} layers, or none", got))

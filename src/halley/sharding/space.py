@@ -33,9 +33,11 @@ NamedStrategies: TypeAlias = Mapping[str, AxisStrategy]
 
 @dataclass(frozen=True, slots=True)
 class CompoundKernel:
-    """Ops that a kernel may compute together: chips split the given ``dims`` alone, without a collective between the ops. So an op
-    that lacks a split dim passes on the partial sums that it reads, and the results of the kernel are reduced; it repeats its
-    work as it would on their sum."""
+    """Ops that a kernel may compute together: chips split the given ``dims`` alone, without a collective between the ops.
+
+    So an op that lacks a split dim passes on the partial sums that it reads, and the results of the kernel are reduced. It
+    repeats its work, as it would on their sum.
+    """
 
     ops: tuple[str, ...]
     dims: tuple[str, ...]

@@ -62,9 +62,7 @@ class AxisStrategy:
     moved: str = ""
 
 
-def axis_strategies(
-    workload: Workload, op: Op, partials: Mapping[str, str], products: bool = False
-) -> tuple[AxisStrategy, ...]:
+def axis_strategies(workload: Workload, op: Op, partials: Mapping[str, str], products: bool = False) -> tuple[AxisStrategy, ...]:
     """All strategies of an op along one axis; ``partials``: the monoid by which each input may be partial, "" if it never is;
     ``products``: products may read partial sums.
 
@@ -80,7 +78,9 @@ def axis_strategies(
         found += _by_rows(workload, op)
     own = {way.writes[0].monoid for way in found if isinstance(way.writes[0], Partial)}
     found += (
-        way for way in _partial_sums(workload, op, partials, products) if not own or all(item == Partial(*own) for item in way.writes)
+        way
+        for way in _partial_sums(workload, op, partials, products)
+        if not own or all(item == Partial(*own) for item in way.writes)
     )
     return tuple(found)
 

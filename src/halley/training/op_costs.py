@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.formulas.efficiency import causal_keys
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.formulas.efficiency import causal_keys
 from halley.ir.workload import DTYPE_BYTES, Op, OpKind, roles, work_per_point
 from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.operations import op_kernel, stream, tensor_bytes

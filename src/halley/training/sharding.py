@@ -9,8 +9,8 @@ from halley.ir.workload import OpKind
 from halley.rewrite.backward import Differentiated
 from halley.sharding.joint import Pair
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh
-from halley.sharding.space import CompoundKernel
 from halley.sharding.solve import KernelTime, ShardingProblem
+from halley.sharding.space import CompoundKernel
 
 
 def tied_products(found: Differentiated) -> tuple[tuple[str, ...], ...]:

@@ -190,7 +190,8 @@ def _short(mark: str, dims: str) -> tuple[Op, OpSequence, dict[str, str]]:
 
 
 def convolved(mark: str, places: str, sequence: str, channels: str) -> OpSequence:
-    """``S2 = silu(causal convolution of S0 + bias)``, where S is the capital of ``mark``; arguments as in `causal_convolution`."""
+    """``S2 = silu(causal convolution of S0 + bias)``, where S is the capital of ``mark``; other arguments as in
+    `causal_convolution`."""
     name = mark.upper()
     steps = causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", places, sequence, channels, mark)
     activate = elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"{places} {channels}")

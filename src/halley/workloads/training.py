@@ -368,8 +368,9 @@ def _state_space_layer(shape: Transformer, space: StateSpace, batch: int, tokens
     first = _norm(shape, "X", "N", "1")
     names = {"B0": "b", "C0": "c", "Z": "z", "X0": "x", "T": "step"}
     source = {"B0": states, "C0": states, "Z": channels, "X0": channels, "T": heads}
-    projected = tuple(contract(f"project_{names[to]}", f"N W{names[to]}", to, f"{row} k {dims}") for to, dims in source.items())
-    short = [convolved(mark, row, "c l", dims) for mark, dims in (("x", channels), ("b", states), ("c", states))]
+    projected = tuple(contract(f"project_{names[to]}", f"N W{names[to]}", to, f"{row} k {of}") for to, of in source.items())
+    taken = {"x": channels, "b": states, "c": states}
+    short = [convolved(mark, row, "c l", of) for mark, of in taken.items()]
     rates = (
         elementwise("step", "softplus_bias", "T step_bias", "dt", f"{row} {heads}"),
         elementwise("drive", "mul", "dt X2", "V", f"{row} {channels}"),
@@ -382,10 +383,10 @@ def _state_space_layer(shape: Transformer, space: StateSpace, batch: int, tokens
     residual = elementwise("add_mixer", "add", "X O", "Y", f"{row} k")
     scan = (*rates, *core, skip)
     weights = {f"W{name}": f"k {source[to]}" for to, name in names.items()}
-    for mark, dims in (("x", channels), ("b", states), ("c", states)):
-        weights |= {f"short_{mark}": f"j {dims}", f"bias_{mark}": dims}
+    for mark, of in taken.items():
+        weights |= {f"short_{mark}": f"j {of}", f"bias_{mark}": of}
     weights |= {"gain2": channels, "Wy": f"{channels} k"} | first.weights
-    dims = dict.fromkeys(("X", "O", "Y"), f"{row} k") | {to: f"{row} {dims}" for to, dims in source.items()}
+    dims = dict.fromkeys(("X", "O", "Y"), f"{row} k") | {to: f"{row} {of}" for to, of in source.items()}
     dims |= dict.fromkeys(("V", "Y0", "Y1", "Y2"), f"{row} {channels}") | norm.made | first.made
     for each in short:
         dims |= each.made

@@ -131,7 +131,6 @@ def shape_faults(given: Mapping[str, object]) -> Iterator[Fault]:
         if layers and _is_size(dense) and dense >= layers:
             yield Fault("experts, dense_layers", f"fewer than layers ({layers})", str(dense))
 
-
     state_space = given.get("state_space")
     if isinstance(state_space, Mapping):
         yield from _size_faults("state_space", {item.name: state_space.get(item.name, 1) for item in fields(StateSpace)})

@@ -26,7 +26,7 @@ from halley.report.plans.others import others_table
 from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import ROUNDING, traffic_tables
-from halley.report.plans.words import DIMS, schedule_words
+from halley.report.plans.words import dim_words, schedule_words
 from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
@@ -415,7 +415,8 @@ def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
     """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
     for name, sharding in cost.shardings.items():
         if sharding.problem.mesh:
-            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, DIMS)
+            words = dim_words(sharding.problem.workload.dims)
+            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, words)
 
 
 def certificate_table(certificate: Certificate) -> Table:
