@@ -61,7 +61,8 @@ class OpContribution:
     divide it, they reduce its result, and the kernel ends there. ``read``, ``written``: its tensors in memory; ``cached``:
     those that only pass through the cache. ``drawn``: random masks that it generates. ``summed``: the gradient of a weight that
     it produces and that is added to the sum over microbatches. ``merged``: products that it computes as one. ``core``: it
-    represents a whole fused attention core, or a scan; with ``backward``, that of the backward pass. ``part``: another op represents it.
+    represents a whole fused attention core, or a scan; with ``backward``, that of the backward pass. ``part``: another op
+    represents it.
     """
 
     first: bool = True
@@ -82,8 +83,8 @@ class OpContribution:
 class TrainingGraph:
     """A graph with its backward pass, as kernels. ``contributions``: by op. ``same_split``: ops with the same split because one
     kernel has them. ``weights``: inputs that are trained. ``stored``: tensors that pass between kernels, or into or out of
-    the graph; others are never in memory. ``compounds``: kernels of several products that only split some dims. ``products``: element type to which operands of products with weights are cast; "":
-    none are."""
+    the graph; others are never in memory. ``products``: element type to which operands of products with weights are cast; "":
+    none are. ``compounds``: the ops of scans."""
 
     found: Differentiated
     weights: tuple[str, ...]
