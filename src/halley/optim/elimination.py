@@ -148,18 +148,18 @@ class PartlyEliminated:
 
 def eliminate_partly(tables: Iterable[CostTable], keep: Iterable[str], most: int) -> PartlyEliminated:
     """Eliminates variables other than ``keep`` while joined tables have at most ``most`` entries. For tables that are added to
-    many others over the remaining variables. Variables with one value, those to keep as well, are left out of the tables: joined
-    tables may then have more of them than arrays have axes.
+    many others over the remaining variables. Variables with one value are left out first.
 
     >>> chain = [CostTable(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), CostTable(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> found = eliminate_partly(chain, ("x",), 4)
     >>> [(item.variables, item.values.tolist()) for item in found.tables], sorted(found.complete({"x": 1}).items())
     ([(('x',), [8.0, 4.0])], [('x', 1), ('y', 1), ('z', 0)])
     """
-    given = list(tables)
-    constants = {name: 0 for item in given for name, size in zip(item.variables, item.values.shape, strict=True) if size == 1}
+    given, kept = list(tables), frozenset(keep)
+    sizes = {name: size for item in given for name, size in zip(item.variables, item.values.shape, strict=True)}
+    constants = {name: 0 for name, size in sizes.items() if size == 1 and name not in kept}
     items = [_without(constants, item) for item in given]
-    steps, left = _partial_order(tuple((item.variables, item.values.shape) for item in items), frozenset(keep), most)
+    steps, left = _partial_order(tuple((item.variables, item.values.shape) for item in items), kept, most)
     known = [item.values for item in items]
     for step in steps:
         known.append(step.least(known))
