@@ -249,7 +249,7 @@ class MeshRun:
                 box = self.box(op.inputs[0], tuple(way.reads[0] for way in self.plan.strategy(op.name)), member)
                 _require(not np.isnan(own[0][box]).any(), f"{member} lacks elements of {op.inputs[0]}")
             return [self.scattered(op, own)], 1
-        if op.kind is OpKind.MAP:
+        if op.kind in (OpKind.MAP, OpKind.WINDOW):  # a window's taps are numbered as in the whole op
             return list(evaluate(self.work, op, (), ranges, own).state), 1
         strategy = self.plan.strategy(op.name)
         boxes = [self.box(name, tuple(way.reads[place] for way in strategy), member) for place, name in enumerate(op.inputs)]
