@@ -207,9 +207,8 @@ def _again(
     found: Differentiated, cores: tuple[AttentionCore, ...], scans: tuple[ChunkedScan, ...], choice: Recompute
 ) -> set[str]:
     """The ops that are recomputed. Of a fused core, unless the whole layer is: all but the statistics of rows, which are saved,
-    and the values, which the backward pass does not need. Of a scan: all but the last one. Windows, which are copies, always."""
+    and the values, which the backward pass does not need. Of a scan: all but the last one."""
     again = set(chosen_ops(found, choice))
-    again |= {name for name in found.forward if found.workload.op(name).kind is OpKind.WINDOW}
     if choice is not Recompute.FULL:
         for core in cores:
             kinds = {name: found.workload.op(name).kind for name in core.ops if name != core.values}
@@ -263,17 +262,27 @@ def _core_leaders(found: Differentiated, core: AttentionCore) -> Iterator[tuple[
 
 
 def _with_windows(found: Differentiated) -> Differentiated:
-    """Windows that are copied again belong to the kernel that reads them: it reads their sequence instead."""
-    work, order = found.workload, {op.name: number for number, op in enumerate(found.workload.ops)}
-    kernels_now = [list(kernel) for kernel in work.kernels]
-    for op in found.backward[: len(found.repeated)]:
-        readers = [each.name for each in work.consumers(op.outputs[0])] if op.kind is OpKind.WINDOW else []
-        home = next((kernel for kernel in kernels_now if not set(kernel).isdisjoint(readers)), None)
-        if home is not None and op.name not in home:
-            kernels_now = [kernel if kernel is home else [name for name in kernel if name != op.name] for kernel in kernels_now]
-            home.append(op.name)
-            home.sort(key=order.__getitem__)
-    return replace(found, workload=replace(work, kernels=tuple(tuple(kernel) for kernel in kernels_now if kernel)))
+    """Windows, which are copies, are neither saved nor written for the backward pass: each of its kernels that reads them takes
+    them of their sequence."""
+    work, forward = found.workload, len(found.forward) + len(found.repeated)
+    ops, tensors, names = list(work.ops), dict(work.tensors), {op.name for op in work.ops}
+    parts = [list(kernel) for kernel in work.kernels]
+    for window in (op for op in work.ops if op.kind is OpKind.WINDOW):
+        (made,) = window.outputs
+        for kernel in parts:
+            readers = [n for n, op in enumerate(ops) if n >= forward and op.name in kernel and made in op.inputs]
+            if not readers or window.name in kernel:
+                continue
+            copy = unused(f"again_{made}", tensors)
+            tensors[copy] = replace(work.tensors[made], name=copy)
+            for number in readers:
+                inputs = tuple(copy if name == made else name for name in ops[number].inputs)
+                ops[number] = replace(ops[number], inputs=inputs)
+            again = replace(window, name=unused(f"again_{window.name}", names), outputs=(copy,))
+            names.add(again.name)
+            kernel.insert(kernel.index(ops[readers[0]].name), again.name)
+            ops.insert(readers[0], again)
+    return replace(found, workload=replace(work, ops=tuple(ops), tensors=tensors, kernels=tuple(map(tuple, parts))))
 
 
 def _redrawn(found: Differentiated) -> Differentiated:
