@@ -26,6 +26,7 @@ CELLS = (
     Cell("gpt3-175b", "sn40l", 64),
     Cell("llama3-70b", "sn40l", 64),
     Cell("mixtral-8x7b", "sn40l", 64),
+    Cell("mamba2-2.7b", "sn40l", 64),
 )
 ALIKE = 1e-3
 """Relative difference of times below which this page calls them equal; most gaps are smaller."""

@@ -328,6 +328,20 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
             assert cost(tables, done.complete(kept)) == wanted
 
 
+def test_more_variables_with_one_value_than_arrays_have_axes() -> None:
+    """A star whose centre costs nothing to keep, with 80 leaves that are no choice."""
+    leaves = [f"leaf {number}" for number in range(80)]
+    costs = [CostTable(("centre", leaf), np.array([[2.0], [1.0]])) for leaf in leaves] + [
+        CostTable(("centre",), np.array([0.0, 9.0]))
+    ]
+    uses = [CostTable((leaf,), np.array([3.0])) for leaf in leaves]
+    found = constrained_minimum(costs, uses, 240.0)
+    assert (found.cost, found.use, found.values["centre"]) == (89.0, 240.0, 1)
+    assert found.values.keys() == {"centre", *leaves}
+    with pytest.raises(OverCapacity):
+        constrained_minimum(costs, uses, 239.0)
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_the_least_cost_within_a_capacity(seed: int) -> None:
     random = Random(9000 + seed)

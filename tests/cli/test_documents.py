@@ -39,7 +39,7 @@ COMMANDS_OF = {
     "how-to/calibrate-training.md": 2,
     "how-to/time-a-kernel.md": 3,
     "how-to/compare-collectives.md": 11,
-    "how-to/plan-training.md": 2,
+    "how-to/plan-training.md": 3,
     "how-to/sweep-a-design.md": 4,
     "how-to/design-under-budgets.md": 2,
     "how-to/serve-a-model.md": 8,

@@ -79,10 +79,12 @@ def model_facts(model: TrainingModel, choice: Recompute = Recompute.NONE, whole:
     >>> facts.parameters, facts.backward == 2 * facts.forward
     (1704, True)
     """
-    batch = model.embedding.workload.dims
+    embedding = model.embedding.workload
     layers = {id(block) for block in model.blocks}
     parts = tuple(_part(part, choice if id(part) in layers else Recompute.NONE, whole) for part in model.parts)
-    return ModelFacts(model.name, batch["b"] * batch["m"], model.parameters, parts)
+    return ModelFacts(
+        model.name, math.prod(embedding.dims[dim] for dim in embedding.tensors["token"].dims), model.parameters, parts
+    )
 
 
 def bytes_of(workload: Workload, names: Collection[str]) -> int:

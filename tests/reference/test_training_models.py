@@ -14,6 +14,7 @@ from tests.reference.differences import check
 from tests.reference.graphs import evaluate
 from tests.reference.model_facts import model_facts
 from tests.reference.oracles import oracle, silu, softmax
+from tests.reference.sequences import ORACLES, causal, softplus
 from tests.reference.textbook import attention_core_bytes, layer_input_bytes, sequence_parallel_layer_bytes
 
 from halley.errors import BadInput
@@ -23,6 +24,7 @@ from halley.io.transformers import (
     ExpertsFile,
     HybridFile,
     LatentFile,
+    StateSpaceFile,
     TransformerFile,
     WindowFile,
     load_description,
@@ -37,7 +39,7 @@ from halley.rewrite.recompute import Recompute, recompute
 from halley.workloads import mla, moe, transformer_layer
 from halley.workloads.model import TrainingModel
 from halley.workloads.training import training_model
-from halley.workloads.transformer import Experts, Latent, Transformer
+from halley.workloads.transformer import Experts, Latent, StateSpace, Transformer
 
 LLAMA = Transformer("llama", layers=3, model=6, heads=4, kv_heads=2, head_dim=3, hidden=5, vocabulary=9, sequence=4)
 GPT = Transformer(
@@ -54,7 +56,14 @@ LATENT = Transformer(
 )  # fmt: skip
 DIRECT = replace(LATENT, name="direct", latent=Latent(queries=0, keys=4, rope_dim=2, value_dim=3))
 ENCODER = replace(GPT, name="encoder", causal=False)
-SMALL = (LLAMA, GPT, MIXTURE, LATENT, DIRECT, ENCODER)
+MAMBA = Transformer(
+    "mamba", layers=2, model=5, heads=3, kv_heads=1, head_dim=2, hidden=6, vocabulary=9, sequence=6, tied=True,
+    state_space=StateSpace(state=4, taps=3, chunk=3),
+)  # fmt: skip
+GROUPS = replace(
+    MAMBA, name="groups", heads=4, kv_heads=2, hidden=8, tied=False, state_space=StateSpace(state=3, taps=2, chunk=2)
+)
+SMALL = (LLAMA, GPT, MIXTURE, LATENT, DIRECT, ENCODER, MAMBA, GROUPS)
 
 
 def drawn(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
@@ -145,6 +154,40 @@ def test_latent_attention_is_that_of_one_sequence(shape: Transformer) -> None:
         np.testing.assert_allclose(known["X2"][b], wanted, rtol=1e-9, atol=1e-9)
 
 
+def normed(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * gain
+
+
+def test_a_state_space_layer_is_the_recurrence_of_each_sequence() -> None:
+    work = training_model(MAMBA, batch=3).blocks[0].workload
+    arrays = drawn(work)
+    known = evaluate(work, arrays)
+    one = {**arrays, "gain": arrays["gain2"], "Wt": arrays["Wstep"]}
+    for b in range(3):
+        given = {**one, "X": normed(arrays["X"][b], arrays["gain1"])}
+        mixed = ORACLES["mamba-2"]({"chunks": 2, "chunk": 3, "heads": 3, "head_dim": 2, "state": 4}, given)["Y"]
+        np.testing.assert_allclose(known["Y"][b], arrays["X"][b] + mixed, rtol=1e-9, atol=1e-9)
+
+
+def test_groups_of_heads_have_their_own_b_and_c() -> None:
+    """Token by token, with a state for each head, and a norm over the channels of each group."""
+    work = training_model(GROUPS, batch=1).blocks[0].workload
+    given = drawn(work)
+    tokens = normed(given["X"][0].reshape(6, 5), given["gain1"])
+    x, b, c = (
+        silu(causal(np.tensordot(tokens, given[f"W{mark}"], 1), given[f"short_{mark}"]) + given[f"bias_{mark}"]) for mark in "xbc"
+    )
+    step = softplus(np.tensordot(tokens, given["Wstep"], 1) + given["step_bias"])
+    gate, state = silu(np.tensordot(tokens, given["Wz"], 1)), np.zeros((2, 2, 2, 3))  # groups, heads, channels, columns
+    for t, residual in enumerate(given["X"][0].reshape(6, 5)):
+        decay = np.exp(step[t] * given["A"])
+        state = decay[..., None, None] * state + np.einsum("ghp,gn->ghpn", step[t][..., None] * x[t], b[t])
+        y = np.einsum("ghpn,gn->ghp", state, c[t]) + given["D"][..., None] * x[t]
+        mixed = np.stack([normed((gate[t, g] * y[g]).ravel(), given["gain2"][g].ravel()) for g in range(2)]).reshape(2, 2, 2)
+        wanted = residual + np.tensordot(mixed, given["Wy"], 3)
+        np.testing.assert_allclose(evaluate(work, given)["Y"][0].reshape(6, 5)[t], wanted, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("shape", [LLAMA, GPT], ids=lambda shape: shape.name)
 def test_embedding_and_head(shape: Transformer) -> None:
     model = training_model(shape, batch=2)
@@ -189,7 +232,19 @@ def model(name: str) -> TrainingModel:
 TRAINED = [name for name in MODELS.names() if find_model(name).shape is not None]
 HYBRIDS = [name for name in MODELS.names() if name not in TRAINED]
 WITHOUT_BIASES = {name for name in TRAINED if name.startswith(("gpt", "megatron"))}
-EXACT = {"llama-68m", "llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b"}
+ROUNDED = {"mamba2-1.3b": (1.3e9, 1e8), "mamba2-2.7b": (2.7e9, 1e8)}
+"""Names that state the parameters, to a unit of the last digit."""
+EXACT = {
+    "mamba-codestral-7b",
+    "llama-68m",
+    "llama2-7b",
+    "llama2-70b",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3-405b",
+    "mistral-7b",
+    "mixtral-8x7b",
+}
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -201,6 +256,10 @@ def test_parameters_are_the_published_ones(name: str) -> None:
         assert made.parameters == shape.published
     elif name == "deepseek-v3":
         assert made.parameters == 671_026_419_200 - 58 * 256  # the released model has a bias for each routed expert
+    elif name in ROUNDED:
+        stated, unit = ROUNDED[name]
+        assert shape.published == stated
+        assert abs(made.parameters - stated) <= unit / 2
     else:
         assert name in WITHOUT_BIASES
         assert made.parameters == pytest.approx(shape.published, rel=1e-2)
@@ -303,6 +362,18 @@ def test_faults_of_a_model_come_together() -> None:
         Transformer("t", 2, 6, 4, 2, 3, 5, 9, 4, latent=Latent(2, 2, 2, 2))
 
 
+def test_faults_of_a_state_space() -> None:
+    with pytest.raises(BadInput, match="hidden: expected heads x head_dim \\(6\\) with a state space; got 7"):
+        replace(MAMBA, hidden=7)
+    with pytest.raises(BadInput) as caught:
+        replace(MAMBA, dropout=0.1, positions=True, causal=False, latent=Latent(2, 2, 2, 2), state_space=StateSpace(0))
+    told = "\n".join(map(str, caught.value.faults))
+    assert all(f"{name}: expected" in told for name in ("dropout", "positions", "causal", "latent", "state"))
+    with pytest.raises(BadInput, match="sequence: expected a multiple of a chunk of 3 tokens; got 7"):
+        training_model(MAMBA, batch=1, sequence=7)
+    assert training_model(MAMBA, batch=1, sequence=2).blocks[0].workload.dims["l"] == 2  # a chunk is no longer than a sequence
+
+
 def test_faults_of_what_a_model_is_trained_on() -> None:
     with pytest.raises(BadInput) as caught:
         training_model(LLAMA, batch=0, sequence=-1, dtype="int8")
@@ -353,6 +424,7 @@ def test_the_page_lists_the_keys_of_a_file() -> None:
         ("", TransformerFile),
         ("experts.", ExpertsFile),
         ("latent.", LatentFile),
+        ("state_space.", StateSpaceFile),
         ("window.", WindowFile),
         ("hybrid.", HybridFile),
     ):

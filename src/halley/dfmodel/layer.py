@@ -103,6 +103,7 @@ def check_layer(shape: Transformer) -> None:
         "kv_heads": (f"as many as heads, {shape.heads}", shape.kv_heads == shape.heads),
         "experts": ("none", shape.experts is None),
         "latent": ("none", shape.latent is None),
+        "state_space": ("none", shape.state_space is None),
     }
     remedy = "DFModel publishes GPT's layer alone; use the default model"
     faults = [

@@ -60,19 +60,21 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         counted = OTHERS[kind](fields)
         fields.done()
         remarks += counted.remarks
-        served = counted.served
-        if served is not None:
-            total = float(sum(group.parameters for group in counted.groups))
-            served = replace(served, name=given, published=total, source=f"{source} ({kind})")
+        said = *remarks, *_assumed(fields)
+        total = float(sum(group.parameters for group in counted.groups))
+        shape, served = (
+            one and replace(one, name=given, published=total, source=f"{source} ({kind})")
+            for one in (counted.shape, counted.served)
+        )
         made = ImportedModel(
             given,
             kind,
             source,
             counted.groups,
-            None,
+            shape,
             counted.layers,
             counted.missing,
-            (*remarks, *_assumed(fields)),
+            said,
             served=served,
             hybrid=counted.hybrid,
         )

@@ -22,8 +22,8 @@ DELTA_CHUNK_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The parameters and layers of a model that no plan covers, and why none does; what is ``served`` of it, if anything, with
-    the recurrent layers of a ``hybrid``."""
+    """The parameters and layers of a model; its ``shape`` if a plan covers it, or else why none does (``missing``); what is
+    ``served`` of it then, if anything, with the recurrent layers of a ``hybrid``."""
 
     groups: tuple[WeightGroup, ...]
     layers: dict[str, LayerWorkload]
@@ -31,6 +31,7 @@ class Counted:
     remarks: tuple[str, ...] = ()
     served: Transformer | None = None
     hybrid: Hybrid | None = None
+    shape: Transformer | None = None
 
 
 def hybrid_missing(layers: int, hybrid: Hybrid) -> str:

@@ -1,9 +1,9 @@
-"""Layers of a transformer as workloads of the registry."""
+"""Layers of a model as workloads of the registry, and its parameters by kind."""
 
 from __future__ import annotations
 
 from halley.importers.model import LayerWorkload, WeightGroup
-from halley.workloads.transformer import Experts, Transformer
+from halley.workloads.transformer import Experts, StateSpace, Transformer
 
 
 def product(meaning: str, columns: int, contraction: int) -> LayerWorkload:
@@ -41,6 +41,33 @@ def mixture(model: int, experts: Experts) -> LayerWorkload:
     return LayerWorkload(f"router and {experts.experts} experts, {experts.top_k} for a token", "moe", given, ("tokens",))
 
 
+def mixer_layers(shape: Transformer, space: StateSpace) -> dict[str, LayerWorkload]:
+    """The layers of a model of Mamba-2 layers; the workload of a mixer has one group of heads."""
+    given: dict[str, object] = {"chunk": space.chunk, "model": shape.model, "heads": shape.heads, "head_dim": shape.head_dim}
+    given |= {"state": space.state, "taps": space.taps}
+    meaning = f"state-space block, in chunks of {space.chunk} tokens"
+    return {
+        "mixer": LayerWorkload(meaning, "mamba-2", given, ("chunks",), unit=space.chunk),
+        "logits": product("projection to the vocabulary", shape.vocabulary, shape.model),
+    }
+
+
+def mixer_groups(shape: Transformer, space: StateSpace) -> list[WeightGroup]:
+    """The parameters of a model of Mamba-2 layers, by kind."""
+    model, layers, inner = shape.model, shape.layers, shape.hidden
+    channels, table = inner + 2 * shape.kv_heads * space.state, shape.vocabulary * shape.model
+    projections = model * (inner + channels + shape.heads) + inner * model
+    return [
+        WeightGroup("embedding", table),
+        WeightGroup("projections of the mixers", projections, layers, projections),
+        WeightGroup("convolutions of the mixers", channels * (space.taps + 1), layers),
+        WeightGroup("steps, rates and skips of the mixers", 3 * shape.heads, layers),
+        WeightGroup("norms", model + inner, layers),
+        WeightGroup("last norm", model),
+        WeightGroup("head", 0 if shape.tied else table, 1, table),
+    ]
+
+
 def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) -> dict[str, LayerWorkload]:
     """The layers of a transformer, by name. ``window``: keys that a query sees in some layers, in all of them if ``windowed``.
 
@@ -48,6 +75,8 @@ def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) ->
     >>> list(shape_layers(small))
     ['attention', 'mlp', 'layer', 'queries', 'keys', 'output', 'output-norm', 'up', 'down', 'logits', 'logits-softmax']
     """
+    if shape.state_space is not None:
+        return mixer_layers(shape, shape.state_space)
     made: dict[str, LayerWorkload] = {}
     model, heads, kv_heads, width = shape.model, shape.heads, shape.kv_heads, shape.head_dim
     experts, latent = shape.experts, shape.latent
@@ -90,6 +119,8 @@ def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) ->
 
 def shape_groups(shape: Transformer) -> list[WeightGroup]:
     """The parameters of a transformer that a plan trains, by kind, counted from its extents."""
+    if shape.state_space is not None:
+        return mixer_groups(shape, shape.state_space)
     model, layers, experts, latent = shape.model, shape.layers, shape.experts, shape.latent
     found = [WeightGroup("embedding", shape.vocabulary * model)]
     if shape.positions:

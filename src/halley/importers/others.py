@@ -1,17 +1,19 @@
 """Models of Hugging Face that are no decoder transformer: encoders, state-space models, and hybrids (`halley.importers.hybrids`).
 
-A plan of training does not cover them; their layers are workloads, and all parameters are counted by kind.
+Their layers are workloads, and all parameters are counted by kind. Of them, a plan of training covers Mamba-2 alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from halley.importers.decoders import training_sequence
 from halley.importers.fields import Fields
 from halley.importers.hybrids import CHUNK_TOKENS, Counted, bamba, granite_hybrid, jamba, nemotron_h, qwen3_next
-from halley.importers.layers import attention_layer, block, dense, product
+from halley.importers.layers import attention_layer, block, dense, mixer_groups, mixer_layers, product
 from halley.importers.model import LayerWorkload, WeightGroup
-from halley.workloads.transformer import Hybrid, Transformer
+from halley.workloads.transformer import Hybrid, StateSpace, Transformer
 
 
 def _group(what: str, each: int, count: int = 1, active: int = 0) -> WeightGroup:
@@ -100,38 +102,26 @@ def _mamba_2(fields: Fields) -> Counted:
         fields.wrong("num_heads", f"heads of {width} that make up {inner} channels, expand x hidden_size")
     state, groups = fields.whole("state_size", default=128), fields.whole("n_groups", default=8)
     fields.divides("n_groups", groups, "num_heads", heads)
-    taps = fields.whole("conv_kernel", default=4)
-    vocabulary = fields.whole("vocab_size")
-    channels = inner + 2 * groups * state
-    entry, exit_ = model * (inner + channels + heads), inner * model
-    biases = (inner + channels + heads + model) if fields.flag("use_bias", False) else 0
-    taps_of = channels * taps + (channels if fields.flag("use_conv_bias", True) else 0)
-    tied = fields.flag("tie_word_embeddings", False)
-    found = (
-        _group("embedding", vocabulary * model),
-        _matrices("projections of the mixers", (entry, exit_), layers, biases),
-        _group("convolutions of the mixers", taps_of, layers),
-        _group("steps, rates and skips of the mixers", 3 * heads, layers),
-        _group("norms", model + inner, layers),
-        _group("last norm", model),
-        _group("head", 0 if tied else vocabulary * model, 1, vocabulary * model),
-    )
-    mixer: dict[str, object] = {
-        "chunk": CHUNK_TOKENS,
-        "model": model,
-        "heads": heads,
-        "head_dim": width,
-        "state": state,
-        "taps": taps,
-    }
-    made = {
-        "mixer": LayerWorkload("state-space block, in chunks of 256 tokens", "mamba-2", mixer, ("chunks",), unit=CHUNK_TOKENS),
-        "logits": product("projection to the vocabulary", vocabulary, model),
-    }
-    remarks = ("the workload of a mixer has one group of states",) if groups > 1 else ()
-    recurrent = Hybrid("mamba-2", layers, heads, width, state, groups, taps, CHUNK_TOKENS, 0)
-    served = _recurrent_alone(fields, model, vocabulary, tied, recurrent)
-    return Counted(found, made, "a state-space model; a plan trains transformers", remarks, served, recurrent)
+    space = StateSpace(state, fields.whole("conv_kernel", default=4), fields.whole("chunk_size", default=256))
+    vocabulary, tied = fields.whole("vocab_size"), fields.flag("tie_word_embeddings", False)
+    sequence = training_sequence(fields)
+    biases = (2 * inner + 2 * groups * state + heads + model) if fields.flag("use_bias", False) else 0
+    bare = not fields.flag("use_conv_bias", True)
+    if fields.findings:  # the caller raises them
+        return Counted((), {}, "")
+    shape = Transformer("mamba2", layers, model, heads, groups, width, inner, vocabulary, sequence, tied=tied, state_space=space)
+    found, remarks = mixer_groups(shape, space), []
+    if biases:
+        found.append(_group("biases of the mixers", biases, layers))
+    if bare:
+        found = [
+            replace(group, each=group.each // (space.taps + 1) * space.taps) if group.what.startswith("convolutions") else group
+            for group in found
+        ]
+        remarks.append("the convolutions of the file have no bias; a plan has one for each channel")
+    if groups > 1:
+        remarks.append("the workload of a mixer has one group of states; a plan has all, and a norm over the channels of each")
+    return Counted(tuple(found), mixer_layers(shape, space), "", tuple(remarks), shape=shape)
 
 
 def _mamba(fields: Fields) -> Counted:

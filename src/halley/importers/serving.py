@@ -189,7 +189,7 @@ def served_model(name: str, weights: str = "bf16", cache: str = "bf16", state: s
     found = find_model(name)
     shape = planned(found) if found.served is None else found.served
     window = found.window if found.windowed else 0
-    return ServedModel(shape, weights, cache, window, found.windowed, found.hybrid, state)
+    return ServedModel(shape, weights, cache, window, found.windowed, found.hybrid or shape.recurrent, state)
 
 
 def lengths_of(prompt: int, answer: int, cached: int = 0, where: str = "prefix") -> Lengths:

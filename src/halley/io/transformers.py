@@ -18,7 +18,16 @@ from halley.io.files.shelf import found
 from halley.io.files.text import DocumentFault, read_yaml
 from halley.library import MODELS
 from halley.workloads.construction.parameters import SIZE_LIMIT
-from halley.workloads.transformer import Experts, Hybrid, Latent, RecurrenceKind, Transformer, hybrid_faults, shape_faults
+from halley.workloads.transformer import (
+    Experts,
+    Hybrid,
+    Latent,
+    RecurrenceKind,
+    StateSpace,
+    Transformer,
+    hybrid_faults,
+    shape_faults,
+)
 
 Extent = Annotated[int, Field(ge=1, le=SIZE_LIMIT)]
 LINE_WIDTH = 130
@@ -44,6 +53,14 @@ class LatentFile(Model):
     keys: Extent = Field(description="dim of the keys' latents")
     rope_dim: Extent = Field(description="head dim of the rotary part")
     value_dim: Extent = Field(description="head dim of values")
+
+
+class StateSpaceFile(Model):
+    """A Mamba-2 block in place of attention and feed-forward block."""
+
+    state: Extent = Field(description="columns of a head's state")
+    taps: Extent = Field(4, description="taps of the causal convolution")
+    chunk: Extent = Field(256, description="tokens of a chunk of the scan")
 
 
 class WindowFile(Model):
@@ -78,10 +95,10 @@ class TransformerFile(Model):
     remark: Text | None = Field(None, description="what differs from the publication, and why")
     layers: Extent = Field(description="layers")
     model: Extent = Field(description="model dim")
-    heads: Extent = Field(description="query heads")
-    kv_heads: Extent = Field(description="key and value heads; divides heads")
+    heads: Extent = Field(description="query heads; heads of a state space")
+    kv_heads: Extent = Field(description="key and value heads, groups of a state space; divides heads")
     head_dim: Extent = Field(description="head dim of queries and keys (of the content part in latent attention)")
-    hidden: Extent = Field(description="hidden dim of the feed-forward block")
+    hidden: Extent = Field(description="hidden dim of the feed-forward block; channels of a state space")
     vocabulary: Extent = Field(description="rows of the embedding table")
     sequence: Extent = Field(description="tokens of a sequence in training")
     gated: bool = Field(description="true: a gated feed-forward block (three matrices); false: two around GELU")
@@ -92,6 +109,7 @@ class TransformerFile(Model):
     causal: bool = Field(True, description="true: no token attends to later ones; false: an encoder")
     experts: ExpertsFile | None = Field(None, description="a mixture of experts")
     latent: LatentFile | None = Field(None, description="latent attention")
+    state_space: StateSpaceFile | None = Field(None, description="Mamba-2 blocks instead of attention and feed-forward blocks")
     window: WindowFile | None = Field(None, description="sliding windows; serving has them, plans of training do not")
     hybrid: HybridFile | None = Field(None, description="recurrent layers; serving has them, plans of training do not")
     published: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="parameters as the source states them")
@@ -150,12 +168,13 @@ def parse_description(text: str, name: str = "model") -> ModelDescription:
     findings += about_others(_rules(document.data), findings)
     if file is None or findings:
         raise BadInput(document.faults(findings))
-    given = file.model_dump(exclude={"format", "remark", "experts", "latent", "window", "hybrid"})
+    given = file.model_dump(exclude={"format", "remark", "experts", "latent", "state_space", "window", "hybrid"})
     keys, layers = (file.window.keys, file.window.layers) if file.window else (0, 0)
     experts = Experts(**file.experts.model_dump()) if file.experts else None
     latent = Latent(**file.latent.model_dump()) if file.latent else None
+    state_space = StateSpace(**file.state_space.model_dump()) if file.state_space else None
     hybrid = Hybrid(**file.hybrid.model_dump()) if file.hybrid else None
-    return ModelDescription(Transformer(**given, experts=experts, latent=latent), keys, layers, hybrid)
+    return ModelDescription(Transformer(**given, experts=experts, latent=latent, state_space=state_space), keys, layers, hybrid)
 
 
 def _rules(data: object) -> Iterator[DocumentFault]:
@@ -187,7 +206,7 @@ def model_text(shape: Transformer, remark: str = "", hybrid: Hybrid | None = Non
     name, source, published = given.pop("name"), given.pop("source"), given.pop("published")
     document: dict[str, object] = {"format": "halley.model/1", "name": name, "source": source}
     document |= {"remark": remark} if remark else {}
-    for key in ("experts", "latent"):
+    for key in ("experts", "latent", "state_space"):
         part = given.pop(key)
         if part is not None:
             given[key] = asdict(part)

@@ -15,7 +15,7 @@ from halley.formulas.timing import busy_time, longest
 from halley.ir.hardware import Chip
 from halley.ir.workload import DTYPE_BYTES, Op, OpKind, work_per_point
 from halley.kernels.machine import Efficiency, Machine
-from halley.kernels.times import Array, Attention, Gemm, Kernel, RowKernel, Stream, demand
+from halley.kernels.times import Array, Attention, Gemm, Kernel, RowKernel, Scan, Stream, demand, scan_cycles
 from halley.rewrite.backward import backward
 from halley.workloads.attention import ATTENTION, attention
 
@@ -73,8 +73,8 @@ def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:
 def kernel_bound(kernel: Kernel, chip: Chip, rates: Machine) -> Array:
     """Lower bound of the time [s] of any kernel under any mapping, of the shape that the extents broadcast to.
 
-    Of products `product_bound`, of attention `attention_bound`; of others their elementary functions on the lanes and their bytes
-    in the outermost memory, each tensor once.
+    Of products `product_bound`, of attention `attention_bound`; of scans their products on the arrays; of these and of others
+    their elementary functions on the lanes and their bytes in the outermost memory, each tensor once.
 
     Raises BadInput: the chip lacks the dtype or a function.
     """
@@ -87,6 +87,11 @@ def kernel_bound(kernel: Kernel, chip: Chip, rates: Machine) -> Array:
             lanes = busy_time(np.asarray(kernel.points, np.float64) * rates.lane_cycles(kernel.work), rates.lanes)
             moved = (np.asarray(size, np.float64) for size in (kernel.read, kernel.written))
             return longest_time(np.asarray(lanes), memory_time(chip, *moved))
+        case Scan():
+            arrays = busy_time(np.asarray(kernel.macs, np.float64), rates.most_products(kernel.dtype, kernel.dtype))
+            lanes = busy_time(np.asarray(scan_cycles(kernel, rates), np.float64), rates.lanes)
+            moved = (np.asarray(size, np.float64) for size in (kernel.read, kernel.written))
+            return longest_time(arrays, lanes, memory_time(chip, *moved))
         case RowKernel():
             elements = np.asarray(kernel.rows, np.float64) * kernel.columns
             lanes = busy_time(elements * sum(rates.lane_cycles(each.work) for each in kernel.passes), rates.lanes)
@@ -149,6 +154,10 @@ def rate_time(kernel: Kernel, ranks: Number, chip: Machine, efficiency: Efficien
         case Gemm() | Attention():
             products = busy_time(macs, chip.product_rate(kernel.dtype, efficiency))
             return longest((products, busy_time(traffic, memory)))
+        case Scan():
+            products = busy_time(macs, chip.product_rate(kernel.dtype, efficiency))
+            functions = busy_time(scan_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)
+            return longest((products, functions, busy_time(traffic, memory)))
         case Stream():
             near = busy_time(traffic + kernel.cached / ranks, cache)
             lanes = busy_time(_lane_cycles(kernel, chip) / ranks, efficiency.vector * chip.lanes)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from halley.errors import BadInput, Fault
 from halley.formulas.timing import busy_time, longest
 from halley.kernels.machine import Efficiency, HostTime, Machine
-from halley.kernels.times import Attention, Gemm, Kernel, RowKernel, Stream, call_time, demand, kernel_time
+from halley.kernels.times import Attention, Gemm, Kernel, RowKernel, Scan, Stream, call_time, demand, kernel_time
 from halley.optim.descent import descend
 
 Array: TypeAlias = NDArray[np.float64]
@@ -106,6 +106,8 @@ def extents_of(kernel: Kernel) -> tuple[str, ...]:
             return ("rows", "columns")
         case Attention():
             return ("batch", "queries", "keys", "heads", "kv_heads", "head_dim", "value_dim")
+        case Scan():
+            return ("heads", "chunks", "macs", "read", "written", "state", "kept")
 
 
 def halves(rows: Sequence[KernelMeasurement]) -> tuple[tuple[KernelMeasurement, ...], tuple[KernelMeasurement, ...]]:

@@ -1,4 +1,5 @@
-"""The time of one kernel on one chip: GEMM, streams (elementwise), passes over rows (softmax, normalisation), fused attention.
+"""The time of one kernel on one chip: GEMM, streams (elementwise), passes over rows (softmax, normalisation), fused attention,
+scans by chunks.
 
 A kernel is a set of tiles on cores. Its time is the longer of two: waves of tiles, each fed from the shared cache, and the
 traffic of the memory. Libraries choose the fastest tile for a shape; so does the model, among the tiles that libraries provide.
@@ -131,7 +132,29 @@ class Attention:
     cached: str = "bf16"
 
 
-Kernel: TypeAlias = Gemm | Stream | RowKernel | Attention
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scan by chunks, with the products inside chunks, as one kernel (the SSD of Mamba-2).
+
+    ``heads``: recurrences of all sequences, each over ``chunks``. Of all of them together: ``macs``, elementary functions
+    (``work``), and bytes ``read`` from and ``written`` to memory. ``state`` [B]: of one chunk in fp32; ``kept`` [B]: states of
+    all chunks that the backward pass writes on its way forward, and reads on its way back. ``backward``: the pass for the
+    gradients, which repeats the forward one.
+    """
+
+    heads: Number
+    chunks: Number
+    macs: Number
+    work: Mapping[str, Number]
+    read: Number
+    written: Number
+    state: Number
+    kept: Number = 0
+    backward: bool = False
+    dtype: str = "bf16"
+
+
+Kernel: TypeAlias = Gemm | Stream | RowKernel | Attention | Scan
 
 
 def softmax(rows: Number, columns: Number, dtype: str = "bf16") -> RowKernel:
@@ -183,6 +206,9 @@ def kernel_time(kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
         case Attention():
             found = np.maximum(_attention_time(kernel, chip, efficiency), _array_time(kernel, chip, kernel.dtype))
             return np.asarray(found + efficiency.launch)
+        case Scan():
+            found = np.maximum(_scan_time(kernel, chip, efficiency), _array_time(kernel, chip, kernel.dtype))
+            return np.asarray(found + efficiency.launch)
 
 
 def call_time(operator: str, kernel: Kernel, chip: Machine, efficiency: Efficiency) -> Array:
@@ -207,9 +233,11 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
             return 0 * elements, elements * tensors * DTYPE_BYTES[kernel.dtype]
         case Attention():
             return _attention_demand(kernel)
+        case Scan():
+            return _array(kernel.macs), _array(kernel.read) + _array(kernel.written)
 
 
-def _array_time(kernel: Gemm | Attention, chip: Machine, result: str) -> Array:
+def _array_time(kernel: Gemm | Attention | Scan, chip: Machine, result: str) -> Array:
     """Least time [s] of the products on the arrays. The sizes of uneven groups are whole: on average at most one row less."""
     if isinstance(kernel, Gemm) and kernel.spread:
         kernel = replace(kernel, rows=np.maximum(_array(kernel.rows) - 1, 0))
@@ -235,6 +263,8 @@ def lane_work(kernel: Kernel) -> dict[str, Array]:
             seen = causal_keys(queries, keys, 1) if kernel.causal else keys
             scores = np.asarray(kernel.batch * kernel.heads * queries * seen)
             return {name: scores * count for name, count in (_GRADIENT_WORK if kernel.backward else _SCORE_WORK).items()}
+        case Scan():
+            return {name: _array(count) for name, count in kernel.work.items()}
 
 
 # --- GEMM ---------------------------------------------------------------------------------------------------------------
@@ -392,6 +422,42 @@ def _attention_demand(kernel: Attention) -> tuple[Array, Array]:
     rows = queries * kernel.heads * (dim + value) * DTYPE_BYTES[kernel.dtype]
     macs = kernel.batch * kernel.heads * queries * seen * widths
     return np.asarray(macs), np.asarray(kernel.batch * (cached + rows) * (2 if kernel.backward else 1))
+
+
+# --- scans by chunks ----------------------------------------------------------------------------------------------------
+
+
+def scan_cycles(kernel: Scan, chip: Machine) -> Number:
+    """Lane cycles of all elementary functions. Raises BadInput: the chip lacks one."""
+    return sum((count * chip.lane_cycles({name: 1.0}) for name, count in kernel.work.items()), 0.0)
+
+
+def _scan_time(kernel: Scan, chip: Machine, share: Efficiency) -> Array:
+    """The fastest tile's time. A tile walks the chunks of a head, or a part of them, in order, with its state on the core; parts
+    hand on their states through the cache. Products and functions of a chunk interleave as those of attention do."""
+    traffic = _array(kernel.read) + _array(kernel.written) + 2 * _array(kernel.kept)
+    extents = (kernel.heads, kernel.chunks, kernel.macs, scan_cycles(kernel, chip), traffic, kernel.state)
+    return _in_blocks(lambda block: _chunks_time(block, kernel, chip, share), extents)
+
+
+_SCAN_CUTS = np.array(KEY_SPLITS, dtype=np.float64)
+
+
+def _chunks_time(extents: Array, kernel: Scan, chip: Machine, share: Efficiency) -> Array:
+    """Least time over the tilings; ``extents`` [6, shapes] in the order of `_scan_time`."""
+    heads, chunks, macs, cycles, traffic, state = extents[:, :, None]
+    parts = np.minimum(_SCAN_CUTS, chunks)
+    tiles, walked = heads * parts, np.ceil(chunks / parts) / (heads * chunks)  # walked: a tile's share of all work
+    active, reached = np.minimum(tiles, chip.cores), share.gradient if kernel.backward else 1.0
+    products = busy_time(macs * walked * chip.cores, reached * chip.product_rate(kernel.dtype, share))
+    vector = busy_time(cycles * walked * chip.cores, reached * share.vector * chip.lanes)
+    feed = busy_time(active * traffic * walked, gathered_bandwidth(active, chip.port, share.cache * chip.cache))
+    tile = transfer_time(share.latency, interleaved_time(products, vector, share.overlap), feed)
+    memory = share.memory * chip.memory
+    stream = transfer_time(share.latency, busy_time(traffic, gathered_bandwidth(active, chip.port, memory)))
+    combine = busy_time(partial_bytes(parts, state), share.cache * chip.cache)
+    synchronise = np.where(parts > 1, share.latency + share.launch, 0.0)
+    return _least(total((longest((waves_time(tiles, chip.cores, tile), stream)), combine, synchronise)))
 
 
 def _in_blocks(function: Callable[[Array], Array], extents: Sequence[Number]) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from halley.errors import BadInput, Fault
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
@@ -56,8 +57,11 @@ class LaunchDecisions:
 
 
 def decisions(result: TrainingResult) -> LaunchDecisions:
-    """The decisions of the best plan of a result."""
+    """The decisions of the best plan of a result. Raises BadInput: a model with a state space."""
     problem, plan, cost = result.problem, result.plan, result.cost
+    if problem.shape.state_space is not None:
+        expected = "a plan of a transformer for launch flags"
+        raise BadInput(Fault(f"plan of {problem.shape.name}", expected, "layers with a state space", "set the flags by hand"))
     tensor = context = expert = inner = 1
     gathered = sequence = False
     remarks = list(_remarks(plan, cost))

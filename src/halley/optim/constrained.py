@@ -165,8 +165,9 @@ def constrained_minimum(
 
 def _pre_eliminated(costs: Sequence[CostTable], uses: Sequence[CostTable]) -> PartlyEliminated:
     """The cost tables with variables that no use depends on eliminated once, for all multipliers. Not where that leaves tables
-    of more than two variables, which bounds by value cannot take, and too many entries to eliminate directly."""
-    names = {name for item in uses for name in item.variables}
+    of more than two variables, which bounds by value cannot take, and too many entries to eliminate directly. Variables with one
+    value are no choice: tables of many of them would have more axes than arrays can."""
+    names = {name for item in uses for name, size in zip(item.variables, item.values.shape, strict=True) if size > 1}
     found = eliminate_partly(costs, names, PRE_ELIMINATION_ENTRIES)
     if all(len(item.variables) <= 2 for item in found.tables):
         return found

@@ -139,23 +139,27 @@ class PartlyEliminated:
     entries: int
     _steps: Sequence[EliminationStep]
     _known: Sequence[NDArray[np.float64]]
+    _constants: Mapping[str, int]
 
     def complete(self, kept: Mapping[str, int]) -> dict[str, int]:
         """Values of all variables that attain the least cost, given those of the remaining ones."""
-        return _completed(self._steps, self._known, kept)
+        return _completed(self._steps, self._known, {**self._constants, **kept})
 
 
 def eliminate_partly(tables: Iterable[CostTable], keep: Iterable[str], most: int) -> PartlyEliminated:
     """Eliminates variables other than ``keep`` while joined tables have at most ``most`` entries. For tables that are added to
-    many others over the remaining variables.
+    many others over the remaining variables. Variables with one value are left out first.
 
     >>> chain = [CostTable(("x", "y"), np.array([[0.0, 5.0], [2.0, 1.0]])), CostTable(("y", "z"), np.array([[9.0], [3.0]]))]
     >>> found = eliminate_partly(chain, ("x",), 4)
     >>> [(item.variables, item.values.tolist()) for item in found.tables], sorted(found.complete({"x": 1}).items())
     ([(('x',), [8.0, 4.0])], [('x', 1), ('y', 1), ('z', 0)])
     """
-    items = list(tables)
-    steps, left = _partial_order(tuple((item.variables, item.values.shape) for item in items), frozenset(keep), most)
+    given, kept = list(tables), frozenset(keep)
+    sizes = {name: size for item in given for name, size in zip(item.variables, item.values.shape, strict=True)}
+    constants = {name: 0 for name, size in sizes.items() if size == 1 and name not in kept}
+    items = [_without(constants, item) for item in given]
+    steps, left = _partial_order(tuple((item.variables, item.values.shape) for item in items), kept, most)
     known = [item.values for item in items]
     for step in steps:
         known.append(step.least(known))
@@ -165,7 +169,16 @@ def eliminate_partly(tables: Iterable[CostTable], keep: Iterable[str], most: int
         values = known[slot].transpose([names.index(name) for name in order])
         joined[order] = joined[order] + values if order in joined else values
     rest = [CostTable(names, values) for names, values in joined.items()]
-    return PartlyEliminated(rest, sum(step.size + STEP_OVERHEAD_ENTRIES for step in steps), steps, known)
+    return PartlyEliminated(rest, sum(step.size + STEP_OVERHEAD_ENTRIES for step in steps), steps, known, constants)
+
+
+def _without(constants: Mapping[str, int], item: CostTable) -> CostTable:
+    """The table without variables that have one value."""
+    if constants.keys().isdisjoint(item.variables):
+        return item
+    places = [place for place, name in enumerate(item.variables) if name not in constants]
+    names = tuple(item.variables[place] for place in places)
+    return CostTable(names, item.values.reshape([item.values.shape[place] for place in places]))
 
 
 def _completed(

@@ -107,6 +107,7 @@ def model_list(models: Sequence[ImportedModel]) -> Table:
         experts = f"{shape.experts.experts}, {shape.experts.top_k} for a token" if shape.experts else ""
         heads = f"{shape.heads} ({shape.kv_heads})" if shape.latent is None else f"{shape.heads}, latent"
         layers = f"{shape.layers}, {recurrent} recurrent" if recurrent else str(shape.layers)
+        heads = heads if shape.state_space is None else f"{shape.heads}, state space"
         numbers = f"{model.parameters:,}", layers, str(shape.model), heads, experts, str(shape.sequence)
         rows.append((shape.name, *numbers, shape.source))
     head = ("name", "parameters", "layers", "model dim", "heads (KV)", "experts", "sequence", "source")

@@ -60,8 +60,8 @@ def recompute(found: Differentiated, ops: Recompute | Collection[str], whole: bo
 def chosen_ops(found: Differentiated, choice: Recompute) -> tuple[str, ...]:
     """The forward ops of a common choice.
 
-    Selective: the exponentials of every softmax, the ops after them up to the next contraction (excluded), and the ops before
-    them back to the previous contraction (included).
+    Selective: the exponentials of every softmax, and the masks by decay of scans, the ops after them up to the next contraction
+    (excluded), and the ops before them back to the previous contraction (included).
     """
     match choice:
         case Recompute.NONE:
@@ -72,12 +72,20 @@ def chosen_ops(found: Differentiated, choice: Recompute) -> tuple[str, ...]:
             core: set[str] = set()
             forward = found.workload.ops[: len(found.forward)]
             for op in forward:
-                if op.function in ("exp_difference", "exp_selected") and op.name not in core:
+                if op.name not in core and (op.function == "decay_mask" or _of_softmax(found.workload, op)):
                     core |= _upstream(found.workload, op) | _downstream(forward, op)
             return tuple(op.name for op in forward if op.name in core)
 
 
 _LOCAL = (OpKind.MAP, OpKind.REDUCE)
+
+
+def _of_softmax(workload: Workload, op: Op) -> bool:
+    """Whether an op takes the exponentials of differences to a row's maximum."""
+    if op.function not in ("exp_difference", "exp_selected"):
+        return False
+    largest = workload.producer(op.inputs[1])
+    return largest is None or largest.kind in _LOCAL
 
 
 def _upstream(workload: Workload, op: Op) -> set[str]:

@@ -56,6 +56,8 @@ class ServedModel:
         if self.hybrid is not None:
             given = {item: getattr(self.hybrid, item) for item in Hybrid.__slots__}
             faults += [replace(fault, where=f"{where}, {fault.where}") for fault in hybrid_faults(given, self.shape.layers)]
+        elif self.shape.state_space is not None:
+            faults.append(Fault(where, "its recurrent layers (`Transformer.recurrent`)", "none", "pass them as hybrid"))
         if not 0 <= self.windowed <= self.attention_layers or (self.windowed > 0) != (self.window > 0):
             got = f"a window of {self.window} in {self.windowed} layers"
             faults.append(Fault(where, f"a window in at most {self.attention_layers} layers, or none", got))

@@ -28,7 +28,7 @@ from halley.ir.workload import Op, Workload
 from halley.optim.elimination import CostTable, cost_table
 from halley.sharding.joint import Pair, ShardingContext, pair_table
 from halley.sharding.layouts import CollectiveStep, CollectiveTime, Layout, Layouts, Mesh, Router, local_extents
-from halley.sharding.space import Chain, OpStrategies, ShardingSpace, Strategy, ends_of, sharding_space, space_key
+from halley.sharding.space import Chain, CompoundKernel, OpStrategies, ShardingSpace, Strategy, ends_of, sharding_space, space_key
 
 KernelTime: TypeAlias = Callable[[Op, Mapping[str, int]], float]
 """Time [s] of an op on one rank at its local extents, by dim."""
@@ -64,6 +64,7 @@ class ShardingProblem:
     - ``backward``: the first op of the backward pass: tensors produced before it and read from there on are saved,
       ``in_flight`` times.
     - ``pairs``: kernels that may be fused (`halley.sharding.joint`); no op is in two.
+    - ``compounds``: kernels of several products, whose ops have the same split.
     """
 
     workload: Workload
@@ -80,6 +81,7 @@ class ShardingProblem:
     backward: str = ""
     in_flight: float = 1.0
     pairs: tuple[Pair, ...] = ()
+    compounds: tuple[CompoundKernel, ...] = ()
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
@@ -128,7 +130,7 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
     named = any(problem.splits.values())
     work, axes = problem.workload, tuple(axis.name if named else f"{place}" for place, axis in enumerate(problem.mesh))
     groups = problem.tied, problem.same_split, problem.same_layout
-    space = sharding_space(space_key(work, axes, problem.splits, *groups, problem.backward))
+    space = sharding_space(space_key(work, axes, problem.splits, *groups, problem.backward, problem.compounds))
     router = router or Router(problem.mesh, problem.collective_time)
     layouts = {name: router.layouts(tensor, work.dims, space.options[name]) for name, tensor in work.tensors.items()}
     many = problem.kernel_time.many if isinstance(problem.kernel_time, KernelTimes) else partial(_one_by_one, problem)

@@ -8,7 +8,7 @@ a search constructs once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault
+from halley.ir.placement import Partial
 from halley.ir.workload import Op, Tensor, Workload
 from halley.sharding.layouts import LayoutOptions, options_of
 from halley.sharding.strategies import AxisStrategy, axis_strategies, partial_monoid
@@ -28,6 +29,18 @@ Groups: TypeAlias = tuple[tuple[str, ...], ...]
 
 NamedStrategies: TypeAlias = Mapping[str, AxisStrategy]
 """Strategies along one axis by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompoundKernel:
+    """Ops that a kernel may compute together: chips split the given ``dims`` alone, without a collective between the ops.
+
+    So an op that lacks a split dim passes on the partial sums that it reads, and the results of the kernel are reduced. It
+    repeats its work, as it would on their sum.
+    """
+
+    ops: tuple[str, ...]
+    dims: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,7 @@ class SpaceKey:
     same_split: Groups
     same_layout: Groups
     backward: str
+    compounds: tuple[CompoundKernel, ...] = ()
 
 
 def space_key(
@@ -66,12 +80,14 @@ def space_key(
     same_split: Groups,
     same_layout: Groups,
     backward: str,
+    compounds: tuple[CompoundKernel, ...] = (),
 ) -> SpaceKey:
     """The key of a problem; of the extents it only contains whether they are 1."""
     given = tuple((op, axis, dim) for op, split in splits.items() for axis, dim in split.items())
     cut = tuple(dim for dim, extent in workload.dims.items() if extent > 1)
     tensors = tuple(workload.tensors.values())
-    return SpaceKey(workload, workload.ops, tensors, workload.outputs, cut, axes, given, tied, same_split, same_layout, backward)
+    ties = tied, same_split, same_layout
+    return SpaceKey(workload, workload.ops, tensors, workload.outputs, cut, axes, given, *ties, backward, compounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +145,11 @@ def sharding_space(pattern: SpaceKey) -> ShardingSpace:
     """The space of a graph. Raises BadInput: ties that leave an op without a strategy."""
     work, partials = pattern.workload, dict.fromkeys(pattern.workload.tensors, "")
     free: dict[str, list[NamedStrategies]] = {}
+    splits = {name: {"", *kernel.dims} for kernel in pattern.compounds for name in kernel.ops}
     for op in work.ops:
-        found = axis_strategies(work, op, partials)
+        found = axis_strategies(work, op, partials, op.name in splits)
+        if op.name in splits:
+            found = tuple(way for way in found if way.split in splits[op.name])
         partials |= dict.fromkeys(op.outputs, partial_monoid(found))
         free[op.name] = _wanted(pattern, op, found)
     options = {name: options_of(tensor, work.dims, partials[name], len(pattern.axes)) for name, tensor in work.tensors.items()}
@@ -173,9 +192,10 @@ def _tied(
     for op in pattern.workload.ops:
         groups.setdefault(variables[f"op {op.name}"], []).append(op)
     loose, found = set(itertools.chain(*pattern.same_split)), dict[str, tuple[Strategy, ...]]()
+    compound = {name for kernel in pattern.compounds for name in kernel.ops}
     for group in groups.values():
         names = [op.name for op in group]
-        called = _by_names(group, [free[name] for name in names], not loose.isdisjoint(names))
+        called = _by_names(group, [free[name] for name in names], not loose.isdisjoint(names), compound)
         common = _common([free[name] for name in names], called)
         if not common:
             remedy = "split a dim that it has and need not see whole, or untie the ops"
@@ -201,19 +221,29 @@ def _common(own: list[list[NamedStrategies]], called: list[list[NamedStrategies]
     return list(dict.fromkeys(itertools.chain(*products)))
 
 
-def _by_names(ops: list[Op], own: list[list[NamedStrategies]], loose: bool) -> list[list[NamedStrategies]]:
+def _by_names(
+    ops: list[Op], own: list[list[NamedStrategies]], loose: bool, compound: Collection[str]
+) -> list[list[NamedStrategies]]:
     """For each op and axis, its strategies by the names that the ops of the group use; ``loose``: an op that lacks a dim
-    repeats its work."""
+    repeats its work, or passes on partial sums if it is one of a ``compound`` kernel."""
     if not loose:
         return own
     dims = [{*op.dims, *op.sequence} for op in ops]
     every, found = [dict.fromkeys(itertools.chain(*along)) for along in zip(*own, strict=True)], list[list[NamedStrategies]]()
-    for known, has in zip(own, dims, strict=True):
+    for op, known, has in zip(ops, own, dims, strict=True):
         lacks = set[str]().union(*dims) - has
-        shorter = [{name: "" if name in lacks else name for name in names} for names in every]
+        shorter = [
+            {name: (_passing(along) if op.name in compound else "") if name in lacks else name for name in names}
+            for along, names in zip(known, every, strict=True)
+        ]
         pairs = zip(known, shorter, strict=True)
         found.append([{name: along[short] for name, short in each.items() if short in along} for along, each in pairs])
     return found
+
+
+def _passing(along: NamedStrategies) -> str:
+    """The name of the strategy that passes on partial sums; "" (repeated work) if there is none."""
+    return next((name for name, way in along.items() if any(isinstance(item, Partial) for item in way.reads)), "")
 
 
 def _op_strategies(op: Op, strategies: tuple[Strategy, ...], axes: int) -> OpStrategies:

@@ -9,7 +9,8 @@
 | exchanged | a gather's table split on its rows | the result split on a dim of the index, by all-to-all; a scatter in reverse |
 
 Nonlinear ops need complete inputs. A state of two tensors (softmax, Welford) is combined by the op that produces it. Products
-do not read partial sums, because each member would repeat the whole product.
+do not read partial sums, because each member would repeat the whole product; those of a compound kernel do
+(`halley.sharding.space.CompoundKernel`).
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class AxisStrategy:
     moved: str = ""
 
 
-def axis_strategies(workload: Workload, op: Op, partials: Mapping[str, str]) -> tuple[AxisStrategy, ...]:
-    """All strategies of an op along one axis; ``partials``: the monoid by which each input may be partial, "" if it never is.
+def axis_strategies(workload: Workload, op: Op, partials: Mapping[str, str], products: bool = False) -> tuple[AxisStrategy, ...]:
+    """All strategies of an op along one axis; ``partials``: the monoid by which each input may be partial, "" if it never is;
+    ``products``: products may read partial sums.
 
     >>> from halley.workloads.user import graph
     >>> gemm = graph("C[m,n] = A[m,k] * B[k,n]", {"m": 4, "k": 4, "n": 4})
@@ -76,7 +78,9 @@ def axis_strategies(workload: Workload, op: Op, partials: Mapping[str, str]) -> 
         found += _by_rows(workload, op)
     own = {way.writes[0].monoid for way in found if isinstance(way.writes[0], Partial)}
     found += (
-        way for way in _partial_sums(workload, op, partials) if not own or all(item == Partial(*own) for item in way.writes)
+        way
+        for way in _partial_sums(workload, op, partials, products)
+        if not own or all(item == Partial(*own) for item in way.writes)
     )
     return tuple(found)
 
@@ -145,9 +149,9 @@ def _by_rows(workload: Workload, op: Op) -> Iterator[AxisStrategy]:
             )
 
 
-def _partial_sums(workload: Workload, op: Op, partials: Mapping[str, str]) -> Iterator[AxisStrategy]:
+def _partial_sums(workload: Workload, op: Op, partials: Mapping[str, str], products: bool) -> Iterator[AxisStrategy]:
     """Partial sums that pass through linear ops."""
-    for group in _linear(workload, op):
+    for group in ((0,), (1,)) if products and op.kind is OpKind.CONTRACT else _linear(workload, op):
         monoids = {partials.get(op.inputs[place], "") for place in group}
         copies = op.kind is OpKind.PERMUTE or (op.kind is OpKind.REDUCE and op.monoid == "max" and op.function == "identity")
         fits = monoids == {"sum"} if not copies else monoids == ({op.monoid} if op.monoid else monoids - {""})

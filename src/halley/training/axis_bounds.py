@@ -118,5 +118,13 @@ class AxisBounds:
         searched = self.problem.searched
         pairs = work.groups() if searched is not None and searched.grouped else ()
         return training_problem(
-            graph.found, mesh, work, communication.model, weights, {"Y": "X"}, same_split=graph.same_split, pairs=pairs
+            graph.found,
+            mesh,
+            work,
+            communication.model,
+            weights,
+            {"Y": "X"},
+            same_split=graph.same_split,
+            pairs=pairs,
+            compounds=graph.compounds,
         )

@@ -37,6 +37,7 @@ from halley.training.loads import StageParts, loads, traffic
 from halley.training.part_costs import MemoryBudget, ModelCosts, PartCosts
 from halley.training.plan import Exposed, Plan, PlanCost, TrainingProblem
 from halley.workloads.training import training_model
+from halley.workloads.transformer import token_extents
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -262,13 +263,14 @@ def boundary_bytes(problem: TrainingProblem, batch: Batch, case: PlanInputs) -> 
     """A chip's part of a microbatch's activation between two layers [B], in the layout of the boundary."""
     samples = problem.batch // (_facts(case.communication).ranks * batch.pipeline.microbatches)
     splits = tuple(item.dim if isinstance(item, Shard) else "" for item in case.costs.boundary)
-    return _local_points(case.communication, samples, problem.sequence, problem.shape.model, splits) * ACTIVATION_WORD_BYTES
+    extents = (("b", samples), *token_extents(problem.shape, problem.sequence).items(), ("k", problem.shape.model))
+    return _local_points(case.communication, extents, splits) * ACTIVATION_WORD_BYTES
 
 
 @lru_cache(maxsize=1 << 14)
-def _local_points(communication: Communication, samples: int, sequence: int, model: int, splits: tuple[str, ...]) -> int:
+def _local_points(communication: Communication, extents: tuple[tuple[str, int], ...], splits: tuple[str, ...]) -> int:
     """Elements of an activation on a chip."""
-    return math.prod(local_extents({"b": samples, "m": sequence, "k": model}, splits, communication.mesh).values())
+    return math.prod(local_extents(dict(extents), splits, communication.mesh).values())
 
 
 def _tied_sums(problem: TrainingProblem, batch: Batch, networks: _Networks, parameters: Floats) -> Floats:

@@ -17,7 +17,7 @@ from halley.ir.hardware import Chip
 from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import MAC_ON_LANES, machine
 from halley.kernels.searched import KernelShape, shape_of
-from halley.kernels.times import Attention, Gemm, Kernel, demand, lane_work
+from halley.kernels.times import Attention, Gemm, Kernel, Scan, demand, lane_work
 from halley.training.groups import sharded_kernels
 from halley.training.part_costs import part_counts, training_graphs
 from halley.training.plan import TrainingProblem, TrainingResult
@@ -80,7 +80,7 @@ def _formula_energy(chip: Chip, kernel: Kernel) -> float:
     """Work on the engines and bytes in the outermost memory [J]; what the chip's file does not state counts as zero."""
     macs, moved = demand(kernel)
     spent = [float(action_energy(float(moved), _outer_energy(chip)))]
-    if isinstance(kernel, (Gemm, Attention)):
+    if isinstance(kernel, (Gemm, Attention, Scan)):
         spent.append(float(action_energy(float(macs), _mac_energy(chip, kernel.dtype))))
     if chip.vector is not None:
         energy = chip.vector.energy

@@ -8,7 +8,8 @@ memory. Inside, a reduction ends a pass over the data: ops that read its result 
 A product is a separate kernel, and so are sums of partial results, because a collective may follow them. Products of one input
 with several weights (queries, keys and values; gate and up) are one product, and so are their gradients. The attention core,
 from the scores to the weighted values, is one kernel where it is fused (FlashAttention), and another one in the backward pass.
-That one recomputes the scores: the graph repeats them, and saves the statistics of their rows.
+That one recomputes the scores: the graph repeats them, and saves the statistics of their rows. So is a scan by chunks, whose
+backward kernel recomputes all of it from its inputs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from halley.memory.saved import saved_activations
 from halley.rewrite.backward import Differentiated
 from halley.rewrite.gradients import unused
 from halley.rewrite.recompute import Recompute, chosen_ops, recompute
+from halley.sharding.space import CompoundKernel
+from halley.workloads.model import ChunkedScan
 
 PARTIAL_SUM_KINDS = (OpKind.CONTRACT, OpKind.SCATTER, OpKind.GATHER)
 """Ops whose results may be partial sums that are added up before they are reduced."""
@@ -42,6 +45,15 @@ class AttentionCore:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanCore:
+    """A scan by chunks as two kernels: the forward ``ops``, and those of the kernel ``behind``, in the backward pass."""
+
+    ops: tuple[str, ...]
+    behind: tuple[str, ...]
+    scan: ChunkedScan
+
+
+@dataclass(frozen=True, slots=True)
 class OpContribution:
     """What an op contributes to its kernel.
 
@@ -49,7 +61,8 @@ class OpContribution:
     divide it, they reduce its result, and the kernel ends there. ``read``, ``written``: its tensors in memory; ``cached``:
     those that only pass through the cache. ``drawn``: random masks that it generates. ``summed``: the gradient of a weight that
     it produces and that is added to the sum over microbatches. ``merged``: products that it computes as one. ``core``: it
-    represents a whole fused attention core; with ``backward``, that of the backward pass. ``part``: another op represents it.
+    represents a whole fused attention core, or a scan; with ``backward``, that of the backward pass. ``part``: another op
+    represents it.
     """
 
     first: bool = True
@@ -61,7 +74,7 @@ class OpContribution:
     drawn: tuple[str, ...] = ()
     summed: str = ""
     merged: tuple[str, ...] = ()
-    core: AttentionCore | None = None
+    core: AttentionCore | ScanCore | None = None
     backward: bool = False
     part: bool = False
 
@@ -71,7 +84,7 @@ class TrainingGraph:
     """A graph with its backward pass, as kernels. ``contributions``: by op. ``same_split``: ops with the same split because one
     kernel has them. ``weights``: inputs that are trained. ``stored``: tensors that pass between kernels, or into or out of
     the graph; others are never in memory. ``products``: element type to which operands of products with weights are cast; "":
-    none are."""
+    none are. ``compounds``: the ops of scans."""
 
     found: Differentiated
     weights: tuple[str, ...]
@@ -79,6 +92,7 @@ class TrainingGraph:
     same_split: tuple[tuple[str, ...], ...]
     stored: frozenset[str]
     products: str = ""
+    compounds: tuple[CompoundKernel, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -91,9 +105,10 @@ def training_graph(
     choice: Recompute = Recompute.NONE,
     fused: bool = True,
     products: str = "",
+    scans: Collection[ChunkedScan] = (),
 ) -> TrainingGraph:
-    """The graph with ``choice`` recomputed, as kernels; ``fused``: attention cores are one kernel each; ``products``: as in
-    `TrainingGraph`.
+    """The graph with ``choice`` recomputed, as kernels; ``fused``: attention cores, and ``scans`` of the forward graph, are one
+    kernel each; ``products``: as in `TrainingGraph`. All ops of a scan are split alike, also where they are kernels of their own.
 
     Fully recomputed layers run again as a whole, as in frameworks. Masks of dropout are generated again where their reader is
     recomputed. Tokens, targets and routes, a few bytes per token, are given to each op that reads them in the layout that it
@@ -102,7 +117,8 @@ def training_graph(
     Raises BadInput: a graph that already recomputes.
     """
     cores = attention_cores(found.workload, found.forward) if fused else ()
-    known = _inputs_per_reader(_redrawn(recompute(found, _again(found, cores, choice), whole=choice is Recompute.FULL)))
+    again = _again(found, cores, tuple(scans) if fused else (), choice)
+    known = _inputs_per_reader(_redrawn(_with_windows(recompute(found, again, whole=choice is Recompute.FULL))))
     shares = dict(_contributions(known, weights))
     alike, whole = [*_alike(known.workload), *_same_again(known)], list(kernels(known.workload))
     for siblings in _siblings(known):
@@ -115,7 +131,19 @@ def training_graph(
         alike.append(names)
         whole = [tuple(name for name in kernel if name not in names) for kernel in whole]
         whole += [core.ops, tuple(name for name in names if name not in core.ops)]
-    return TrainingGraph(known, tuple(weights), shares, tuple(alike), frozenset(_stored(known.workload, whole)), products)
+    compounds = []
+    for scan in scans:
+        names = _scan_ops(known, scan)
+        alike.append(names)
+        compounds.append(CompoundKernel(names, scan.heads))
+        if not fused:
+            continue
+        shares |= dict.fromkeys(names, OpContribution(part=True))
+        shares |= dict(_scan_leaders(known, scan, names))
+        whole = [tuple(name for name in kernel if name not in names) for kernel in whole]
+        whole += [scan.ops, tuple(name for name in names if name not in scan.ops)]
+    stored = frozenset(_stored(known.workload, whole))
+    return TrainingGraph(known, tuple(weights), shares, tuple(alike), stored, products, tuple(compounds))
 
 
 def resized(graph: TrainingGraph, before: Workload, after: Workload) -> TrainingGraph | None:
@@ -175,14 +203,18 @@ def _core(workload: Workload, forward: list[Op], values: Op) -> AttentionCore | 
     return AttentionCore(tuple(op.name for op in ops), tuple(op.name for op in ops if op.name in scores), values.name, causal)
 
 
-def _again(found: Differentiated, cores: tuple[AttentionCore, ...], choice: Recompute) -> set[str]:
+def _again(
+    found: Differentiated, cores: tuple[AttentionCore, ...], scans: tuple[ChunkedScan, ...], choice: Recompute
+) -> set[str]:
     """The ops that are recomputed. Of a fused core, unless the whole layer is: all but the statistics of rows, which are saved,
-    and the values, which the backward pass does not need."""
+    and the values, which the backward pass does not need. Of a scan: all but the last one."""
     again = set(chosen_ops(found, choice))
     if choice is not Recompute.FULL:
         for core in cores:
             kinds = {name: found.workload.op(name).kind for name in core.ops if name != core.values}
             again = (again - set(core.ops)) | {name for name, kind in kinds.items() if kind is not OpKind.REDUCE}
+        for scan in scans:
+            again = (again - set(scan.ops)) | set(scan.ops[:-1])
     return again
 
 
@@ -197,11 +229,60 @@ def _core_ops(found: Differentiated, core: AttentionCore) -> tuple[str, ...]:
     return tuple(op.name for op in work.ops if op.name in names)
 
 
+def _scan_ops(found: Differentiated, scan: ChunkedScan) -> tuple[str, ...]:
+    """The ops of a scan in the forward graph, recomputed ones, and those of the backward pass, with the sums of gradients that
+    only come from these; named as `backward` and `recompute` do."""
+    names, made = {*scan.ops, *(f"again_{name}" for name in scan.ops)}, set[str]()
+    for op in found.backward:
+        of_scan = any(op.name.startswith(f"{name}_d_") for name in scan.ops)
+        if of_scan or (op.name.startswith(("sum_d_", "copy_d_")) and made.issuperset(op.inputs)):
+            names.add(op.name)
+            made.update(op.outputs)
+    return tuple(op.name for op in found.workload.ops if op.name in names)
+
+
+def _scan_leaders(found: Differentiated, scan: ChunkedScan, names: tuple[str, ...]) -> Iterator[tuple[str, OpContribution]]:
+    """The ops that represent the scan, each with all dims that its kernel splits: its last one, again where it is recomputed, and
+    the first one of its backward pass."""
+    work, last = found.workload, scan.ops[-1]
+    behind = tuple(name for name in names if name not in (*scan.ops, f"again_{last}"))
+    core = ScanCore(scan.ops, behind, scan)
+    first = next(name for name in behind if found.passes[name] == "backward" and set(scan.heads) <= set(work.op(name).dims))
+    yield last, OpContribution(core=core)
+    if f"again_{last}" in names:
+        yield f"again_{last}", OpContribution(core=core)
+    yield first, OpContribution(core=core, backward=True)
+
+
 def _core_leaders(found: Differentiated, core: AttentionCore) -> Iterator[tuple[str, bool]]:
     """The ops that represent the core: its last product, again where it is recomputed, and the first op of its backward pass."""
     work, values = found.workload, found.workload.op(core.values)
     wanted = {core.values: False, f"again_{core.values}": False, f"{core.values}_d_{values.inputs[0]}": True}
     return ((op.name, wanted[op.name]) for op in work.ops if op.name in wanted)
+
+
+def _with_windows(found: Differentiated) -> Differentiated:
+    """Windows, which are copies, are neither saved nor written for the backward pass: each of its kernels that reads them takes
+    them of their sequence."""
+    work, forward = found.workload, len(found.forward) + len(found.repeated)
+    ops, tensors, names = list(work.ops), dict(work.tensors), {op.name for op in work.ops}
+    parts = [list(kernel) for kernel in work.kernels]
+    for window in (op for op in work.ops if op.kind is OpKind.WINDOW):
+        (made,) = window.outputs
+        for kernel in parts:
+            readers = [n for n, op in enumerate(ops) if n >= forward and op.name in kernel and made in op.inputs]
+            if not readers or window.name in kernel:
+                continue
+            copy = unused(f"again_{made}", tensors)
+            tensors[copy] = replace(work.tensors[made], name=copy)
+            for number in readers:
+                inputs = tuple(copy if name == made else name for name in ops[number].inputs)
+                ops[number] = replace(ops[number], inputs=inputs)
+            again = replace(window, name=unused(f"again_{window.name}", names), outputs=(copy,))
+            names.add(again.name)
+            kernel.insert(kernel.index(ops[readers[0]].name), again.name)
+            ops.insert(readers[0], again)
+    return replace(found, workload=replace(work, ops=tuple(ops), tensors=tensors, kernels=tuple(map(tuple, parts))))
 
 
 def _redrawn(found: Differentiated) -> Differentiated:
@@ -307,7 +388,8 @@ def _same_again(found: Differentiated) -> Iterator[tuple[str, ...]]:
 
 
 def _siblings(found: Differentiated) -> Iterator[tuple[str, ...]]:
-    """Forward products of one input over the same dims, with a common dim among their columns; that with most dims first."""
+    """Forward products of one input over the same dims, with a common dim among their columns, that with most dims first. Of
+    products that have none in common, those of each dim of columns."""
     work = found.workload
     groups: dict[tuple[object, ...], list[Op]] = {}
     for op in map(work.op, found.forward):
@@ -316,9 +398,15 @@ def _siblings(found: Differentiated) -> Iterator[tuple[str, ...]]:
             key = op.inputs[0], frozenset(role.rows), frozenset(role.reduced), frozenset(role.batch), made
             groups.setdefault(key, []).append(op)
     for group in groups.values():
-        shared = set(roles(work, group[0]).columns).intersection(*(roles(work, op).columns for op in group))
-        if len(group) > 1 and shared:
-            yield tuple(op.name for op in sorted(group, key=lambda op: -len(op.dims)))
+        columns = {op.name: set(roles(work, op).columns) for op in group}
+        left = group
+        while left:
+            # the widest set of products that share a dim of the columns
+            dims = dict.fromkeys(dim for op in left for dim in roles(work, op).columns)
+            same = max(([op for op in left if dim in columns[op.name]] for dim in dims), key=len, default=[])
+            if len(same) > 1:
+                yield tuple(op.name for op in sorted(same, key=lambda op: -len(op.dims)))
+            left = [op for op in left if op not in same] if same else []
 
 
 def _merged(found: Differentiated, siblings: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,8 @@
 
 Products are GEMMs; where layers multiply in another type than they store (fp8), their operands are cast before. The gradient of
 a weight is added to its sum over microbatches as it is produced. Other ops are streams of their tensors that cross the boundary
-of their kernel (`halley.training.kernels`), and the first one has the launch. A fused attention core is one kernel.
+of their kernel (`halley.training.kernels`), and the first one has the launch. A fused attention core is one kernel, and so is a
+scan by chunks.
 
 Times have to add up over ops. So the passes of a kernel take the sum of what bounds each op, memory or lanes, instead of the
 bound of the sums: at least the time of the kernel as a whole, and at most three times as much.
@@ -17,14 +18,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from halley.formulas.efficiency import causal_keys
 from halley.formulas.numbers import Number
 from halley.formulas.timing import total
-from halley.ir.workload import DTYPE_BYTES, Op, OpKind, roles
+from halley.ir.workload import DTYPE_BYTES, Op, OpKind, roles, work_per_point
 from halley.kernels.machine import Efficiency, Machine
-from halley.kernels.operations import op_kernel, stream
+from halley.kernels.operations import op_kernel, stream, tensor_bytes
 from halley.kernels.searched import SearchedKernels
-from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
-from halley.training.kernels import AttentionCore, OpContribution, TrainingGraph
+from halley.kernels.times import ACCUMULATOR_BYTES, Array, Attention, Gemm, Kernel, Scan, Stream, kernel_time
+from halley.training.kernels import AttentionCore, OpContribution, ScanCore, TrainingGraph
 
 GRADIENT_SUM_TYPES = {2: "bf16", 4: "fp32"}
 """Types of the sums of gradients, by bytes."""
@@ -109,7 +111,7 @@ def times_at_many(
     effective mask is evaluated separately."""
     extents = {dim: counts.astype(np.float64) for dim, counts in local.items()}
     found, core = np.empty(len(next(iter(extents.values())))), graph.contributions[op.name].core
-    if core is None:
+    if not isinstance(core, AttentionCore):
         found[:] = times(op, extents)
         return found
     masked = np.broadcast_to(_masked(graph, core, extents), found.shape)
@@ -121,8 +123,13 @@ def times_at_many(
 def op_tasks(graph: TrainingGraph, op: Op, extents: Mapping[str, Number], gradient: int = 4) -> tuple[Task, ...]:
     """The kernels that an op is at these extents, or its part of one; none for an op that another one represents."""
     share, work = graph.contributions[op.name], graph.workload
-    if share.core is not None:
-        return (Task(_attention(graph, share.core, share.backward, extents)),)
+    match share.core:
+        case AttentionCore():
+            return (Task(_attention(graph, share.core, share.backward, extents)),)
+        case ScanCore():
+            return (Task(_scan(graph, share.core, share.backward, extents)),)
+        case None:
+            pass
     whole: dict[str, Number] = {**work.dims, **extents}
     if op.kind is OpKind.CONTRACT:
         product = _product(graph, op, whole, gradient)
@@ -223,4 +230,41 @@ def _attention(graph: TrainingGraph, core: AttentionCore, behind: bool, extents:
         backward=behind,
         dtype=work.tensors[values.inputs[0]].dtype,
         cached=work.tensors[values.inputs[1]].dtype,
+    )
+
+
+def _scan(graph: TrainingGraph, core: ScanCore, behind: bool, extents: Mapping[str, Number]) -> Scan:
+    """The work of all ops of the kernel, of which positions in a chunk only see those before them; tensors that enter or leave it
+    pass through memory once. The backward kernel repeats the forward ops that it needs."""
+    work, scan = graph.workload, core.scan
+    local: dict[str, Number] = {**work.dims, **extents}
+    names = core.behind if behind else core.ops
+    ops, inside = [work.op(name) for name in names], set(names)
+    seen = causal_keys(local[scan.target], local[scan.source], 1) / local[scan.source]
+    macs: Number = 0.0
+    functions: dict[str, Number] = {}
+    for op in ops:
+        points = math.prod(local[dim] for dim in op.dims) * (seen if {scan.target, scan.source} <= set(op.dims) else 1.0)
+        if op.kind is OpKind.CONTRACT:
+            macs = macs + points
+            continue
+        for name, count in work_per_point(op, work.dims).items():
+            functions[name] = functions.get(name, 0.0) + count * points
+    made = [name for op in ops for name in op.outputs]
+    read = dict.fromkeys(name for op in ops for name in op.inputs if name not in made)
+    written = [name for name in made if work.leaves(name, inside)]
+    heads = math.prod(local[dim] for dim in scan.heads)
+    state = heads * math.prod(local[dim] for dim in scan.state)
+    products = next(op for op in ops if op.kind is OpKind.CONTRACT)
+    return Scan(
+        heads=heads,
+        chunks=local[scan.chunks],
+        macs=macs,
+        work=functions,
+        read=sum(tensor_bytes(work, name, local) for name in read),
+        written=sum(tensor_bytes(work, name, local) for name in written),
+        state=state * ACCUMULATOR_BYTES,
+        kept=state * local[scan.chunks] * DTYPE_BYTES[work.tensors[products.inputs[0]].dtype] if behind else 0,
+        backward=behind,
+        dtype=work.tensors[products.inputs[0]].dtype,
     )

@@ -27,7 +27,7 @@ from halley.sharding.layouts import CollectiveStep
 from halley.sharding.solution import Redistribution, Sharding
 from halley.training.cost import Batch, PlanInputs, boundary_bytes
 from halley.training.groups import fused_groups, product_groups, sharded_kernels
-from halley.training.kernels import TrainingGraph
+from halley.training.kernels import ScanCore, TrainingGraph
 from halley.training.loads import DATA_COLLECTIVES, TRANSFER
 from halley.training.op_costs import op_tasks
 from halley.training.part_costs import PartCosts, part_counts, training_graphs
@@ -196,6 +196,8 @@ def _leader(graph: TrainingGraph, name: str) -> str:
 
 def _together(graph: TrainingGraph, name: str) -> tuple[str, ...]:
     share = graph.contributions[name]
+    if isinstance(share.core, ScanCore):
+        return share.core.behind if share.backward else share.core.ops
     if share.core is not None and not share.backward:
         return share.core.ops
     return share.merged or (name,)

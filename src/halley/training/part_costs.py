@@ -236,7 +236,7 @@ def _graph(shape: Transformer, microbatch: int, sequence: int, place: int, choic
     last = len(_parts(shape, microbatch, sequence)) - 1
     # embedding and head multiply as they are stored
     products = shape.products if 0 < place < last else ""
-    return training_graph(backward(part.workload), part.weights, choice, fused, products)
+    return training_graph(backward(part.workload), part.weights, choice, fused, products, part.scans)
 
 
 @lru_cache(maxsize=256)

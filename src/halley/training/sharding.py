@@ -10,6 +10,7 @@ from halley.rewrite.backward import Differentiated
 from halley.sharding.joint import Pair
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh
 from halley.sharding.solve import KernelTime, ShardingProblem
+from halley.sharding.space import CompoundKernel
 
 
 def tied_products(found: Differentiated) -> tuple[tuple[str, ...], ...]:
@@ -45,6 +46,7 @@ def training_problem(
     same_layout: tuple[tuple[str, ...], ...] = (),
     runs_per_change: Mapping[str, int] | None = None,
     pairs: tuple[Pair, ...] = (),
+    compounds: tuple[CompoundKernel, ...] = (),
 ) -> ShardingProblem:
     """The problem of a layer between equal layers.
 
@@ -84,4 +86,5 @@ def training_problem(
         backward=first,
         in_flight=in_flight,
         pairs=pairs,
+        compounds=compounds,
     )

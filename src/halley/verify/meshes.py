@@ -245,8 +245,11 @@ class MeshRun:
         if op.kind is OpKind.GATHER:
             return [self.gathered(op, own)], 1
         if op.kind is OpKind.SCATTER:
+            if len(op.inputs) == 1:
+                box = self.box(op.inputs[0], tuple(way.reads[0] for way in self.plan.strategy(op.name)), member)
+                _require(not np.isnan(own[0][box]).any(), f"{member} lacks elements of {op.inputs[0]}")
             return [self.scattered(op, own)], 1
-        if op.kind is OpKind.MAP:
+        if op.kind in (OpKind.MAP, OpKind.WINDOW):  # a window's taps are numbered as in the whole op
             return list(evaluate(self.work, op, (), ranges, own).state), 1
         strategy = self.plan.strategy(op.name)
         boxes = [self.box(name, tuple(way.reads[place] for way in strategy), member) for place, name in enumerate(op.inputs)]
@@ -284,6 +287,10 @@ class MeshRun:
         return np.asarray(evaluate(self.work, op, (), {d: (0, e) for d, e in self.work.dims.items()}, filled).state[0])
 
     def scattered(self, op: Op, own: list[Array]) -> Array:
+        """Elements that the member lacks count as zero: they are those of other members, whose results it does not leave."""
+        ranges = {dim: (0, extent) for dim, extent in self.work.dims.items()}
+        if len(op.inputs) == 1:  # windows, added where they overlap
+            return np.asarray(evaluate(self.work, op, (), ranges, [np.nan_to_num(own[0])]).state[0])
         at = next(place for place, name in enumerate(op.inputs) if self.work.tensors[name].dtype.startswith("int"))
         filled = [np.nan_to_num(array) for array in own]
         index, source = self.work.tensors[op.inputs[at]].dims, self.work.tensors[op.inputs[1 - at]].dims
@@ -295,7 +302,7 @@ class MeshRun:
             if dim in spread:
                 wide = np.expand_dims(wide, place)
         _require((np.isnan(own[1 - at]) | ~np.broadcast_to(wide, own[1 - at].shape)).all(), "an index is missing")
-        return np.asarray(evaluate(self.work, op, (), {d: (0, e) for d, e in self.work.dims.items()}, filled).state[0])
+        return np.asarray(evaluate(self.work, op, (), ranges, filled).state[0])
 
     def inherent(self, op: Op, results: list[Parts], counts: Mapping[Member, int], axes: tuple[str, ...]) -> list[Parts]:
         """Rows that members exchange; states that they combine."""

@@ -140,7 +140,7 @@ def mamba_2(
         "dtype": dtype,
     }
     check(MAMBA_2, given)
-    short = (_short("x", "X", "h p"), _short("b", "B", "n"), _short("c", "C", "n"))
+    short = (_short("x", "h p"), _short("b", "n"), _short("c", "n"))
     projected = (
         *(projection for projection, *_ in short),
         contract("project_z", "X Wz", "Z", "c l m h p"),
@@ -150,7 +150,7 @@ def mamba_2(
         elementwise("step", "softplus_bias", "T step_bias", "dt", "c l h"),
         elementwise("drive", "mul", "dt X2", "V", "c l h p"),
     )
-    core, made, kernels = _recurrence() if variant == "scan" else _by_chunks()
+    core, made, kernels = _recurrence() if variant == "scan" else scan_by_chunks()
     after = (
         elementwise("skip", "multiply_add", "X2 D Y0", "Y1", "c l h p"),
         elementwise("gate", "silu_mul", "Z Y1", "Y2", "c l h p"),
@@ -181,15 +181,22 @@ def mamba_2(
     )
 
 
-def _short(mark: str, name: str, dims: str) -> tuple[Op, OpSequence, dict[str, str]]:
-    """From X to ``name``2 [c l dims]: (the projection; its causal convolution and silu, with the dims of all results; the dims of
-    the weights)."""
-    convolved = causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", "c l", "c l", dims, mark)
-    activate = elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"c l {dims}")
-    made = dict.fromkeys((f"{name}0", f"{name}2"), f"c l {dims}") | convolved.made
-    steps = OpSequence((*convolved.ops, activate), made, {}, ((*convolved.kernels[0], activate.name),))
+def _short(mark: str, dims: str) -> tuple[Op, OpSequence, dict[str, str]]:
+    """From X to a tensor of the name's capital with 2 [c l dims]: (the projection; its causal convolution and silu, with the dims
+    of all results; the dims of the weights)."""
+    name, steps = mark.upper(), convolved(mark, "c l", "c l", dims)
     weights = {f"W{mark}": f"m {dims}", f"short_{mark}": f"j {dims}", f"bias_{mark}": dims}
     return contract(f"project_{mark}", f"X W{mark}", f"{name}0", f"c l m {dims}"), steps, weights
+
+
+def convolved(mark: str, places: str, sequence: str, channels: str) -> OpSequence:
+    """``S2 = silu(causal convolution of S0 + bias)``, where S is the capital of ``mark``; other arguments as in
+    `causal_convolution`."""
+    name = mark.upper()
+    steps = causal_convolution(f"{name}0", f"{name}1", f"short_{mark}", places, sequence, channels, mark)
+    activate = elementwise(f"activate_{mark}", "silu_bias", f"{name}1 bias_{mark}", f"{name}2", f"{places} {channels}")
+    made = dict.fromkeys((f"{name}0", f"{name}2"), f"{places} {channels}") | steps.made
+    return OpSequence((*steps.ops, activate), made, {}, ((*steps.kernels[0], activate.name),))
 
 
 Core = tuple[tuple[Op, ...], dict[str, str], tuple[tuple[str, ...], ...]]
@@ -208,41 +215,47 @@ def _recurrence() -> Core:
     return ops, {"Abar": "c l h", "Bx": states, "H": states}, (tuple(op.name for op in ops),)
 
 
-def _by_chunks() -> Core:
-    """Chunked variant. G: inclusive prefix sum of the rates in a chunk; the decay between two positions is their difference."""
+def scan_by_chunks(batch: str = "", groups: str = "") -> Core:
+    """Chunked variant. G: inclusive prefix sum of the rates in a chunk; the decay between two positions is their difference.
+
+    ``batch``, ``groups``: prefixes with the dims of sequences, and of groups of heads that share B and C; "" for none.
+    """
+    b, g = batch, groups
+    at, of = f"{b}c l {g}", f"{b}c s {g}"  # a target position, a source position
+    chunk = f"{b}c {g}"
 
     def copy(name: str, source: str, result: str, dims: str) -> Op:
         return Op(name, OpKind.PERMUTE, (source,), (result,), tuple(dims.split()))
 
     rates = (
-        elementwise("rates", "mul", "dt A", "g", "c l h"),
-        Op("sum_rates", OpKind.SCAN, ("g",), ("G",), ("c", "l", "h"), monoid="sum", along="l"),
-        reduction("chunk_rate", "sum", "g", "g_all", "c l h"),
-        copy("source_rates", "G", "Gs", "c s h"),
-        copy("source_values", "V", "Vs", "c s h p"),
-        copy("source_b", "B2", "Bs", "c s n"),
+        elementwise("rates", "mul", "dt A", "g", f"{at}h"),
+        Op("sum_rates", OpKind.SCAN, ("g",), ("G",), tuple(f"{at}h".split()), monoid="sum", along="l"),
+        reduction("chunk_rate", "sum", "g", "g_all", f"{at}h"),
+        copy("source_rates", "G", "Gs", f"{of}h"),
+        copy("source_values", "V", "Vs", f"{of}h p"),
+        copy("source_b", "B2", "Bs", f"{of}n"),
     )
     inside = (
-        contract("scores", "C2 Bs", "S", "c l n s"),
-        elementwise("mask", "decay_mask", "S G Gs", "M", "c h l s"),
-        contract("inside", "M Vs", "Yd", "c h l s p"),
+        contract("scores", "C2 Bs", "S", f"{chunk}l n s"),
+        elementwise("mask", "decay_mask", "S G Gs", "M", f"{chunk}h l s"),
+        contract("inside", "M Vs", "Yd", f"{chunk}h l s p"),
     )
     left = (
-        elementwise("to_end", "exp_difference", "g_all Gs", "E", "c s h"),
-        elementwise("weigh", "mul", "Vs E", "Ve", "c s h p"),
-        contract("states", "Ve Bs", "St", "c s h p n"),
+        elementwise("to_end", "exp_difference", "g_all Gs", "E", f"{of}h"),
+        elementwise("weigh", "mul", "Vs E", "Ve", f"{of}h p"),
+        contract("states", "Ve Bs", "St", f"{of}h p n"),
     )
     carried = (
-        elementwise("chunk_decay", "exp", "g_all", "Dc", "c h"),
-        Op("carry", OpKind.SCAN, ("Dc", "St"), ("Hc",), ("c", "h", "p", "n"), monoid="linear_before", along="c"),
+        elementwise("chunk_decay", "exp", "g_all", "Dc", f"{chunk}h"),
+        Op("carry", OpKind.SCAN, ("Dc", "St"), ("Hc",), tuple(f"{chunk}h p n".split()), monoid="linear_before", along="c"),
     )
     out = (
-        contract("across", "C2 Hc", "Yo", "c l n h p"),
-        elementwise("combine", "add_decayed", "Yd Yo G", "Y0", "c l h p"),
+        contract("across", "C2 Hc", "Yo", f"{at}n h p"),
+        elementwise("combine", "add_decayed", "Yd Yo G", "Y0", f"{at}h p"),
     )
-    made = dict.fromkeys(("g", "G"), "c l h") | {"g_all": "c h", "Gs": "c s h", "Vs": "c s h p", "Bs": "c s n"}
-    made |= {"S": "c l s", "M": "c h l s", "Yd": "c l h p", "E": "c s h", "Ve": "c s h p", "St": "c h p n"}
-    made |= {"Dc": "c h", "Hc": "c h p n", "Yo": "c l h p"}
+    made = dict.fromkeys(("g", "G"), f"{at}h") | {"g_all": f"{chunk}h", "Gs": f"{of}h", "Vs": f"{of}h p", "Bs": f"{of}n"}
+    made |= {"S": f"{chunk}l s", "M": f"{chunk}h l s", "Yd": f"{at}h p", "E": f"{of}h", "Ve": f"{of}h p", "St": f"{chunk}h p n"}
+    made |= {"Dc": f"{chunk}h", "Hc": f"{chunk}h p n", "Yo": f"{at}h p"}
     stages = (rates, inside, left, carried, out)
     return tuple(op for stage in stages for op in stage), made, tuple(tuple(op.name for op in stage) for stage in stages)
 

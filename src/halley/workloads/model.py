@@ -1,6 +1,7 @@
 """Models for training: an embedding, repeated layers, a head with the loss, each a workload.
 
-Consecutive parts are connected by one tensor: a part reads it as X [b, m, k] and writes the next one as Y. Other inputs are
+Consecutive parts are connected by one tensor: a part reads it as X [b, m, k] (with chunks of tokens, [b, c, l, k]) and writes the
+next one as Y. Other inputs are
 weights if they hold real numbers, and data if they hold integers (tokens, targets, routes, dropout masks).
 """
 
@@ -14,11 +15,29 @@ from halley.ir.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkedScan:
+    """Ops of a workload that compute a scan by chunks, which libraries have as one kernel.
+
+    ``ops`` in order, the last one with its result. ``heads``: dims of independent recurrences; ``chunks``: the dim along which
+    states pass on; ``target``, ``source``: positions in a chunk, of which a target sees the sources up to its own; ``state``:
+    the dims of a head's state.
+    """
+
+    ops: tuple[str, ...]
+    heads: tuple[str, ...]
+    chunks: str
+    target: str
+    source: str
+    state: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelPart:
-    """A workload that is repeated ``count`` times."""
+    """A workload that is repeated ``count`` times. ``scans``: of its ops."""
 
     workload: Workload
     count: int = 1
+    scans: tuple[ChunkedScan, ...] = ()
 
     @property
     def weights(self) -> tuple[str, ...]:

@@ -1,8 +1,11 @@
-"""Transformers for training: embedding, layer, head and loss as graphs over a batch.
+"""Transformers and models of Mamba-2 layers for training: embedding, layer, head and loss as graphs over a batch.
 
 Dims: sequences b, tokens m (as keys n), model k, KV heads h, query heads per group g (absent if every head has its own keys),
 head dims d and e, hidden f, vocabulary v; experts x with slots c, shared experts s; of latent attention the latents q of queries
 and l of keys, and the rotary part r.
+
+With a state space, tokens are chunks c and positions l in a chunk (as sources s), heads h in groups g (absent if there is one)
+with head dim p, columns of a state n, taps j.
 
 Each dim can be sharded: b (data parallelism), m (sequence parallelism; keys and values are all-gathered where m is renamed to n),
 h or g (heads), f (hidden dim), x (experts), v (vocabulary).
@@ -17,11 +20,14 @@ from dataclasses import dataclass
 from halley.ir.workload import Op, OpKind, Workload
 from halley.workloads.construction.graph import STATISTIC, contract, elementwise, reduction, tensors
 from halley.workloads.construction.steps import layernorm, rmsnorm, scale_scores, softmax_and_values
-from halley.workloads.model import ModelPart, TrainingModel
+from halley.workloads.mamba import convolved, scan_by_chunks
+from halley.workloads.model import ChunkedScan, ModelPart, TrainingModel
 from halley.workloads.moe import gate
-from halley.workloads.transformer import Experts, Latent, Transformer, check_training
+from halley.workloads.transformer import Experts, Latent, StateSpace, Transformer, check_training, token_extents
 
 ROW = "b m"
+"""The dims of a token; with a state space, `CHUNKED_ROW`."""
+CHUNKED_ROW = "b c l"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,9 @@ def training_model(shape: Transformer, batch: int, sequence: int | None = None, 
     experts = shape.experts
     dense = shape.layers if experts is None else experts.dense_layers
     blocks = []
-    if dense:
+    if shape.state_space is not None:
+        blocks.append(_state_space_layer(shape, shape.state_space, batch, tokens, dtype))
+    elif dense:
         blocks.append(ModelPart(_layer(shape, batch, tokens, dtype, None), dense))
     if experts is not None:
         blocks.append(ModelPart(_layer(shape, batch, tokens, dtype, experts), shape.layers - dense))
@@ -66,18 +74,22 @@ def training_model(shape: Transformer, batch: int, sequence: int | None = None, 
     )
 
 
+def _row(shape: Transformer) -> str:
+    return ROW if shape.state_space is None else CHUNKED_ROW
+
+
 def _embedding(shape: Transformer, batch: int, tokens: int, dtype: str) -> Workload:
     """``Y = table[token]``, with learned positions ``+ positions[m]``."""
-    made = "Y0" if shape.positions else "Y"
-    ops = [Op("look_up", OpKind.GATHER, ("table", "token"), (made,), ("b", "m", "k"), along="v")]
-    dims = {"table": "v k", "Y": "b m k"}
+    made, row = "Y0" if shape.positions else "Y", _row(shape)
+    ops = [Op("look_up", OpKind.GATHER, ("table", "token"), (made,), (*row.split(), "k"), along="v")]
+    dims = {"table": "v k", "Y": f"{row} k"}
     if shape.positions:
         ops.append(elementwise("place", "add", "Y0 positions", "Y", "b m k"))
         dims |= {"positions": "m k", "Y0": "b m k"}
     return Workload(
         f"{shape.name} embedding",
-        {"b": batch, "m": tokens, "k": shape.model, "v": shape.vocabulary},
-        tensors(dtype, dims) | tensors("int32", {"token": ROW}),
+        {"b": batch, **token_extents(shape, tokens), "k": shape.model, "v": shape.vocabulary},
+        tensors(dtype, dims) | tensors("int32", {"token": row}),
         tuple(ops),
         ("Y",),
         kernels=(tuple(op.name for op in ops),),
@@ -86,24 +98,25 @@ def _embedding(shape: Transformer, batch: int, tokens: int, dtype: str) -> Workl
 
 def _head(shape: Transformer, batch: int, tokens: int, dtype: str) -> Workload:
     """``S = norm(X) W``; ``L = log sum exp(S) - S[target]``, the cross entropy of each token. The exponentials are fp32."""
-    norm = _norm(shape, "X", "A", "f")
+    norm, row = _norm(shape, "X", "A", "f"), _row(shape)
     weight = ("table", "v k") if shape.tied else ("Wv", "k v")
+    scores = f"{row} v"
     ops = (
-        contract("logits", f"A {weight[0]}", "S", "b m k v"),
-        reduction("max", "max", "S", "mx", "b m v"),
-        elementwise("exp", "exp_difference", "S mx", "E", "b m v"),
-        reduction("sum", "sum", "E", "z", "b m v"),
-        elementwise("log", "log", "z", "lz", ROW),
-        elementwise("total", "add", "mx lz", "all", ROW),
-        Op("pick", OpKind.GATHER, ("S", "target"), ("picked",), ("b", "m"), along="v"),
-        elementwise("loss", "subtract", "all picked", "L", ROW),
+        contract("logits", f"A {weight[0]}", "S", f"{row} k v"),
+        reduction("max", "max", "S", "mx", scores),
+        elementwise("exp", "exp_difference", "S mx", "E", scores),
+        reduction("sum", "sum", "E", "z", scores),
+        elementwise("log", "log", "z", "lz", row),
+        elementwise("total", "add", "mx lz", "all", row),
+        Op("pick", OpKind.GATHER, ("S", "target"), ("picked",), tuple(row.split()), along="v"),
+        elementwise("loss", "subtract", "all picked", "L", row),
     )
-    made = {"X": "b m k", "S": "b m v", weight[0]: weight[1]} | norm.weights | norm.made
-    statistics = dict.fromkeys(("mx", "z", "lz", "all", "picked", "L"), ROW) | {"E": "b m v"} | norm.statistics
+    made = {"X": f"{row} k", "S": scores, weight[0]: weight[1]} | norm.weights | norm.made
+    statistics = dict.fromkeys(("mx", "z", "lz", "all", "picked", "L"), row) | {"E": scores} | norm.statistics
     return Workload(
         f"{shape.name} head",
-        {"b": batch, "m": tokens, "k": shape.model, "v": shape.vocabulary},
-        tensors(dtype, made) | tensors(STATISTIC, statistics) | tensors("int32", {"target": ROW}),
+        {"b": batch, **token_extents(shape, tokens), "k": shape.model, "v": shape.vocabulary},
+        tensors(dtype, made) | tensors(STATISTIC, statistics) | tensors("int32", {"target": row}),
         (*norm.ops, *ops),
         ("L",),
         kernels=(*norm.kernels, ("logits",), tuple(op.name for op in ops[1:])),
@@ -169,15 +182,15 @@ def _extents(shape: Transformer, batch: int, tokens: int, experts: Experts | Non
 
 
 def _norm(shape: Transformer, source: str, result: str, mark: str) -> _Block:
-    return _normed(shape.rms, source, result, "k", shape.model, mark)
+    return _normed(shape.rms, source, result, "k", shape.model, mark, _row(shape))
 
 
-def _normed(rms: bool, source: str, result: str, along: str, count: int, mark: str) -> _Block:
+def _normed(rms: bool, source: str, result: str, along: str, count: int, mark: str, row: str = ROW) -> _Block:
     gain, bias = f"gain{mark}", f"bias{mark}"
     if rms:
-        steps, weights = rmsnorm(source, result, ROW, along, count, mark, gain), {gain: along}
+        steps, weights = rmsnorm(source, result, row, along, count, mark, gain), {gain: along}
     else:
-        steps = layernorm(source, result, ROW, along, count, "two-pass", mark, f"{gain} {bias}")
+        steps = layernorm(source, result, row, along, count, "two-pass", mark, f"{gain} {bias}")
         weights = {gain: along, bias: along}
     return _Block(steps.ops, steps.kernels, weights, steps.made, steps.statistics, {})
 
@@ -344,3 +357,61 @@ def _experts(experts: Experts) -> _Block:
         weights |= {"Vg": "k s", "Vu": "k s", "Vd": "s k"}
         made |= dict.fromkeys(("Gs", "Fs", "Hs"), "b m s") | dict.fromkeys(("M", "Ds", "D"), "b m k")
     return _Block(ops, kernels, weights, made, statistics, {"index": "b x c"})
+
+
+def _state_space_layer(shape: Transformer, space: StateSpace, batch: int, tokens: int, dtype: str) -> ModelPart:
+    """``Y = X + mixer(norm(X))`` with the Mamba-2 block (Dao and Gu, arXiv 2405.21060, section 7) as mixer: that of
+    `halley.workloads.mamba.mamba_2` by chunks, with a norm over the channels of each group of heads. Steps and rates are fp32."""
+    groups, row = shape.kv_heads, CHUNKED_ROW
+    g = "g " if groups > 1 else ""
+    channels, states, heads = f"{g}h p", f"{g}n", f"{g}h"
+    first = _norm(shape, "X", "N", "1")
+    names = {"B0": "b", "C0": "c", "Z": "z", "X0": "x", "T": "step"}
+    source = {"B0": states, "C0": states, "Z": channels, "X0": channels, "T": heads}
+    projected = tuple(contract(f"project_{names[to]}", f"N W{names[to]}", to, f"{row} k {of}") for to, of in source.items())
+    taken = {"x": channels, "b": states, "c": states}
+    short = [convolved(mark, row, "c l", of) for mark, of in taken.items()]
+    rates = (
+        elementwise("step", "softplus_bias", "T step_bias", "dt", f"{row} {heads}"),
+        elementwise("drive", "mul", "dt X2", "V", f"{row} {channels}"),
+    )
+    core, made, stages = scan_by_chunks("b ", g)
+    skip = elementwise("skip", "multiply_add", "X2 D Y0", "Y1", f"{row} {channels}")
+    gate = elementwise("gate", "silu_mul", "Z Y1", "Y2", f"{row} {channels}")
+    norm = rmsnorm("Y2", "Y3", f"{row} {g}".strip(), "h p", shape.hidden // groups, "2", "gain2")
+    output = contract("project_out", "Y3 Wy", "O", f"{row} {channels} k")
+    residual = elementwise("add_mixer", "add", "X O", "Y", f"{row} k")
+    scan = (*rates, *core, skip)
+    weights = {f"W{name}": f"k {source[to]}" for to, name in names.items()}
+    for mark, of in taken.items():
+        weights |= {f"short_{mark}": f"j {of}", f"bias_{mark}": of}
+    weights |= {"gain2": channels, "Wy": f"{channels} k"} | first.weights
+    dims = dict.fromkeys(("X", "O", "Y"), f"{row} k") | {to: f"{row} {of}" for to, of in source.items()}
+    dims |= dict.fromkeys(("V", "Y0", "Y1", "Y2"), f"{row} {channels}") | norm.made | first.made
+    for each in short:
+        dims |= each.made
+    exact = {name: made.pop(name) for name in ("g", "G", "g_all", "Gs", "E", "Dc")}
+    exact |= {"dt": f"{row} {heads}"} | dict.fromkeys(("step_bias", "A", "D"), heads)
+    extents = {"b": batch, **token_extents(shape, tokens)}
+    extents |= {"s": extents["l"], "k": shape.model, **({"g": groups} if groups > 1 else {}), "h": shape.heads // groups}
+    work = Workload(
+        f"{shape.name} layer",
+        extents | {"p": shape.head_dim, "n": space.state, "j": space.taps},
+        tensors(dtype, dims | made | weights) | tensors(STATISTIC, exact | norm.statistics | first.statistics),
+        (*first.ops, *projected, *(op for each in short for op in each.ops), *scan, gate, *norm.ops, output, residual),
+        ("Y",),
+        kernels=(
+            *first.kernels,
+            *((op.name,) for op in projected),
+            # one convolution of all channels side by side
+            tuple(name for each in short for name in each.kernels[0]),
+            (*(op.name for op in rates), *stages[0]),
+            *stages[1:-1],
+            (*stages[-1], skip.name),
+            (gate.name, *norm.kernels[0]),
+            (output.name,),
+            (residual.name,),
+        ),
+    )
+    one = ChunkedScan(tuple(op.name for op in scan), ("b", *heads.split()), "c", "l", "s", ("p", "n"))
+    return ModelPart(work, shape.layers, (one,))

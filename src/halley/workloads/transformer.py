@@ -105,8 +105,18 @@ class Hybrid:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSpace:
+    """A Mamba-2 block in place of attention and feed-forward block: columns of a head's ``state``, ``taps`` of the convolution,
+    tokens of a ``chunk`` of the scan. The heads of a group share B and C."""
+
+    state: int
+    taps: int = 4
+    chunk: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class Transformer:
-    """Extents of one transformer.
+    """Extents of one transformer, or of a model of Mamba-2 layers.
 
     ``model``: model dim; ``head_dim``: of queries and keys (of their content part in latent attention); ``hidden``: of the
     feed-forward block; ``sequence``: length of the sequences in training. ``gated``: three feed-forward matrices (SwiGLU) rather
@@ -114,7 +124,8 @@ class Transformer:
     and head share one table; ``dropout``: rate of dropout on attention weights and on both residual branches. ``causal``: no
     token attends to later ones. ``published``: number of parameters that the source states, 0 if it states none. ``products``:
     element type in which layers multiply by weights in training, operands being cast before; "" is that in which they are stored.
-    Left out: biases of matrices, rotary embeddings.
+    With a ``state_space``, ``heads`` of ``head_dim`` channels make up the ``hidden`` channels of a layer, and ``kv_heads`` is the
+    number of groups of heads, each with a B and a C of its own. Left out: biases of matrices, rotary embeddings.
 
     Raises BadInput with every fault.
     """
@@ -139,13 +150,23 @@ class Transformer:
     published: float = 0.0
     source: str = ""
     products: str = ""
+    state_space: StateSpace | None = None
 
     def __post_init__(self) -> None:
         given = {item.name: getattr(self, item.name) for item in fields(self)}
-        given |= {name: asdict(part) for name in ("latent", "experts") if (part := given[name]) is not None}
+        given |= {name: asdict(part) for name in ("latent", "experts", "state_space") if (part := given[name]) is not None}
         where = f"model {self.name}"
         if faults := [replace(fault, where=f"{where}, {fault.where}") for fault in shape_faults(given)]:
             raise BadInput(faults)
+
+    @property
+    def recurrent(self) -> Hybrid | None:
+        """The layers of a state space as recurrent layers; None without one."""
+        space = self.state_space
+        if space is None:
+            return None
+        own = self.layers, self.heads, self.head_dim, space.state, self.kv_heads, space.taps, space.chunk
+        return Hybrid("mamba-2", *own, feed_forward=0)
 
 
 def shape_faults(given: Mapping[str, object]) -> Iterator[Fault]:
@@ -182,6 +203,19 @@ def shape_faults(given: Mapping[str, object]) -> Iterator[Fault]:
         dense = experts.get("dense_layers", 0)
         if layers and _is_size(dense) and dense >= layers:
             yield Fault("experts, dense_layers", f"fewer than layers ({layers})", str(dense))
+
+    state_space = given.get("state_space")
+    if isinstance(state_space, Mapping):
+        yield from _size_faults("state_space", {item.name: state_space.get(item.name, 1) for item in fields(StateSpace)})
+        width, hidden = known.get("head_dim"), known.get("hidden")
+        if heads and width and hidden and heads * width != hidden:
+            yield Fault("hidden", f"heads x head_dim ({heads * width}) with a state space", str(hidden))
+        absent = {"experts": None, "latent": None, "dropout": 0, "positions": False}
+        for name, value in absent.items():
+            if given.get(name, value) != value:
+                yield Fault(name, "none with a state space", repr(given[name])[:60])
+        if given.get("causal", True) is not True:
+            yield Fault("causal", "true with a state space", repr(given["causal"]))
 
 
 def hybrid_faults(given: Mapping[str, object], layers: object) -> Iterator[Fault]:
@@ -225,5 +259,20 @@ def check_training(shape: Transformer, batch: int, tokens: int, dtype: str) -> N
         faults.append(Fault(f"{where}, dtype", "an element type of real numbers", repr(dtype), did_you_mean(str(dtype), known)))
     if shape.positions and not faults and tokens > shape.sequence:
         faults.append(Fault(f"{where}, sequence", f"at most {shape.sequence}, the positions of its table", str(tokens)))
+    if shape.state_space is not None and not faults and tokens % min(shape.state_space.chunk, tokens):
+        faults.append(Fault(f"{where}, sequence", f"a multiple of a chunk of {shape.state_space.chunk} tokens", str(tokens)))
     if faults:
         raise BadInput(faults)
+
+
+def token_extents(shape: Transformer, tokens: int) -> dict[str, int]:
+    """The dims of the tokens of a sequence with their extents: one dim, or with a state space chunks and positions in a chunk.
+
+    >>> small = Transformer("s", 1, 8, 2, 1, 4, 8, 16, 6, state_space=StateSpace(2, chunk=3))
+    >>> token_extents(small, 6)
+    {'c': 2, 'l': 3}
+    """
+    if shape.state_space is None:
+        return {"m": tokens}
+    chunk = min(shape.state_space.chunk, tokens)
+    return {"c": tokens // chunk, "l": chunk}

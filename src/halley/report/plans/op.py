@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from halley.ir.text import to_text
 from halley.kernels.groups import GroupShape
 from halley.kernels.searched import Product, shape_of
-from halley.report.plans.words import DIMS
+from halley.report.plans.words import dim_words
 from halley.sharding.axes import Role
 from halley.training.op_mapping import Movement, OpMapping, OuterSplit
 from halley.training.plan import TrainingResult
 from halley.units import format_bytes, format_time
+from halley.workloads.transformer import token_extents
 
 ROLES = {Role.DATA: "data-parallel ranks", Role.PIPELINE: "pipeline stages", Role.MODEL: "model-parallel chips"}
 """What the ranks of a role are called."""
@@ -33,7 +34,8 @@ def _about(result: TrainingResult, op: OpMapping) -> Iterator[str]:
     rank = f"{plan.pipeline.microbatches} x {plan.microbatch} sequences for each data-parallel rank"
     yield f"{problem.system.chips} x {problem.chip.name} ({problem.system.name}); {op.layers} in the model, and {rank}"
     for split in op.splits:
-        yield f"{split.axis}, {split.part.size} {ROLES[split.part.role]}: {_split(split)}"
+        words = dim_words(token_extents(problem.shape, problem.sequence))
+        yield f"{split.axis}, {split.part.size} {ROLES[split.part.role]}: {_split(split, words)}"
     for move in op.movements:
         yield _move(move)
     shape, kind = shape_of(op.kernel), type(op.kernel).__name__.lower()
@@ -52,12 +54,12 @@ def _about(result: TrainingResult, op: OpMapping) -> Iterator[str]:
         yield f"the axes of the system cannot enclose it as nodes: {op.reason}"
 
 
-def _split(split: OuterSplit) -> str:
+def _split(split: OuterSplit, dims: Mapping[str, str]) -> str:
     if split.part.role is Role.PIPELINE:
         return "layers are divided over it"
     if not split.split:
         return "replicated"
-    words = f" ({DIMS[split.split]})" if split.split in DIMS else ""
+    words = f" ({dims[split.split]})" if split.split in dims else ""
     inside = f": {split.dim} of the mapping, {split.tile}" if split.dim else ""
     return f"{split.split}{words} split, {split.extent} on each{inside}"
 

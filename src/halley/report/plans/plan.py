@@ -18,7 +18,7 @@ from halley.kernels.searched import (
     shape_of,
 )
 from halley.kernels.software import Software
-from halley.kernels.times import Attention, Gemm
+from halley.kernels.times import Attention, Gemm, Scan
 from halley.network.graph.bill import Bill
 from halley.pipeline.data_parallel import Sharded
 from halley.report.mapping.plots import format_operations
@@ -26,7 +26,7 @@ from halley.report.plans.others import others_table
 from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import ROUNDING, traffic_tables
-from halley.report.plans.words import DIMS, schedule_words
+from halley.report.plans.words import dim_words, schedule_words
 from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
@@ -405,6 +405,8 @@ def _source(kernel: AnyKernel, searched: SearchedKernels | None) -> str:
             return "formula: products on the vector lanes"
         case Attention():
             return f"formula: attention, {'backward' if kernel.backward else 'forward'}"
+        case Scan():
+            return f"formula: scans by chunks, {'backward' if kernel.backward else 'forward'}"
         case _:
             return "formula: streams at the rates of the data sheet"
 
@@ -413,7 +415,8 @@ def shardings(cost: PlanCost, ops: bool) -> Iterator[Table]:
     """How ops are split over the chips of the role that shares them out, and the collectives that follow."""
     for name, sharding in cost.shardings.items():
         if sharding.problem.mesh:
-            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, DIMS)
+            words = dim_words(sharding.problem.workload.dims)
+            yield from sharding_tables(name, sharding, "one microbatch, forward and backward", ops, cost.splitting, words)
 
 
 def certificate_table(certificate: Certificate) -> Table:

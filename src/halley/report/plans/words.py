@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
@@ -29,7 +29,27 @@ DIMS: Mapping[str, str] = {
     "x": "experts",
     "c": "tokens of an expert",
 }
-"""What the dims of a model's parts are (`halley.workloads.training`)."""
+"""What the dims of a transformer's parts are (`halley.workloads.training`)."""
+
+STATE_SPACE_DIMS: Mapping[str, str] = {
+    "b": "sequences",
+    "c": "chunks",
+    "l": "positions in a chunk",
+    "s": "positions in a chunk",
+    "k": "model width",
+    "g": "groups of heads",
+    "h": "heads",
+    "p": "head width",
+    "n": "columns of the state",
+    "j": "taps",
+    "v": "vocabulary",
+}
+"""The same of a model with a state space."""
+
+
+def dim_words(dims: Collection[str]) -> Mapping[str, str]:
+    """What the dims of a part are, which has tokens m, or chunks of tokens."""
+    return DIMS if "m" in dims else STATE_SPACE_DIMS
 
 
 def plan_words(plan: Plan, cost: PlanCost | None = None) -> str:
@@ -49,7 +69,7 @@ def plan_words(plan: Plan, cost: PlanCost | None = None) -> str:
     if plan.offload:
         parts.append("offload")
     if not plan.fused:
-        parts.append("attention not fused")
+        parts.append("attention or scans not fused")
     return ", ".join(parts)
 
 

@@ -151,8 +151,8 @@ def _split(problem: TrainingProblem, communication: Communication, scattered: bo
     if scattered is None or not mesh:
         return problem
     shape = problem.shape
-    if shape.experts is not None or shape.latent is not None:
-        got = "experts" if shape.experts is not None else "latent attention"
+    others = {"experts": shape.experts, "latent attention": shape.latent, "a state space": shape.state_space}
+    if got := ", ".join(name for name, part in others.items() if part is not None):
         expected = "a model of dense layers for Megatron-LM's splits"
         raise BadInput(Fault("splits", expected, f"{shape.name}, with {got}", "leave the splits to the search"))
     words = VOCABULARY_MULTIPLE * math.prod(axis.ranks for axis in mesh)

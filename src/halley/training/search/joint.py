@@ -35,7 +35,7 @@ KERNELS = "kernels"
 
 LEFT_OUT_KERNELS = (
     "in one kernel: products behind products, and more than a product with up to eight elementwise ops and reductions behind it",
-    "mappings of attention backward and of kernels without products, which take their times from formulas",
+    "mappings of attention backward, of scans, and of kernels without products, which take their times from formulas",
 )
 """What the mappings do not contain."""
 

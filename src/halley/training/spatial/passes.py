@@ -27,8 +27,9 @@ from halley.spatial.chip import Engine, Kernel, SpatialChip, SpatialGraph, Spati
 from halley.training.kernels import TrainingGraph, kernels
 from halley.training.op_costs import op_tasks
 
-TOKENS = ("m", "n")
-"""Names of the dims of tokens: an op streams along the first that its result has, or else the first that it reduces."""
+TOKENS, CHUNKED_TOKENS = ("m", "n"), ("c", "l", "s")
+"""Names of the dims of tokens, where they are in chunks too: an op streams along the first that its result has, or else the first
+that it reduces."""
 
 BATCH = "b"
 """The dim of sequences, which are processed one after the other."""
@@ -127,12 +128,13 @@ def _pass_kernel(graph: TrainingGraph, names: tuple[str, ...]) -> PassKernel:
     ops = [work.op(name) for name in names]
     results = {dim for op in ops for name in op.outputs for dim in work.tensors[name].dims}
     touched = {dim for op in ops for dim in op.dims}
-    walked = next((dim for dim in TOKENS if dim in results), "") or next((dim for dim in TOKENS if dim in touched), "")
+    tokens = token_dims(work)
+    walked = next((dim for dim in tokens if dim in results), "") or next((dim for dim in tokens if dim in touched), "")
     core = any(graph.contributions[name].core for name in names) or all(graph.contributions[name].part for name in names)
     products = [op for op in ops if op.kind is OpKind.CONTRACT]
     summed = bool(walked) and walked not in results
-    # a scatter may write anywhere; a kernel that only sums has few results for a kernel that streams
-    apart = core or not walked or any(op.kind is OpKind.SCATTER for op in ops) or (summed and not products)
+    # a scatter may write anywhere, a scan may run from the end; a kernel that only sums has few results for one that streams
+    apart = core or not walked or any(op.kind in (OpKind.SCATTER, OpKind.SCAN) for op in ops) or (summed and not products)
     return PassKernel(names, walked, summed, apart)
 
 
@@ -358,9 +360,14 @@ class _Pass:
         return float(math.prod(local.values()) * work.tensors[name].word)
 
 
+def token_dims(work: Workload) -> tuple[str, ...]:
+    """The dims of tokens in a graph."""
+    return TOKENS if TOKENS[0] in work.dims else CHUNKED_TOKENS
+
+
 def is_weight(work: Workload, name: str) -> bool:
     """An input of the graph without a dim of tokens."""
-    return name in work.inputs and not set(TOKENS) & set(work.tensors[name].dims)
+    return name in work.inputs and not set(token_dims(work)) & set(work.tensors[name].dims)
 
 
 def drawn_locally(graph: TrainingGraph, op: str, name: str) -> bool:
@@ -393,5 +400,5 @@ def awaited_collectives(
             continue
         op = move.reader or makers.get(move.tensor, work.ops[0].name)
         names = move.tensor.split(" ")
-        streams = any(set(TOKENS) & set(work.tensors[name].dims) for name in names if name in work.tensors)
+        streams = any(set(token_dims(work)) & set(work.tensors[name].dims) for name in names if name in work.tensors)
         yield op, collective(step.kind, step.axes, step.bytes) / move.runs, step.kind, step.axes, streams
