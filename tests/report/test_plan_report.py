@@ -10,6 +10,7 @@ from math import prod
 
 import pytest
 
+import halley
 from halley.cli.plans.systems import efficiency_of, system_of
 from halley.io.chips.software import load_software
 from halley.io.networks.fits import load_libraries
@@ -21,7 +22,7 @@ from halley.report.plans.cluster import cluster_picture
 from halley.report.plans.figures import loads_roofline
 from halley.report.plans.others import why
 from halley.report.plans.page import plan_page
-from halley.report.plans.plan import EXPERTS_REMARK, plan_tables, short_tables
+from halley.report.plans.plan import EXPERTS_REMARK, SCANS_REMARK, plan_tables, short_tables
 from halley.report.plans.schedule import schedule_figure
 from halley.report.plans.words import model_names, plan_words, short_words
 from halley.rewrite.recompute import Recompute
@@ -189,6 +190,13 @@ def test_one_screen_names_the_software_and_says_what_is_not_validated() -> None:
     assert "how far to trust" not in dict(short_tables(made)[0].rows)
     experts = replace(made, problem=replace(made.problem, shape=replace(SHAPE, gated=True, experts=Experts(8, 2, 16384))))
     assert dict(short_tables(experts)[0].rows)["how far to trust"] == EXPERTS_REMARK
+
+
+def test_plans_of_state_spaces_claim_no_measured_error() -> None:
+    made = halley.plan("mamba2-1.3b", "8 x h100, nvlink 8", batch=64)
+    shown = dict(short_tables(made)[0].rows)
+    assert shown["how far to trust"] == SCANS_REMARK
+    assert "interval of 80 %" not in shown
 
 
 @pytest.mark.parametrize("fixed", ["tensor", "pipeline", "replicas"])

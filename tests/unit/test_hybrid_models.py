@@ -163,3 +163,12 @@ def test_a_state_has_its_dtype() -> None:
     assert model.state == "bf16"
     halves = [replace(model, state=state).state_bytes - 10240 * 3 * 2 for state in ("bf16", "fp16", "fp32")]
     assert halves[0] == halves[1] == halves[2] / 2
+
+
+def test_models_of_mamba_2_are_served_too() -> None:
+    """Serving reads all but taps, rates and norms from the matrices of the same layers that a plan trains."""
+    for name, parameters in (("mamba2-2.7b", 2_702_599_680), ("mamba-codestral-7b", 7_285_403_648)):
+        model = served_model(name)
+        assert find_model(name).parameters == parameters
+        assert model.attention_layers == model.cache_bytes_per_token == 0
+        assert parameters * 0.999 < model.weight_bytes / 2 < parameters

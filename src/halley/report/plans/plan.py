@@ -77,6 +77,8 @@ SHORT_OTHERS = 3
 """Other kinds of plan on one screen."""
 EXPERTS_REMARK = "mixtures of experts: measured runs on B200 took 1.1 to 2.6 times as long as planned"
 """Beside the time of their plans (`validation.training.bridge`)."""
+SCANS_REMARK = "no scan of a state space was measured: its kernel is assumed to reach the rates of the measured attention"
+"""Beside the time of plans of Mamba-2 (docs/decisions/0138-scans-in-plans.md)."""
 BAR_CHARACTERS = 24
 """Characters of the longest bar."""
 
@@ -143,6 +145,7 @@ def short_tables(result: TrainingResult) -> list[Table]:
         ("recomputed", "nothing" if plan.recompute is Recompute.NONE else str(plan.recompute)),
         ("software", _software(result.problem.software)),
         *([("how far to trust", EXPERTS_REMARK)] if result.problem.shape.experts else []),
+        *([("how far to trust", SCANS_REMARK)] if result.problem.shape.state_space else []),
     )
     account = dict(sorted(cost.account.items(), key=lambda item: -item[1])[:SHORT_PARTS])
     shown = {name: time for name, time in cost.account.items() if name in account}

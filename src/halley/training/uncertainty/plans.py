@@ -88,10 +88,11 @@ def uncertainty(result: TrainingResult, others: int = COMPARED) -> PlanUncertain
     >>> found.low < found.high, found.sources[0].name, found.sources[0].error
     (True, 'kernels and their host', 0.036)
 
-    None where the software that launches the kernels was never held against measured iterations: then no error is known.
+    None where the software that launches the kernels was never held against measured iterations, and for state spaces, of which
+    no iteration was measured: then no error is known.
     """
     problem, software = result.problem, result.problem.software
-    if software is None or software.error is None or problem.searched is not None:
+    if software is None or software.error is None or problem.searched is not None or problem.shape.state_space is not None:
         return None
     plans: list[tuple[Plan, PlanCost]] = [(result.plan, result.cost)]
     plans += [(item.plan, item.cost) for item in result.alternatives[:others]]
