@@ -84,13 +84,16 @@ def test_a_configuration_is_planned(folder: Path) -> None:
             "sequence: expected a multiple of a chunk of 128 tokens; got 500",
         ),
         (("plan", "little.yaml", *SYSTEM, "--emit", "megatron"), "expected a plan of a transformer for launch flags"),
-        (
-            ("serve", "little.yaml", "--system", "1 x h100", "--input", "64", "--output", "8", "--rate", "2"),
-            "serving of little: expected layers of attention; got a state space",
-        ),
     ],
 )
 def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path) -> None:
     found = halley(*words, width=200)
     assert found.code == 1
     assert said in found.err
+
+
+def test_the_same_file_is_served(folder: Path) -> None:
+    found = halley("serve", "little.yaml", "--system", "1 x h100", "--input", "64", "--output", "8", "--rate", "2", width=200)
+    assert found.code == 0, found.err
+    assert "keep" in found.out
+    assert "of state of a sequence, whatever its context" in found.out
