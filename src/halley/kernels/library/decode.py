@@ -96,16 +96,17 @@ def _features(sizes: Sizes, read: tuple[Array, Array], formats: Formats, chip: M
     read_keys = blocks * in_block if options["whole_tiles"] else np.minimum(blocks * in_block, keys[:, None])
     beside = chip.cores / (parts * np.where(options["sequences_first"], batch * groups, 1.0)[:, None])
     on_core = units[:, None] * parts / chip.cores
+    further = tiles[:, None] / np.clip(beside, 1.0, tiles[:, None]) - 1
     kept = number_format(formats.cache or formats.dtype).activation
-    results = batch * heads * product_dims
+    stored, results = batch * groups * keys * stored_dims * kept, batch * heads * product_dims
     return {
         "units": np.maximum(on_core, 1.0),
         "waves": np.ceil(on_core),
         "blocks": blocks * in_block / KEYS_PER_TILE,
         "feed": read_keys * (stored_dims * kept)[:, None] / (chip.cache / chip.cores),
         "products": blocks * (in_block * rows * product_dims)[:, None] / core_rate(chip, "bf16"),
-        "keys": batch * groups * keys * stored_dims * kept / chip.memory,
-        "further_tiles": tiles[:, None] / np.clip(beside, 1.0, tiles[:, None]) - 1,
+        "keys": stored / chip.memory,
+        "keys_again": (stored * missing(stored, max(chip.capacity, 1.0)))[:, None] * further / chip.memory,
         "others": 2 * results / chip.memory,
         "split": np.asarray((parts > 1) * 1.0, dtype=np.float64),
         "partials": np.asarray(4 * results[:, None] * parts * (parts > 1) / chip.memory, dtype=np.float64),
@@ -121,9 +122,8 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     cores = unit * known["waves"] + p["latency"] * (1 + p["unit"] * (np.asarray(known["units"]) - 1))
     cores = cores + known["split"] * p["combine"] + known["partials"]
     keys = np.asarray(known["keys"])
-    from_memory = keys * missing(keys, p["resident"] * float(known["capacity"]))
-    again = 1 + p.get("again", 0.0) * known["further_tiles"]
-    traffic = (from_memory[:, None] * again + np.asarray(known["others"])[:, None]) / p["memory"]
+    once = keys * missing(keys, p["resident"] * float(known["capacity"])) + known["others"]
+    traffic = (once[:, None] + p.get("again", 0.0) * known["keys_again"]) / p["memory"]
     return as_measured(combined(cores, traffic, p["overlap"]).min(axis=1), p)
 
 
