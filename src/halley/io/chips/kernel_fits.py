@@ -40,7 +40,7 @@ CORRECTION_DIGITS = 3
 SPREAD = {
     "gemm": 0.29,
     "attention_prefill": 0.5,
-    "attention_decode": 0.37,
+    "attention_decode": 0.34,
     "attention_encoder": 0.1,
     "mla_prefill": 0.46,
     "mla_decode": 1.05,
