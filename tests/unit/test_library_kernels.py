@@ -466,6 +466,14 @@ def test_faults_of_corrections_have_lines(key: str, value: object, message: str)
         parse_kernel_fits(json.dumps(data), "mine.yaml")
 
 
+def test_large_fits_of_another_version_are_refused_by_what_they_lack() -> None:
+    data = json.loads(kernel_fits_document(load_kernel_fits("h100")))
+    kernel = next(kernel for kernel in data["kernels"] if kernel["family"] == "mla_decode")
+    del kernel["parameters"]["again"]
+    with pytest.raises(BadInput, match=r"kernels\.\d+\.parameters: expected again, .* made again with 'halley calibrate chip'"):
+        parse_kernel_fits(json.dumps(data), "mine.yaml")
+
+
 def test_faults_of_a_file_have_lines() -> None:
     lines = kernel_fits_document(fit_of("gemm")).splitlines()
     broken = "\n".join(lines).replace('"matrix"', '"matricks"')
