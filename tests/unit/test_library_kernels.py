@@ -253,6 +253,55 @@ def test_a_rank_may_compute_or_pass_choices_of_other_ranks_experts() -> None:
     assert waves[2] == np.ceil((1 + np.ceil((64 + 896) / 64)) / CHIP.cores) * CHIP.cores
 
 
+def _latent_features(batch: int, cached: int, heads: int, **options: float) -> dict[str, float]:
+    """Features of latent attention in one part."""
+    known = FAMILIES["mla_decode"]
+    every = {name: values[0] for name, values in known.options.items()} | {"splits": 1.0, **options}
+    sizes = {"batch": np.array([batch]), "cached": np.array([cached]), "heads": np.array([heads])}
+    found = known.features({name: value.astype(float) for name, value in sizes.items()}, Formats("bf16", "bf16"), CHIP, every)
+    return {name: float(np.asarray(value).ravel()[0]) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("batch", [CHIP.cores // 4, CHIP.cores // 2, CHIP.cores, 4 * CHIP.cores])
+@pytest.mark.parametrize("sequences_first", [0.0, 1.0])
+def test_tiles_in_later_waves_read_keys_again(batch: int, sequences_first: float) -> None:
+    """Against waves of units in their order of launch, each of which reads the keys of its sequences once."""
+    tiles = 4
+    assert CHIP.cores % tiles == 0
+    order = [(tile, sequence) for tile in range(tiles) for sequence in range(batch)]
+    if not sequences_first:
+        order.sort(key=lambda unit: (unit[1], unit[0]))
+    waves = [order[start : start + CHIP.cores] for start in range(0, len(order), CHIP.cores)]
+    reads = sum(len({sequence for _, sequence in wave}) for wave in waves)
+    found = _latent_features(batch, 2**17 - 1, 16 * tiles, heads_in_tile=16.0, sequences_first=sequences_first)
+    assert found["keys_again"] / found["keys"] == pytest.approx(reads / batch - 1)
+
+
+def test_keys_in_the_cache_are_not_read_again() -> None:
+    assert _latent_features(4096, 1, 64, heads_in_tile=16.0, sequences_first=1.0)["keys_again"] == 0
+
+
+def test_few_heads_of_latent_attention_have_tiles_of_the_fewest_rows() -> None:
+    for heads, tiles in ((8, 1), (16, 1), (32, 2), (64, 1)):
+        found = _latent_features(10 * CHIP.cores, 4095, heads, heads_in_tile=64.0, few_heads=1.0)
+        assert found["units"] == 10 * tiles, heads
+
+
+def test_the_last_tile_of_keys_may_be_read_as_far_as_there_are_keys() -> None:
+    known = FAMILIES["attention_decode"]
+    sizes = {"batch": 8.0, "heads": 8.0, "kv_heads": 8.0, "head_dim": 128.0, "window": 0.0}
+    every = {name: values[0] for name, values in known.options.items()} | {"splits": 1.0}
+
+    def feed(keys: float, whole: float) -> float:
+        arrays = {name: np.array([value]) for name, value in {**sizes, "cached": keys - 1}.items()}
+        found = known.features(arrays, Formats("bf16", "bf16"), CHIP, {**every, "whole_tiles": whole})
+        return float(np.asarray(found["feed"]).ravel()[0])
+
+    assert feed(2, 1.0) == feed(128, 1.0) == feed(128, 0.0)
+    assert feed(2, 0.0) == pytest.approx(feed(128, 0.0) / 64)
+    assert feed(129, 0.0) == pytest.approx(feed(129, 1.0) * 129 / 256)
+
+
 def test_windows_may_be_skipped_in_part_and_single_queries_packed() -> None:
     known = FAMILIES["attention_prefill"]
     sizes = {"batch": 1, "queries": 4096, "cached": 0, "heads": 8, "kv_heads": 1, "head_dim": 128, "window": 128}
@@ -414,6 +463,14 @@ def test_faults_of_corrections_have_lines(key: str, value: object, message: str)
     data = json.loads(text)
     data["kernels"][0]["correction"][key] = value
     with pytest.raises(BadInput, match=message):
+        parse_kernel_fits(json.dumps(data), "mine.yaml")
+
+
+def test_large_fits_of_another_version_are_refused_by_what_they_lack() -> None:
+    data = json.loads(kernel_fits_document(load_kernel_fits("h100")))
+    kernel = next(kernel for kernel in data["kernels"] if kernel["family"] == "mla_decode")
+    del kernel["parameters"]["again"]
+    with pytest.raises(BadInput, match=r"kernels\.\d+\.parameters: expected again, .* made again with 'halley calibrate chip'"):
         parse_kernel_fits(json.dumps(data), "mine.yaml")
 
 

@@ -37,7 +37,7 @@ MEANS = {
     "attention_decode": 0.125,
     "attention_encoder": 0.085,
     "mla_prefill": 0.08,
-    "mla_decode": 0.12,
+    "mla_decode": 0.105,
     "moe": 0.16,
     "mamba2": 0.1,
 }

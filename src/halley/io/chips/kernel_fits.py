@@ -22,7 +22,7 @@ from halley.io.files.check import check
 from halley.io.files.entries import Text
 from halley.io.files.models import Model
 from halley.io.files.shelf import found, is_path
-from halley.io.files.text import DocumentFault, KeyPath, read_yaml
+from halley.io.files.text import Document, DocumentFault, KeyPath, read_yaml
 from halley.kernels.library.corrections import Correction
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.formats import FORMATS
@@ -40,7 +40,7 @@ CORRECTION_DIGITS = 3
 SPREAD = {
     "gemm": 0.29,
     "attention_prefill": 0.5,
-    "attention_decode": 0.37,
+    "attention_decode": 0.34,
     "attention_encoder": 0.1,
     "mla_prefill": 0.46,
     "mla_decode": 1.05,
@@ -150,10 +150,10 @@ def parse_kernel_fits(text: str, name: str = "fits", chip: Machine | None = None
         data = read_yaml(text, name).data
     model, findings = check(KernelFitsFile, data)
     if model is None:
-        raise BadInput(read_yaml(text, name).faults(findings))
+        raise BadInput(_document(text, name, data).faults(findings))
     findings = [finding for index, item in enumerate(model.kernels) for finding in _findings(index, item)]
     if findings:
-        raise BadInput(read_yaml(text, name).faults(findings))
+        raise BadInput(_document(text, name, data).faults(findings))
     fits = tuple(
         KernelFit(
             Stratum(item.family, item.framework, item.kernel, item.dtype, item.cache, item.variant),
@@ -176,6 +176,14 @@ def parse_kernel_fits(text: str, name: str = "fits", chip: Machine | None = None
     return KernelFits(sheet, model.chip, model.source, model.dated, fits, SPREAD)
 
 
+def _document(text: str, name: str, data: object) -> Document:
+    """The document with its lines; without them where the text is JSON that is too large, or odd, to be read as YAML."""
+    try:
+        return read_yaml(text, name)
+    except BadInput:
+        return Document(name, data, {(): 1})
+
+
 def _findings(index: int, item: KernelFile) -> list[DocumentFault]:
     """What the model of the file does not check: names of families, formats, parameters and options."""
     at = ("kernels", index)
@@ -188,7 +196,8 @@ def _findings(index: int, item: KernelFile) -> list[DocumentFault]:
         ("options", item.options, set(known.options)),
     ):
         if set(given) != wanted:
-            wrong.append(DocumentFault((*at, key), ", ".join(sorted(wanted)), ", ".join(sorted(given))[:100]))
+            remedy = "a fit of another version has to be made again with 'halley calibrate chip'"
+            wrong.append(DocumentFault((*at, key), ", ".join(sorted(wanted)), ", ".join(sorted(given))[:100], remedy))
     for key, word in (("dtype", item.dtype), ("cache", item.cache)):
         if word and word not in FORMATS:
             wrong.append(DocumentFault((*at, key), f"one of {', '.join(FORMATS)}", repr(word[:40])))

@@ -3,7 +3,8 @@
 A unit is one sequence and one head of keys, with the query heads that share it in one tile where the library packs them, else one
 query head. Units are split along the keys, where the library splits, to fill the cores; parts are combined at the end. A unit
 reads its keys at a share of the cache's bandwidth per core; all keys together come from memory at a share of its bandwidth,
-unless they stayed in the cache since the last call.
+unless they stayed in the cache since the last call. Tiles of latent attention that run at other times than the first of their
+sequence read keys from memory again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from halley.kernels.library.formats import core_rate, number_format
 from halley.kernels.machine import Machine
 
 KEYS_PER_TILE = 128.0
-"""Keys that a tile processes together."""
+"""Keys that a tile processes together, where this is no option; the unit of the time of a block."""
+FEW_HEADS, FEWEST_ROWS = 32.0, 16.0
+"""Query heads up to which kernels with an own tile for few heads take it, and its rows: the fewest of a matrix instruction."""
 FREE_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 LATENT, POSITIONS = 512.0, 64.0
 """Dims of a latent key-value pair and of its positions, DeepSeek-V2; values are the latent part of the keys."""
@@ -54,14 +57,26 @@ PARAMETERS = (
 """Shares: memory bandwidth, cache bandwidth per core (feed), matrix rate; latency [s] of a unit; block [s] of `KEYS_PER_TILE`
 keys; combine [s] of parts; resident: share of the cache in which keys stay between calls; unit: part of the latency that each
 further unit on a core adds."""
+AGAIN = FittedParameter("again", 0.1, 1e-3, 1.0, 1.5, "low")
+"""Share of its keys that a tile of query heads reads from memory, if it does not run beside the first tile of its sequence."""
 OPTIONS = {
     "splits": (0.0, 1.0, 4.0, 8.0, 16.0),
     "heads_in_tile": (16.0, 64.0, 128.0),
     "packs_heads": (1.0, 0.0),
     "skips_window": (1.0, 0.0),
+    "whole_tiles": (1.0, 0.0),
 }
 """Parts of the keys (0: as many as are fastest); query heads in a tile; whether heads that share keys share a unit; whether keys
-outside the window are skipped."""
+outside the window are skipped; whether the last tile of keys is read in full, or only as far as there are keys."""
+LATENT_OPTIONS = {
+    "splits": OPTIONS["splits"],
+    "heads_in_tile": OPTIONS["heads_in_tile"],
+    "sequences_first": (0.0, 1.0),
+    "few_heads": (0.0, 1.0),
+    "keys_in_tile": (128.0, 64.0, 32.0),
+}
+"""Options of latent attention: two as above; whether one tile of every sequence is launched before the second of any, so that
+tiles of one sequence run at different times; whether up to `FEW_HEADS` heads are in tiles of `FEWEST_ROWS`; keys in a tile."""
 
 
 def _features(sizes: Sizes, read: tuple[Array, Array], formats: Formats, chip: Machine, options: Options) -> Features:
@@ -70,21 +85,28 @@ def _features(sizes: Sizes, read: tuple[Array, Array], formats: Formats, chip: M
     stored_dims, product_dims = read
     sharing = heads / groups
     packed = bool(options["packs_heads"])
-    in_tile = np.minimum(sharing, options["heads_in_tile"]) if packed else np.ones_like(sharing)
-    units = batch * (groups * np.ceil(sharing / options["heads_in_tile"]) if packed else heads)
+    few = (sharing <= FEW_HEADS) & bool(options["few_heads"])
+    in_tile = np.minimum(sharing, np.where(few, FEWEST_ROWS, options["heads_in_tile"])) if packed else np.ones_like(sharing)
+    tiles = np.ceil(sharing / in_tile)
+    units = batch * groups * tiles
     rows = np.where(in_tile > 1, np.ceil(in_tile / 16) * 16, 4.0)
     parts = np.array(FREE_SPLITS if options["splits"] == 0 else (options["splits"],), dtype=np.float64)[None, :]
-    blocks = np.ceil(np.ceil(keys / KEYS_PER_TILE)[:, None] / parts)
+    in_block = options["keys_in_tile"]
+    blocks = np.ceil(np.ceil(keys / in_block)[:, None] / parts)
+    read_keys = blocks * in_block if options["whole_tiles"] else np.minimum(blocks * in_block, keys[:, None])
+    beside = chip.cores / (parts * np.where(options["sequences_first"], batch * groups, 1.0)[:, None])
     on_core = units[:, None] * parts / chip.cores
+    further = tiles[:, None] / np.clip(beside, 1.0, tiles[:, None]) - 1
     kept = number_format(formats.cache or formats.dtype).activation
-    results = batch * heads * product_dims
+    stored, results = batch * groups * keys * stored_dims * kept, batch * heads * product_dims
     return {
         "units": np.maximum(on_core, 1.0),
         "waves": np.ceil(on_core),
-        "blocks": blocks,
-        "feed": blocks * (KEYS_PER_TILE * stored_dims * kept)[:, None] / (chip.cache / chip.cores),
-        "products": blocks * (KEYS_PER_TILE * rows * product_dims)[:, None] / core_rate(chip, "bf16"),
-        "keys": batch * groups * keys * stored_dims * kept / chip.memory,
+        "blocks": blocks * in_block / KEYS_PER_TILE,
+        "feed": read_keys * (stored_dims * kept)[:, None] / (chip.cache / chip.cores),
+        "products": blocks * (in_block * rows * product_dims)[:, None] / core_rate(chip, "bf16"),
+        "keys": stored / chip.memory,
+        "keys_again": (stored * missing(stored, max(chip.capacity, 1.0)))[:, None] * further / chip.memory,
         "others": 2 * results / chip.memory,
         "split": np.asarray((parts > 1) * 1.0, dtype=np.float64),
         "partials": np.asarray(4 * results[:, None] * parts * (parts > 1) / chip.memory, dtype=np.float64),
@@ -100,8 +122,9 @@ def time(parameters: Mapping[str, float], known: Features) -> Array:
     cores = unit * known["waves"] + p["latency"] * (1 + p["unit"] * (np.asarray(known["units"]) - 1))
     cores = cores + known["split"] * p["combine"] + known["partials"]
     keys = np.asarray(known["keys"])
-    traffic = (keys * missing(keys, p["resident"] * float(known["capacity"])) + known["others"]) / p["memory"]
-    return as_measured(combined(cores, traffic[:, None], p["overlap"]).min(axis=1), p)
+    once = keys * missing(keys, p["resident"] * float(known["capacity"])) + known["others"]
+    traffic = (once[:, None] + p.get("again", 0.0) * known["keys_again"]) / p["memory"]
+    return as_measured(combined(cores, traffic, p["overlap"]).min(axis=1), p)
 
 
 def _seen(sizes: Sizes, skips: bool = True) -> Sizes:
@@ -118,9 +141,13 @@ def _demand(sizes: Sizes, stored_dims: Array, product_dims: Array, formats: Form
     return batch * heads * keys * product_dims / (core_rate(chip, "bf16") * chip.cores), moved / chip.memory
 
 
+_NO_LATENT = {"sequences_first": 0.0, "few_heads": 0.0, "keys_in_tile": KEYS_PER_TILE}
+"""Values of the options of latent attention in other attention, which gains nothing by them (decision 0137)."""
+
+
 def _decode_features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
     both = 2 * sizes["head_dim"]
-    return _features(_seen(sizes, bool(options["skips_window"])), (both, both), formats, chip, options)
+    return _features(_seen(sizes, bool(options["skips_window"])), (both, both), formats, chip, {**_NO_LATENT, **options})
 
 
 def _decode_demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
@@ -146,7 +173,7 @@ def _latent(sizes: Sizes) -> Sizes:
 
 def _mla_features(sizes: Sizes, formats: Formats, chip: Machine, options: Options) -> Features:
     stored, products = _mla_dims(sizes)
-    return _features(_latent(sizes), (stored, products), formats, chip, {"packs_heads": 1.0, **options})
+    return _features(_latent(sizes), (stored, products), formats, chip, {"packs_heads": 1.0, "whole_tiles": 1.0, **options})
 
 
 def _mla_demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Array, Array]:
@@ -180,8 +207,8 @@ MLA_DECODE = KernelFamily(
     "mla_decode",
     ("batch", "cached", "heads"),
     {},
-    PARAMETERS,
-    {"splits": OPTIONS["splits"], "heads_in_tile": OPTIONS["heads_in_tile"]},
+    (*PARAMETERS, AGAIN),
+    LATENT_OPTIONS,
     _mla_features,
     time,
     _mla_demand,
