@@ -23,7 +23,7 @@ from halley.mapping.solve.group import GroupState
 from halley.mapping.solve.group_search import GroupSearch
 from halley.mapping.solve.slack import with_slack
 from halley.mapping.solve.space_size import count_mappings, has_mappings
-from halley.mapping.solve.ties import fastest
+from halley.mapping.solve.ties import EQUAL, fastest
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.equal_groups import form, renamed
 from halley.mapping.space.frame_sets import GroupSpace
@@ -228,10 +228,12 @@ class FusedGroups:
         tick: Callable[[], None] = lambda: None,
         adjusted: bool = False,
         division: int = 0,
+        allowed: float = EQUAL,
     ) -> GroupMapping:
         """A mapping found for these kernels, or for an equal group, with the names of these kernels. If energy is the only
         objective, a fast one among those of equal energy; ``tick`` may end the search for it with `Interrupted`. ``adjusted``: of
-        mappings that are equally good, one with slack and aligned tile sizes."""
+        mappings that are equally good, or take longer by no more than a share ``allowed``, one with slack and aligned tile
+        sizes."""
         group = self.of(workload, kernels, division)
         costs = group.search.costs
         if costs.lean:
@@ -242,7 +244,7 @@ class FusedGroups:
             if id(found) not in self._adjusted:
                 given = costs.workload, costs.chip, costs.enclose
                 value = partial(objective_value, self.problem.objective)
-                self._adjusted[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value))
+                self._adjusted[id(found)] = found, with_aligned_tiles(*given, with_slack(*given, found, value, allowed))
             found = self._adjusted[id(found)][1]
         ops = group_ops(workload, kernels)
         if tuple(op for op in costs.workload.ops if op.name in costs.ops) == ops:

@@ -28,6 +28,7 @@ from halley.mapping.plans import Picks, Plans, plan_tree
 from halley.mapping.problem import Objective, Problem, objective_value
 from halley.mapping.result import Clause, MappingCertificate, Point, Result, Solution
 from halley.mapping.solve.spare_buffers import with_spare_buffers
+from halley.mapping.solve.ties import EQUAL
 from halley.mapping.space.affine import check_indices
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.partitions import (
@@ -52,6 +53,9 @@ Progress = Callable[[str, float], None]
 
 RELATIVE_ROUNDING = 1e-9
 """Relative difference below which two values count as equal."""
+
+EQUAL_UNPROVEN = 1e-3
+"""The same among mappings of an answer that is not proven: a small last tile may cost more, and only the simulation shows it."""
 
 MAX_KERNELS_SEARCHED_AT_ONCE = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
@@ -503,27 +507,39 @@ class _Optimiser:
         except Interrupted:
             return None
 
-    def _choices(self, plans: Plans, picks: Picks, adjusted: bool = False) -> dict[Kernels, GroupMapping]:
-        """The groups of a plan in the order in which they run, each with its mapping. ``adjusted``: see `FusedGroups.choice`; as
-        far as there is time."""
+    def _choices(self, plans: Plans, picks: Picks, adjusted: bool = False, allowed: float = EQUAL) -> dict[Kernels, GroupMapping]:
+        """The groups of a plan in the order in which they run, each with its mapping. ``adjusted``, ``allowed``: see
+        `FusedGroups.choice`; as far as there is time."""
         found = dict(plans.choices(picks))
         order = in_order(before(plans.workload), tuple(found))
         return {
             kernels: self.groups.choice(
-                plans.workload, kernels, found[kernels], self._hurry, adjusted and not self._late, plans.division
+                plans.workload,
+                kernels,
+                found[kernels],
+                self._hurry,
+                adjusted and not self._late,
+                plans.division,
+                allowed,
             )
             for kernels in order
         }
 
+    def _stopped(self, restriction: Restriction, value: float, bound: float) -> bool:
+        """Whether a search ended before its value was proven."""
+        return restriction.name not in self.searched and bound * (1 + self.gap) < value * (1 - BOUND_ROUNDING)
+
     def _solution(
         self, restriction: Restriction, value: float, plans: Plans, picks: Picks, size: int | None, bound: float
     ) -> Solution:
-        choices = self._choices(plans, picks, adjusted=True)
+        alone = len(self.objectives) == 1 and self.problem.objective is Objective.TIME
+        equal = EQUAL_UNPROVEN if alone and self._stopped(restriction, value, bound) else EQUAL
+        choices = self._choices(plans, picks, adjusted=True, allowed=equal)
         plan = plan_tree(plans.workload, self.problem.chip, choices)
         workload = self.given[plans.workload.variant]
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
-        if abs(reached - value) > RELATIVE_ROUNDING * abs(value):
+        if abs(reached - value) > (equal + RELATIVE_ROUNDING) * abs(value):
             raise InternalError(
                 Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report")
             )
@@ -537,7 +553,7 @@ class _Optimiser:
         return Solution(restriction.name, plan, estimate, certificate, names, shape, workload.variant)
 
     def _certificate(self, restriction: Restriction, reached: float, size: int | None, bound: float) -> MappingCertificate:
-        stopped = restriction.name not in self.searched and bound * (1 + self.gap) < reached * (1 - BOUND_ROUNDING)
+        stopped = self._stopped(restriction, reached, bound)
         number = sum(plans.partitions.count for plans in self._of(restriction))
         least = min(bound, reached) if stopped else reached / (1 + self.gap)
         limited = stopped and relative_gap(reached, least) > self.problem.gap

@@ -17,7 +17,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
 from halley.mapping.solve.slack import other_sizes, those_that_fit, unevenness
-from halley.mapping.solve.ties import RELATIVE_ROUNDING
+from halley.mapping.solve.ties import EQUAL
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot
 
@@ -55,7 +55,7 @@ def with_aligned_tiles(workload: Workload, chip: Chip, enclose: Callable[[Node],
         found = evaluate(workload, chip, enclose(replace(choice, tiles={**choice.tiles, slot.name: columns}).tree()))
         equal = those_that_fit(chip, found, len(sizes))
         for value, own in zip((found.time, found.energy), costs, strict=True):
-            equal &= np.abs(value - own) <= RELATIVE_ROUNDING * own
+            equal &= np.abs(value - own) <= EQUAL * own
         if equal.any():
             choice = replace(choice, tiles={**choice.tiles, slot.name: sizes[int(equal.argmax())]})
     return choice

@@ -22,7 +22,7 @@ from halley.formulas.timing import total
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 from halley.ir.workload import Workload
-from halley.mapping.solve.ties import RELATIVE_ROUNDING
+from halley.mapping.solve.ties import EQUAL
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.stages import BUFFERS, Slot, Tiles
 
@@ -31,6 +31,9 @@ LEAST_RELATIVE_GAIN = 1e-9
 
 Costs = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """[time, time with uneven tiles apart over it, energy, busy times of all resources added up, unevenness; mapping]."""
+
+Point = tuple[float, float]
+"""A time [s] and a value of the objective."""
 
 LEAST_WAIT_SHARE = 0.01
 """Share of the time: less than that between full and smaller tiles apart and together says nothing."""
@@ -42,13 +45,16 @@ def with_slack(
     enclose: Callable[[Node], Node],
     choice: GroupMapping,
     value: Callable[[float, float], float],
+    allowed: float = EQUAL,
 ) -> GroupMapping:
     """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time,
     the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
     then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``enclose``
-    wraps the group's tree."""
+    wraps the group's tree. ``allowed``: by how much (relative) value and time may exceed those of the given mapping and still
+    count as equal."""
     every = choice.slots
     known: Costs | None = None
+    first: Point | None = None
     for slot in sorted(every, key=lambda slot: slot.dim == BUFFERS):
         now = int(choice.tiles[slot.name])
         sizes = [size for size in other_sizes(every, slot, choice) if slot.dim != BUFFERS or size > now > 0]
@@ -58,10 +64,16 @@ def with_slack(
         tiles = {**choice.tiles, slot.name: columns}
         tree = enclose(replace(choice, tiles=tiles).tree())
         estimate = evaluate(workload, chip, tree)
-        able = those_that_fit(chip, estimate, len(columns)) & _equal(_points(estimate, len(columns)), value)
+        points = _points(estimate, len(columns))
+        if first is None:
+            time, energy = points[:, 0].tolist()
+            first = time, value(time, energy)
+        able = those_that_fit(chip, estimate, len(columns)) & _equal(points, value, first, allowed)
         if not able[1:].any():
             continue
         costs = _costs(estimate, evaluate(workload, chip, tree, uneven=True).time, unevenness(every, tiles), len(columns))
+        if allowed > EQUAL:
+            costs[0] = np.maximum(costs[0], first[0] * (1 + allowed))
         known = costs[:, :1] if known is None else known
         better = _less(costs, known) if slot.dim != BUFFERS else (costs[:4] <= known[:4] * (1 + LEAST_RELATIVE_GAIN)).all(axis=0)
         found = np.flatnonzero(able & better)
@@ -124,11 +136,13 @@ def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tup
     return able
 
 
-def _equal(points: Costs, value: Callable[[float, float], float]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which mappings, by time and energy, have the first one's value and no more time, to rounding."""
+def _equal(
+    points: Costs, value: Callable[[float, float], float], first: Point, allowed: float
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which mappings, by time and energy, have the first one's value and no more time, but for an allowed share."""
     values = np.array([value(time, energy) for time, energy in points.T.tolist()])
-    no_more = points[0] <= points[0, 0] * (1 + RELATIVE_ROUNDING)
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = no_more & (np.abs(values - values[0]) <= RELATIVE_ROUNDING * values[0])
+    equal = np.abs(values - first[1]) <= allowed * first[1]
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = equal & (points[0] <= first[0] * (1 + allowed))
     return found
 
 

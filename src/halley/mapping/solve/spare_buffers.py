@@ -15,7 +15,7 @@ from halley.ir.hardware import Chip
 from halley.ir.mapping import Hold, Node, Pipeline
 from halley.ir.workload import Workload
 from halley.mapping.solve.group import fits
-from halley.mapping.solve.ties import RELATIVE_ROUNDING
+from halley.mapping.solve.ties import EQUAL
 from halley.rewrite.paths import replace_at
 from halley.rewrite.rounds import concurrent_nodes, is_handed_over, touches_of
 from halley.rewrite.scopes import Path
@@ -27,7 +27,7 @@ def with_spare_buffers(workload: Workload, chip: Chip, tree: Node, estimate: Est
     for path in _homes(tree, workload):
         roomier = replace_at(tree, path, _with_one_more)
         found = evaluate(workload, chip, roomier)
-        if fits(chip, found) and abs(float(found.time) - float(estimate.time)) <= RELATIVE_ROUNDING * float(estimate.time):
+        if fits(chip, found) and abs(float(found.time) - float(estimate.time)) <= EQUAL * float(estimate.time):
             tree, estimate = roomier, found
     return tree, estimate
 

@@ -14,7 +14,7 @@ from halley.mapping.solve.more_buffers import add_buffers
 from halley.mapping.space.choice import GroupMapping
 from halley.mapping.space.frame_sets import GroupSpace
 
-RELATIVE_ROUNDING = 1e-12
+EQUAL = 1e-12
 """Relative difference of energies or times up to which they count as equal."""
 
 BOUNDS_LIMIT = 10_000
@@ -38,7 +38,7 @@ def fastest(search: GroupSearch, choice: GroupMapping, tick: Callable[[], None],
 
     tally.tick = patient
     faster.found.add(np.array([time_, energy]), start)
-    limit = np.array([[0.0, energy * (1 + RELATIVE_ROUNDING)]])
+    limit = np.array([[0.0, energy * (1 + EQUAL)]])
     with suppress(Interrupted):
         faster.run(limit)
     found: GroupMapping = next(own for own in faster.found.payloads if own is not None)  # the first takes least time
