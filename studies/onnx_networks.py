@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from halley.answers.load import load
+from halley.mapping.network import NetworkResult
 from halley.units import format_time
 from studies.kept import KeptStudy, Rows, StudyCase
 from studies.onnx_files import TRANSFORMERS, files
@@ -49,26 +50,29 @@ def _solved(name: str, chip: str) -> Rows:
 
 def solve(name: str, path: Path, chip: str, limit: int = LIMIT) -> dict[str, Any]:
     """The row of a network on a chip, by the command; its processor time [s] includes reading the file."""
-    words = ["optimise", str(path), "--chip", chip, "--dtype", "bf16", "--time-limit", f"{limit}s", "--json"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    made = subprocess.run([sys.executable, "-m", "halley", *words], capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if made.returncode not in (0, 3):  # 3: not proven within the time
-        raise RuntimeError(f"{name} on {chip}: {made.stderr}")
-    found = json.loads(made.stdout)
-    layers, network = found["layers"], found["network"]
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder, "answer.json")
+        limits = ["--dtype", "bf16", "--time-limit", f"{limit}s"]
+        words = ["optimise", str(path), "--chip", chip, *limits, "--output", str(written)]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        made = subprocess.run([sys.executable, "-m", "halley", *words], capture_output=True, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if made.returncode not in (0, 3):  # 3: not proven within the time
+            raise RuntimeError(f"{name} on {chip}: {made.stderr}")
+        found: NetworkResult = load(written).value
+    network = found.network
     return {
         "network": name,
         "chip": chip,
-        "macs": network["macs"],
-        "left_out": [item["operator"] for item in network["left_out"]],
-        "operators": sum(layer["count"] * (layer["operator"].count("+") + 1) for layer in layers),
-        "layers": sum(layer["count"] for layer in layers),
-        "distinct": len(layers),
-        "searched": sum("time_s" in layer for layer in layers),
-        "time": found["time_s"],
-        "bound": found["bound_s"],
-        "energy": found["energy_J"],
+        "macs": network.macs,
+        "left_out": [item.operator for item in network.left_out],
+        "operators": sum(layer.count * (layer.operator.count("+") + 1) for layer in network.layers),
+        "layers": sum(layer.count for layer in network.layers),
+        "distinct": len(network.layers),
+        "searched": sum(item.result is not None for item in found.layers),
+        "time": found.time,
+        "bound": found.certificate.bound,
+        "energy": found.energy,
         "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
     }
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from tests.certificates.test_search import compare
+from tests.certificates.test_search import compare, compare_first
 from tests.reference.test_array_dims import draw as draw_tree
 from tests.reference.test_counts import SEEDS, many
 
@@ -47,8 +47,9 @@ def test_search_equals_exhaustive_enumeration(block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
-    for seed in range(50_000 + 10 * block, 50_010 + 10 * block):
-        compare(seed, 8000, draw_several)
+    """Six problems a block, of those that are drawn all that are small enough."""
+    for seed in range(50_000 + 10 * block, 50_006 + 10 * block):
+        compare_first(seed, 8000, draw_several)
 
 
 # ---- what the choices are --------------------------------------------------------------------------

