@@ -113,6 +113,26 @@ DRAWN = [draw_workload, draw_batched, draw_graph, draw_divisible, sequences, att
 CHIPS: list[Callable[[random.Random], Chip]] = [draw_chip, lambda draw: load_chip("edge"), lambda draw: load_chip("cloud")]
 
 
+@pytest.mark.parametrize("seed", [1, 4, 7])
+def test_rows_on_successive_rounds_cost_no_less_than_the_untiled_stage(seed: int) -> None:
+    """Every shape whose operations and collectives work on successive tiles of rows: small tiles have more rounds, which overlap,
+    while the untiled stage has one."""
+    draw = random.Random(seed)
+    search = some_group(attentions(draw), load_chip("edge"), ("time",), draw)
+    shapes = [
+        (frame, index, skeleton)
+        for frame in some_frames(search, draw)
+        for index, stage in enumerate(frame.stages)
+        if not frame.partition or index in frame.cut[0]
+        for skeleton in stage.skeletons
+        if "whole rows, overlapped" in skeleton.name
+    ]
+    assert shapes
+    for frame, index, skeleton in shapes:
+        for _ in range(MAPPINGS):
+            compare(search, frame, index, skeleton, lean(search, frame, skeleton, drawn(frame, (skeleton,), draw)))
+
+
 @pytest.mark.parametrize(
     ("drawn_from", "seed"),
     # the last has Holds that always have one buffer, around others that have two

@@ -413,7 +413,9 @@ class _Fold:
             within = tuple(fetch.scaled(1 - single) for fetch in within)
         fetches = (*within, *self.visits.fetches(node, fills, several))
         visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
-        if self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names):
+        # bounds of all tile sizes: of children on successive rounds, smaller tiles have more rounds, in all of these buffers
+        rounds = not self.ramps and type(node.buffers) is int
+        if rounds or (self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names)):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
         ahead = self._ahead_of(node, inner, moved, entries, several) if self.uneven else {}

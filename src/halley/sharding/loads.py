@@ -41,7 +41,7 @@ class ResourceLoad:
 def crossed(cut: Assignment, here: int, there: int) -> tuple[str, ...]:
     """The axes on which two stages differ; stages are numbered row-major over the sub-axes.
 
-    >>> from halley.sharding.axes import SubAxis
+    >>> from halley.sharding.axes import Role, SubAxis
     >>> crossed((SubAxis("node", Role.PIPELINE, 4, 1), SubAxis("gpu", Role.PIPELINE, 2, 4)), 1, 2)
     ('node', 'gpu')
     """
