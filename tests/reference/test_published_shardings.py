@@ -3,8 +3,8 @@ by."""
 
 from __future__ import annotations
 
-import math
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
