@@ -539,7 +539,8 @@ class _Optimiser:
         workload = self.given[plans.workload.variant]
         estimate = evaluate(workload, self.problem.chip, plan)
         reached = objective_value(self.problem.objective, float(estimate.time), float(estimate.energy))
-        if abs(reached - value) > (equal + RELATIVE_ROUNDING) * abs(value):
+        less = value if equal == EQUAL else 0.0  # of an unproven answer, ties may find a better one
+        if not less - RELATIVE_ROUNDING * abs(value) <= reached <= value + (equal + RELATIVE_ROUNDING) * abs(value):
             raise InternalError(
                 Fault("search", f"the plan's value to be {value!r}", f"{reached!r} when costed again", "please report")
             )

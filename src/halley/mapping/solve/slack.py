@@ -51,7 +51,7 @@ def with_slack(
     the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
     then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``enclose``
     wraps the group's tree. ``allowed``: by how much (relative) value and time may exceed those of the given mapping and still
-    count as equal."""
+    count as equal; if more than `EQUAL`, they may also be less by any amount."""
     every = choice.slots
     known: Costs | None = None
     first: Point | None = None
@@ -73,7 +73,7 @@ def with_slack(
             continue
         costs = _costs(estimate, evaluate(workload, chip, tree, uneven=True).time, unevenness(every, tiles), len(columns))
         if allowed > EQUAL:
-            costs[0] = np.maximum(costs[0], first[0] * (1 + allowed))
+            costs[0] = np.where(costs[0] < first[0] * (1 - allowed), costs[0], first[0])
         known = costs[:, :1] if known is None else known
         better = _less(costs, known) if slot.dim != BUFFERS else (costs[:4] <= known[:4] * (1 + LEAST_RELATIVE_GAIN)).all(axis=0)
         found = np.flatnonzero(able & better)
@@ -139,9 +139,10 @@ def those_that_fit(chip: Chip, estimate: Estimate, count: int) -> np.ndarray[tup
 def _equal(
     points: Costs, value: Callable[[float, float], float], first: Point, allowed: float
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which mappings, by time and energy, have the first one's value and no more time, but for an allowed share."""
+    """Which mappings, by time and energy, have the first one's value and no more time; or, where a share is allowed, no more of
+    both by that."""
     values = np.array([value(time, energy) for time, energy in points.T.tolist()])
-    equal = np.abs(values - first[1]) <= allowed * first[1]
+    equal = (values if allowed > EQUAL else np.abs(values - first[1]) + first[1]) <= first[1] * (1 + allowed)
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = equal & (points[0] <= first[0] * (1 + allowed))
     return found
 
