@@ -17,12 +17,17 @@ SEARCH = ("optimise", "gemm-softmax", "--m", "512", "--n", "1024", "--k", "64", 
 
 
 def pythons() -> dict[int, Path]:
-    """By minor version: of the path, or of pyenv."""
-    found = {minor: Path(path) for minor in MINORS if (path := which(f"python3.{minor}"))}
+    """By minor version: of the path, or of pyenv. One that cannot make environments does not count."""
+    found: dict[int, Path] = {}
     for minor in MINORS:
-        for path in sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")):
-            found[minor] = path
+        path = which(f"python3.{minor}")
+        able = [*([Path(path)] if path else []), *sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))]
+        found |= {minor: python for python in able if _makes_environments(python)}
     return found
+
+
+def _makes_environments(python: Path) -> bool:
+    return subprocess.run([str(python), "-c", "import ensurepip, venv"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def main() -> int:
