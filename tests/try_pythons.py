@@ -22,7 +22,8 @@ def pythons() -> dict[int, Path]:
     for minor in MINORS:
         path = which(f"python3.{minor}")
         able = [*([Path(path)] if path else []), *sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))]
-        found |= {minor: python for python in able if _makes_environments(python)}
+        for python in filter(_makes_environments, able):
+            found[minor] = python
     return found
 
 
