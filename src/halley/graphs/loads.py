@@ -32,15 +32,14 @@ def graph_loads(plan: GraphPlan) -> GraphLoads:
     chip, inner = machine(system.chip), inner_tensors(work)
     stages = degree(plan.assignment, Role.PIPELINE)
     times = int(ceil_div(problem.layers, stages)) * problem.microbatches
-    operations, products, moved = 0.0, 0.0, 0.0
+    operations, products, kernels = 0.0, 0.0, 0.0
     for op in work.ops:
         local = op_extents(sharding, op)
         macs, size = demand(graph_kernel(work, op, local, inner))
         operations += op_work(work, op, local)
         products += 2.0 * float(macs)
-        moved += float(size)
-    if plan.partitions:
-        moved = math.fsum(part.traffic for part in plan.partitions)
+        kernels += float(size)
+    moved = math.fsum(part.traffic for part in plan.partitions) if plan.partitions else kernels
     sent = dict.fromkeys((axis.name for axis in system.axes), 0.0)
     own = {part.axis: part.size for part in parts_of(plan.assignment, Role.MODEL)}
     for move, step in sharding.steps:

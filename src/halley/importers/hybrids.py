@@ -11,27 +11,13 @@ from dataclasses import dataclass
 
 from halley.importers.fields import Fields, matching, period_layers
 from halley.importers.layers import attention_layer, dense, mixture, product
-from halley.importers.model import LayerWorkload, WeightGroup
+from halley.importers.model import Counted, LayerWorkload, WeightGroup
 from halley.workloads.transformer import Experts, Hybrid, Transformer
 
 CHUNK_TOKENS = 256
 """Tokens of a chunk of a state-space block, as in the published kernels."""
 DELTA_CHUNK_TOKENS = 64
 """Tokens of a chunk of the gated delta rule, as in the kernels of flash-linear-attention; no configuration states them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The parameters and layers of a model; its ``shape`` if a plan covers it, or else why none does (``missing``); what is
-    ``served`` of it then, if anything, with the recurrent layers of a ``hybrid``."""
-
-    groups: tuple[WeightGroup, ...]
-    layers: dict[str, LayerWorkload]
-    missing: str
-    remarks: tuple[str, ...] = ()
-    served: Transformer | None = None
-    hybrid: Hybrid | None = None
-    shape: Transformer | None = None
 
 
 def hybrid_missing(layers: int, hybrid: Hybrid) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halley.importers.model import LayerWorkload, WeightGroup
-from halley.workloads.transformer import Experts, StateSpace, Transformer
+from halley.workloads.transformer import Experts, Hybrid, StateSpace, Transformer
 
 
 def product(meaning: str, columns: int, contraction: int) -> LayerWorkload:
@@ -52,16 +52,15 @@ def mixer_layers(shape: Transformer, space: StateSpace) -> dict[str, LayerWorklo
     }
 
 
-def mixer_groups(shape: Transformer, space: StateSpace) -> list[WeightGroup]:
+def mixer_groups(shape: Transformer, mixer: Hybrid) -> list[WeightGroup]:
     """The parameters of a model of Mamba-2 layers, by kind."""
-    model, layers, inner = shape.model, shape.layers, shape.hidden
-    channels, table = inner + 2 * shape.kv_heads * space.state, shape.vocabulary * shape.model
-    projections = model * (inner + channels + shape.heads) + inner * model
+    model, layers, inner = shape.model, shape.layers, mixer.inner
+    projections, table = mixer.parameters(model), shape.vocabulary * model
     return [
         WeightGroup("embedding", table),
         WeightGroup("projections of the mixers", projections, layers, projections),
-        WeightGroup("convolutions of the mixers", channels * (space.taps + 1), layers),
-        WeightGroup("steps, rates and skips of the mixers", 3 * shape.heads, layers),
+        WeightGroup("convolutions of the mixers", mixer.channels * (mixer.taps + 1), layers),
+        WeightGroup("steps, rates and skips of the mixers", 3 * mixer.heads, layers),
         WeightGroup("norms", model + inner, layers),
         WeightGroup("last norm", model),
         WeightGroup("head", 0 if shape.tied else table, 1, table),
@@ -119,8 +118,8 @@ def shape_layers(shape: Transformer, window: int = 0, windowed: bool = False) ->
 
 def shape_groups(shape: Transformer) -> list[WeightGroup]:
     """The parameters of a transformer that a plan trains, by kind, counted from its extents."""
-    if shape.state_space is not None:
-        return mixer_groups(shape, shape.state_space)
+    if (mixer := shape.recurrent) is not None:
+        return mixer_groups(shape, mixer)
     model, layers, experts, latent = shape.model, shape.layers, shape.experts, shape.latent
     found = [WeightGroup("embedding", shape.vocabulary * model)]
     if shape.positions:

@@ -43,6 +43,20 @@ class LayerWorkload:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """The parameters and layers of a model; its ``shape`` if a plan covers it, or else why none does (``missing``); what is
+    ``served`` of it then, if anything, with the recurrent layers of a ``hybrid``."""
+
+    groups: tuple[WeightGroup, ...]
+    layers: dict[str, LayerWorkload]
+    missing: str
+    remarks: tuple[str, ...] = ()
+    served: Transformer | None = None
+    hybrid: Hybrid | None = None
+    shape: Transformer | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ImportedModel:
     """A model from a file of others.
 

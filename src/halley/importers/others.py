@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from halley.importers.decoders import training_sequence
 from halley.importers.fields import Fields
-from halley.importers.hybrids import CHUNK_TOKENS, Counted, bamba, granite_hybrid, jamba, nemotron_h, qwen3_next
-from halley.importers.layers import attention_layer, block, dense, mixer_groups, mixer_layers, product
-from halley.importers.model import LayerWorkload, WeightGroup
+from halley.importers.hybrids import CHUNK_TOKENS, bamba, granite_hybrid, jamba, nemotron_h, qwen3_next
+from halley.importers.layers import attention_layer, block, dense, product, shape_groups, shape_layers
+from halley.importers.model import Counted, LayerWorkload, WeightGroup
 from halley.workloads.transformer import Hybrid, StateSpace, Transformer
 
 
@@ -110,7 +110,7 @@ def _mamba_2(fields: Fields) -> Counted:
     if fields.findings:  # the caller raises them
         return Counted((), {}, "")
     shape = Transformer("mamba2", layers, model, heads, groups, width, inner, vocabulary, sequence, tied=tied, state_space=space)
-    found, remarks = mixer_groups(shape, space), []
+    found, remarks = shape_groups(shape), []
     if biases:
         found.append(_group("biases of the mixers", biases, layers))
     if bare:
@@ -121,7 +121,7 @@ def _mamba_2(fields: Fields) -> Counted:
         remarks.append("the convolutions of the file have no bias; a plan has one for each channel")
     if groups > 1:
         remarks.append("the workload of a mixer has one group of states; a plan has all, and a norm over the channels of each")
-    return Counted(tuple(found), mixer_layers(shape, space), "", tuple(remarks), shape=shape)
+    return Counted(tuple(found), shape_layers(shape), "", tuple(remarks), shape=shape)
 
 
 def _mamba(fields: Fields) -> Counted:
