@@ -61,12 +61,12 @@ MAX_KERNELS_SEARCHED_AT_ONCE = 3
 """Workloads with more kernels are searched kernel by kernel first: groups of several kernels take long, and the plan should never
 be slower than the kernels one after the other."""
 
-GAP_OF_FIRST_SEARCH = 0.2
+GAP_OF_FIRST_SEARCH = 0.3
 """Relative gap to which single kernels of workloads with many are searched first: proofs of all of them take long, and say little
 while groups of several kernels are open. First mappings of large products are some 10 % above the best one, and their compulsory
 bounds 10 % below it."""
 
-GAP_OF_LIMITING_GROUPS = 0.05
+GAP_OF_LIMITING_GROUPS = 0.1
 """Relative gap to which the groups that limit the bound of the best plan are searched next, kernels and groups of several: the
 last per cents take most of the time, and only matter when no group limits the bound by more."""
 
@@ -101,17 +101,37 @@ Places = Mapping[FusedGroup, Sequence[tuple[Plans, Kernels]]]
 ALLOCATIONS_PER_COLLECTION = 2_000_000
 """Net number of new objects after which a search collects garbage: some 200 MB."""
 
+MANY_OBJECTS = 200_000
+"""Net number of new objects from which on a collection after a search takes more than some hundredths of a second."""
+
+_collections_before: int | None = None
+"""Number of full collections of this process when a search last left many objects; None if none has."""
+
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """Less frequent garbage collection: a search makes millions of small objects with few cycles, and collecting after every few
-    hundred allocations would take a sixth of its time, after every 200,000 a tenth."""
+    hundred allocations would take a sixth of its time, after every 200,000 a tenth.
+
+    What a long search leaves is collected when the next one begins, not when it ends: that takes up to a tenth of its time, and
+    many processes run one search."""
+    global _collections_before
     before = gc.get_threshold()
+    if _collections_before == _full_collections():
+        gc.collect()
     gc.set_threshold(ALLOCATIONS_PER_COLLECTION, before[1], before[2])
     try:
         yield
     finally:
+        if gc.get_count()[0] > MANY_OBJECTS and not gc.get_freeze_count():  # frozen objects of the caller must stay so
+            gc.freeze()  # both together make all objects old, without a look at them
+            gc.unfreeze()
+            _collections_before = _full_collections()
         gc.set_threshold(*before)
+
+
+def _full_collections() -> int:
+    return int(gc.get_stats()[-1]["collections"])
 
 
 def _proven(gap: float) -> Status:
