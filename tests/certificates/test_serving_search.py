@@ -69,7 +69,7 @@ def everything(
         if (tp * dp) % ep or ep > max(experts, 1):
             continue
         for place, model in enumerate(models):
-            windows = range(1, 9) if drafts is not None and pp == 1 else ()
+            windows = range(1, 9) if drafts is not None else ()
             speculations = [Speculation(drafts.models[place], drafts.acceptance, window) for window in windows if drafts]
             for budget, speculation in itertools.product(budgets, [None, *speculations]):
                 asked = model, made_system, ReplicaLayout(tp, pp, ep, dp), replace(SOFTWARE, budget=budget), PEAK

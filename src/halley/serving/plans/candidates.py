@@ -65,8 +65,7 @@ def deployments(problem: ServingProblem, steps: SharedSteps | None = None) -> li
     closest = math.inf
     for model in problem.models:
         for layout in layouts(problem, model):
-            speculations = problem.speculations(model) if layout.pp == 1 else (None,)
-            for budget, speculation in itertools.product(problem.budgets, speculations):
+            for budget, speculation in itertools.product(problem.budgets, problem.speculations(model)):
                 made = Deployment(
                     model,
                     problem.system,

@@ -43,7 +43,7 @@ LEFT_OUT = (
     "batches between those tried (four to an octave)",
     "placement of ranks other than tensor-parallel innermost",
 )
-SPECULATION_LEFT_OUT = "speculation in pipelines, with trees of tokens, or with a draft on other chips"
+SPECULATION_LEFT_OUT = "speculation with trees of tokens, or with a draft on other chips"
 """The same where a draft may speculate."""
 
 
