@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -139,24 +140,35 @@ def cells(most: float, per_octave: int) -> tuple[Array, Array]:
 
 
 def prompt_attention(step: StepModel, lengths: Lengths) -> float:
-    """Least time of the attention and the scans of one prompt, in chunks of any sizes [s].
+    """Least time of the attention and the scans of one prompt, in chunks of any sizes [s]."""
+    expanded = step.expanded if step.model.shape.latent is not None else None
+    return _prompt_attention(
+        step.prefill, expanded, step.scan if step.model.hybrid is not None else None, step.software.budget, lengths
+    )
+
+
+@lru_cache(maxsize=1024)
+def _prompt_attention(
+    prefill: Surface, expanded: PiecewiseLinear | None, scan: PiecewiseLinear | None, budget: int, lengths: Lengths
+) -> float:
+    """The same from the tables of a step, which steps with other windows of speculation have in common.
 
     Chunks of q tokens that end at k keys have q (k - q / 2) pairs, and all chunks of a prompt together a number that the sizes do
     not change: the bound is that number times the least time of a pair. Keys and values are made from latents at least once.
     Scans of recurrent layers take at least their least time of a token for each."""
     new, prefix = lengths.new, lengths.prefix
-    first, last = (each[1:] for each in cells(min(float(step.software.budget), new), FINE))
+    first, last = (each[1:] for each in cells(min(float(budget), new), FINE))
     ends, last_ends = (each[1:] for each in cells(prefix + new, FINE))
-    values = np.minimum.accumulate(rising_rows(step.prefill).values[:, ::-1], axis=1)[:, ::-1]
+    values = np.minimum.accumulate(rising_rows(prefill).values[:, ::-1], axis=1)[:, ::-1]
     small, large, end, last_end = first[:, None], last[:, None], ends[None, :], last_ends[None, :]
-    times = Surface(step.prefill.rows, step.prefill.columns, values)(small, np.maximum(end, small))
+    times = Surface(prefill.rows, prefill.columns, values)(small, np.maximum(end, small))
     pairs = large * (last_end - large / 2)
     possible = (last_end >= small) & (pairs > 0)
     found = float((times[possible] / pairs[possible]).min()) * new * (prefix + new / 2)
-    if step.model.shape.latent is not None:
-        found += float(rising(step.expanded)(lengths.input))
-    if step.model.hybrid is not None:
-        found += float((rising(step.scan)(first) / last).min()) * new
+    if expanded is not None:
+        found += float(rising(expanded)(lengths.input))
+    if scan is not None:
+        found += float((rising(scan)(first) / last).min()) * new
     return found
 
 
