@@ -20,6 +20,7 @@ from halley.kernels.library.family import (
     FittedParameter,
     Formats,
     KernelFamily,
+    Mask,
     Options,
     Sizes,
     as_measured,
@@ -173,6 +174,11 @@ def _prefill_demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Arra
     return _demand(sizes, (sizes["head_dim"],) * 2, formats, chip, causal=True)
 
 
+def _single_queries(sizes: Sizes, framework: str) -> Mask:
+    """vLLM and SGLang decode single queries; the kernels of TensorRT-LLM for prompts process them too."""
+    return np.asarray((sizes["queries"] == 1) & (framework != "trtllm"))
+
+
 def _encoder_sizes(sizes: Sizes) -> Sizes:
     return {**sizes, "kv_heads": sizes["heads"], "cached": 0 * sizes["heads"], "window": 0 * sizes["heads"]}
 
@@ -211,6 +217,7 @@ PREFILL = KernelFamily(
     _prefill_features,
     time,
     _prefill_demand,
+    decodes=_single_queries,
 )
 """Causal attention of ``queries`` new tokens a sequence after ``cached`` ones; ``window`` keys at most (0: all)."""
 
