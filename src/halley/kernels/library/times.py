@@ -140,11 +140,11 @@ def _decoded(
 ) -> tuple[Mask, list[KernelFit]]:
     """Rows that the library runs with its kernel for decoding, and the fits of that kernel; no rows where it has no fit."""
     stratum = mine[0].stratum
+    wanted = (DECODE.name, stratum.framework, stratum.formats)
     others = [
         item
         for item in fits.fits
-        if (item.stratum.family, item.stratum.framework, item.stratum.formats) == (DECODE.name, stratum.framework, stratum.formats)
-        and kernel in (None, item.stratum.kernel)
+        if (item.stratum.family, item.stratum.framework, item.stratum.formats) == wanted and kernel in (None, item.stratum.kernel)
     ]
     if known.decodes is None or not others:
         return np.zeros(len(next(iter(sizes.values()))), dtype=bool), []
