@@ -35,7 +35,7 @@ KIN = {"a100": "h100", "h100": "a100", "b200": "h100", "l40s": "a100"}
 
 MEANS = {
     "gemm": 0.1,
-    "attention_prefill": 0.095,
+    "attention_prefill": 0.09,
     "attention_decode": 0.125,
     "attention_encoder": 0.085,
     "mla_prefill": 0.08,
