@@ -17,7 +17,17 @@ from halley.kernels.library.calibrate import calibrate
 from halley.kernels.library.corrections import FEWEST_FOR_CORRECTION, Correction, fit_correction
 from halley.kernels.library.families import FAMILIES
 from halley.kernels.library.family import Array, Formats, Sizes
-from halley.kernels.library.fit import FEWEST_FOR_OPTIONS, evaluate, fit_roofline, fit_stratum, interval, judge, relative_error
+from halley.kernels.library.fit import (
+    FEWEST_FOR_OPTIONS,
+    StratumFit,
+    evaluate,
+    fit_roofline,
+    fit_stratum,
+    interval,
+    judge,
+    predict,
+    relative_error,
+)
 from halley.kernels.library.routing import LARGEST_EXPERTS
 from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
 from halley.kernels.library.times import KernelFit, KernelFits, kernel_time
@@ -336,6 +346,37 @@ def test_kernels_of_a_framework_are_chosen_by_the_dims_of_a_head() -> None:
     found = kernel_time(fits, "attention_decode", sizes)
     assert (found.time > 9e-4).tolist() == [False, False, True, True]
     assert (kernel_time(fits, "attention_decode", sizes, kernel="fast").time < 9e-4).all()
+
+
+@pytest.mark.parametrize("framework", ["vllm", "sglang", "trtllm"])
+def test_single_queries_take_the_time_of_the_kernel_that_decodes_them(framework: str) -> None:
+    sizes = {"batch": 8.0, "cached": 0.0, "heads": 32.0, "kv_heads": 8.0, "head_dim": 128.0, "window": 0.0}
+    made = {}
+    for family, launch in (("attention_prefill", 1e-3), ("attention_decode", 2e-3)):
+        stratum = Stratum(family, framework, "kernel", "bf16", "bf16", "")
+        parameters = {**FAMILIES[family].start(), "launch": launch}
+        options = {name: values[0] for name, values in FAMILIES[family].options.items()}
+        made[family] = KernelFit(stratum, parameters, options, 20, 0.05, 0.2, 0.9, 1.1)
+    prefill, decode = made["attention_prefill"], made["attention_decode"]
+    rows = tuple(
+        MeasuredKernel("attention_prefill", {**sizes, "queries": queries}, "bf16", "bf16", framework, "kernel", 1e-3)
+        for queries in (1.0, 2.0)
+    )
+    fits = KernelFits(CHIP, CHIP.name, "made up", "2026-11-29", (prefill, decode))
+    given = {**sizes, "queries": np.array([1, 2])}
+    decoded = framework != "trtllm"
+    for times_of in (
+        lambda both: kernel_time(replace(fits, fits=both), "attention_prefill", given, framework=framework).time,
+        lambda both: predict(
+            {item.stratum: StratumFit(item.parameters, item.options, 0.0, ()) for item in both}, prefill.stratum, rows, CHIP
+        ),
+    ):
+        with_both, alone = times_of((prefill, decode)), times_of((prefill,))
+        assert with_both[1] == alone[1] < 2e-3
+        assert (with_both[0] > 2e-3) == decoded
+        assert (with_both[0] == alone[0]) == (not decoded)
+    found = kernel_time(fits, "attention_prefill", given, framework=framework, kernel="kernel").time
+    assert (found[0] == kernel_time(fits, "attention_decode", sizes, framework=framework).time) == decoded
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from halley.kernels.library.times import KernelFits, kernel_time
 from halley.kernels.machine import machine
 
 TABLES = ("gemm", "attention_prefill", "attention_decode", "attention_encoder", "mla_prefill", "mla_decode", "moe", "mamba2")
+ATTENTION = ("attention_prefill", "attention_decode")
+"""Tables that are judged together: single queries of the first run kernels of the second."""
 DEVICES = {"A100 SXM": "a100", "H100 SXM": "h100", "B200 SXM": "b200", "L40S": "l40s"}
 """GPUs of the tables, and their chips."""
 KIN = {"a100": "h100", "h100": "a100", "b200": "h100", "l40s": "a100"}
@@ -33,7 +35,7 @@ KIN = {"a100": "h100", "h100": "a100", "b200": "h100", "l40s": "a100"}
 
 MEANS = {
     "gemm": 0.1,
-    "attention_prefill": 0.095,
+    "attention_prefill": 0.09,
     "attention_decode": 0.125,
     "attention_encoder": 0.085,
     "mla_prefill": 0.08,
@@ -68,10 +70,15 @@ def rows_of(folder: Path, table: str) -> dict[str, tuple[MeasuredKernel, ...]]:
     return {DEVICES[gpu]: rows for gpu, rows in found.items() if gpu in DEVICES}
 
 
-@lru_cache(maxsize=64)
 def judged(folder: Path, table: str, chip: str) -> tuple[Judged, ...]:
     """Rows held out of one family on one chip."""
-    rows = rows_of(folder, table).get(chip, ())
+    together = ATTENTION if table in ATTENTION else (table,)
+    return tuple(item for item in _judged(folder, together, chip) if item.stratum.family == table)
+
+
+@lru_cache(maxsize=64)
+def _judged(folder: Path, tables: tuple[str, ...], chip: str) -> tuple[Judged, ...]:
+    rows = tuple(row for table in tables for row in rows_of(folder, table).get(chip, ()))
     return judge(rows, machine(load_chip(chip))) if rows else ()
 
 

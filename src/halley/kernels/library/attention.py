@@ -20,6 +20,7 @@ from halley.kernels.library.family import (
     FittedParameter,
     Formats,
     KernelFamily,
+    Mask,
     Options,
     Sizes,
     as_measured,
@@ -64,6 +65,8 @@ OPTIONS = {"skips_window": (1.0, 0.0, 0.7), "rows": (128.0, 64.0), "packs_heads"
 Rows of a tile. packs_heads: whether queries of heads that share keys share tiles (2: `SINGLE_QUERIES`)."""
 SINGLE_QUERIES = 2
 """Heads are packed where every sequence has one query, as FlashAttention does."""
+DECODE_SINGLE_QUERIES = ("vllm", "sglang")
+"""Frameworks that run prompts of one token with their kernel for decoding."""
 
 
 def _features(
@@ -173,6 +176,11 @@ def _prefill_demand(sizes: Sizes, formats: Formats, chip: Machine) -> tuple[Arra
     return _demand(sizes, (sizes["head_dim"],) * 2, formats, chip, causal=True)
 
 
+def _single_queries(sizes: Sizes, framework: str) -> Mask:
+    """vLLM and SGLang decode single queries; the kernels of TensorRT-LLM for prompts process them too."""
+    return np.asarray((sizes["queries"] == 1) & (framework in DECODE_SINGLE_QUERIES))
+
+
 def _encoder_sizes(sizes: Sizes) -> Sizes:
     return {**sizes, "kv_heads": sizes["heads"], "cached": 0 * sizes["heads"], "window": 0 * sizes["heads"]}
 
@@ -211,6 +219,7 @@ PREFILL = KernelFamily(
     _prefill_features,
     time,
     _prefill_demand,
+    decodes=_single_queries,
 )
 """Causal attention of ``queries`` new tokens a sequence after ``cached`` ones; ``window`` keys at most (0: all)."""
 

@@ -51,7 +51,8 @@ class KernelFamily:
     ``sizes`` and ``defaults`` (of sizes that may be left out). ``options``: values of each option, the first is where the search
     starts. ``features`` and ``time`` [s, shape [rows]] are the model; ``demand`` gives the times [s] of the products and of the
     memory traffic at the rates of the data sheet, each byte once: the two sides of a roofline. ``variant`` names the kernel that
-    the library takes for a row, of those that share a name.
+    the library takes for a row, of those that share a name. ``decodes``: rows that the framework runs with its kernel for
+    decoding, which the fit of that kernel times where there is one; the sizes have the names of that family's.
     """
 
     name: str
@@ -63,6 +64,7 @@ class KernelFamily:
     time: Callable[[Mapping[str, float], Features], Array]
     demand: Callable[[Sizes, Formats, Machine], tuple[Array, Array]]
     variant: Callable[[Sizes, str], NDArray[np.str_]] | None = None
+    decodes: Callable[[Sizes, str], Mask] | None = None
 
     def start(self) -> dict[str, float]:
         """The parameters before any measurement."""

@@ -18,9 +18,10 @@ import numpy as np
 
 from halley.errors import BadInput, Fault
 from halley.kernels.library.corrections import Correction, corrected, fit_correction
+from halley.kernels.library.decode import DECODE
 from halley.kernels.library.families import FAMILIES
-from halley.kernels.library.family import Array, Features, KernelFamily
-from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, halves, strata, times
+from halley.kernels.library.family import Array, Features, KernelFamily, Sizes
+from halley.kernels.library.rows import MeasuredKernel, Stratum, columns, decoding, halves, strata, times
 from halley.kernels.machine import Machine
 
 EXPECTED_ERROR = 0.05
@@ -106,10 +107,24 @@ def relative_error(predicted: Array, measured: Array) -> float:
 
 def evaluate(stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine, found: StratumFit) -> Array:
     """Times [s] of the rows by the fit."""
+    return _evaluated(stratum, columns(rows, FAMILIES[stratum.family]), chip, found)
+
+
+def _evaluated(stratum: Stratum, sizes: Sizes, chip: Machine, found: StratumFit) -> Array:
     known = FAMILIES[stratum.family]
-    sizes = columns(rows, known)
     modelled = known.time(found.parameters, known.features(sizes, stratum.formats, chip, found.options))
     return corrected(modelled, sizes, found.correction)
+
+
+def predict(fits: Mapping[Stratum, StratumFit], stratum: Stratum, rows: Sequence[MeasuredKernel], chip: Machine) -> Array:
+    """Times [s] of the rows by the fit of their stratum; those that the library decodes by the fit of that kernel, if there is
+    one."""
+    known, found = FAMILIES[stratum.family], evaluate(stratum, rows, chip, fits[stratum])
+    sizes = columns(rows, known)
+    for other, at in decoding(known, sizes, stratum):
+        if other in fits:
+            found[at] = _evaluated(other, {name: sizes[name][at] for name in DECODE.sizes}, chip, fits[other])
+    return found
 
 
 def fit_strata(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine) -> dict[Stratum, StratumFit]:
@@ -269,10 +284,10 @@ def crossed(groups: Mapping[Stratum, Sequence[MeasuredKernel]], chip: Machine) -
     found: dict[Stratum, list[Array]] = {stratum: [] for stratum in groups}
     for fitted, judged in ((0, 1), (1, 0)):
         fits = fit_strata({stratum: part[fitted] for stratum, part in parts.items()}, chip)
-        for stratum, made in fits.items():
+        for stratum in fits:
             rows = parts[stratum][judged]
             if rows:
-                found[stratum].append(np.log(times(rows) / evaluate(stratum, rows, chip, made)))
+                found[stratum].append(np.log(times(rows) / predict(fits, stratum, rows, chip)))
     return {stratum: np.concatenate(errors) if errors else np.zeros(0) for stratum, errors in found.items()}
 
 
@@ -308,12 +323,12 @@ def judge(rows: Sequence[MeasuredKernel], chip: Machine) -> tuple[Judged, ...]:
         raise BadInput(Fault("calibration", f"at least {LEAST_ROWS} rows of one kernel", str(len(rows)), "measure more shapes"))
     spread = intervals(crossed(kept, chip))
     found = []
-    for stratum, made in fits.items():
+    for stratum in fits:
         known, held = FAMILIES[stratum.family], parts[stratum][1]
         if not held:
             continue
         simple = fit_roofline(known.demand(columns(kept[stratum], known), stratum.formats, chip), times(kept[stratum]))
-        predicted = evaluate(stratum, held, chip, made)
+        predicted = predict(fits, stratum, held, chip)
         baseline = simple.time(known.demand(columns(held, known), stratum.formats, chip))
         low, high = spread[stratum]
         found.append(Judged(stratum, len(kept[stratum]), times(held), predicted, baseline, low * predicted, high * predicted))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from halley.kernels.library.decode import DECODE
 from halley.kernels.library.families import FAMILIES
-from halley.kernels.library.family import Array, Formats, KernelFamily
+from halley.kernels.library.family import Array, Formats, KernelFamily, Mask, Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,15 @@ def strata(rows: Iterable[MeasuredKernel]) -> dict[Stratum, tuple[MeasuredKernel
             key = Stratum(name, framework, row.kernel, row.dtype, row.cache, str(variant))
             found.setdefault(key, []).append(row)
     return {key: tuple(found[key]) for key in sorted(found)}
+
+
+def decoding(known: KernelFamily, sizes: Sizes, stratum: Stratum) -> Iterator[tuple[Stratum, Mask]]:
+    """Rows of a stratum that its library decodes (`KernelFamily.decodes`), by the stratum of the kernel that does."""
+    if known.decodes is None or DECODE.variant is None:
+        return
+    single, variants = known.decodes(sizes, stratum.framework), DECODE.variant(sizes, stratum.framework)
+    for variant in sorted({str(name) for name in variants[single]}):
+        yield replace(stratum, family=DECODE.name, variant=variant), single & (variants == variant)
 
 
 def halves(rows: Sequence[MeasuredKernel]) -> tuple[tuple[MeasuredKernel, ...], tuple[MeasuredKernel, ...]]:

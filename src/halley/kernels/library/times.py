@@ -18,6 +18,7 @@ import numpy as np
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.formulas.numbers import Number
 from halley.kernels.library.corrections import Correction, corrected
+from halley.kernels.library.decode import DECODE
 from halley.kernels.library.families import FAMILIES, family
 from halley.kernels.library.family import Array, KernelFamily, Mask
 from halley.kernels.library.formats import OTHER_NAMES, number_format
@@ -112,17 +113,18 @@ def kernel_time(
     count = len(next(iter(arrays.values())))
     time, low, high = (np.empty(count) for _ in range(3))
     used: dict[Stratum, KernelFit] = {}
-    for name, rows in _kernels(mine, arrays, count):
-        for item, at in _variants(known, [fit for fit in mine if fit.stratum.kernel == name], arrays, rows):
-            some = arrays if at.all() else {size: values[at] for size, values in arrays.items()}
-            parameters = dict(item.parameters)
-            if cold and "resident" in parameters:
-                parameters["resident"] = NOT_RESIDENT
-            modelled = known.time(parameters, known.features(some, item.stratum.formats, fits.machine, item.options))
-            time[at] = corrected(modelled, some, item.correction)
-            below, above = _factors(fits, item)
-            low[at], high[at] = below * time[at], above * time[at]
-            used[item.stratum] = item
+    single, others = _decoded(fits, known, mine, arrays, kernel)
+    for item, at in (*_pieces(known, mine, arrays, ~single), *_pieces(DECODE, others, arrays, single)):
+        its = FAMILIES[item.stratum.family]
+        some = {size: arrays[size][at] for size in its.sizes}
+        parameters = dict(item.parameters)
+        if cold and "resident" in parameters:
+            parameters["resident"] = NOT_RESIDENT
+        modelled = its.time(parameters, its.features(some, item.stratum.formats, fits.machine, item.options))
+        time[at] = corrected(modelled, some, item.correction)
+        below, above = _factors(fits, item)
+        low[at], high[at] = below * time[at], above * time[at]
+        used[item.stratum] = item
     products, traffic = known.demand(arrays, mine[0].stratum.formats, fits.machine)
     kept = 0.0 if cold else fits.machine.capacity / fits.machine.memory
     least = np.maximum(products, traffic - kept)
@@ -131,6 +133,36 @@ def kernel_time(
     source = _source(fits, tuple(used.values()))
     five = [value.reshape(shape) for value in (time, low, high, bound, products)]
     return KernelTime(five[0], five[1], five[2], five[3], five[4], source)
+
+
+def _decoded(
+    fits: KernelFits, known: KernelFamily, mine: Sequence[KernelFit], sizes: Mapping[str, Array], kernel: str | None
+) -> tuple[Mask, list[KernelFit]]:
+    """Rows that the library runs with its kernel for decoding, and the fits of that kernel; no rows where it has no fit."""
+    stratum = mine[0].stratum
+    wanted = (DECODE.name, stratum.framework, stratum.formats)
+    others = [
+        item
+        for item in fits.fits
+        if (item.stratum.family, item.stratum.framework, item.stratum.formats) == wanted and kernel in (None, item.stratum.kernel)
+    ]
+    if known.decodes is None or not others:
+        return np.zeros(len(next(iter(sizes.values()))), dtype=bool), []
+    return known.decodes(sizes, stratum.framework), others
+
+
+def _pieces(
+    known: KernelFamily, fits: Sequence[KernelFit], sizes: Mapping[str, Array], rows: Mask
+) -> list[tuple[KernelFit, Mask]]:
+    """Fits of a framework, each with those of ``rows`` that it times."""
+    if not rows.any():
+        return []
+    return [
+        (item, at)
+        for name, mine in _kernels(fits, sizes, len(rows))
+        for item, at in _variants(known, [fit for fit in fits if fit.stratum.kernel == name], sizes, rows & mine)
+        if at.any()
+    ]
 
 
 def _sizes(known: KernelFamily, sizes: Mapping[str, Number]) -> tuple[dict[str, Array], tuple[int, ...]]:
