@@ -16,6 +16,7 @@ from tests.certificates.exhaustive import (
     draw_chip,
     draw_divisible,
     draw_graph,
+    draw_hierarchy,
     draw_workload,
     exhaustive,
     group_search,
@@ -135,6 +136,26 @@ def test_search_equals_exhaustive_walk_with_bursts(block: int) -> None:
         workload = drawn(random.Random(seed))
         if not any(index.padded(workload.dims) for index in workload.indices):  # refused on a chip with bursts
             outcomes.append(compare(seed, 1000, drawn, bursting))
+        seed += 1
+
+
+def with_buses(draw: random.Random) -> Chip:
+    """A drawn chip of three to five levels, with latencies, on which reads and writes of most memories take turns."""
+    chip = draw_hierarchy(draw, (2, 2, 3))
+
+    def changed(level: Level) -> Level:
+        memories = (replace(own, shared_bus=draw.random() < 0.7, latency=draw.choice([0, 5e-9, 2e-8])) for own in level.memories)
+        return replace(level, memories=tuple(memories))
+
+    return replace(chip, levels=tuple(map(changed, chip.levels)))
+
+
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 60))])
+def test_search_equals_exhaustive_walk_with_shared_buses(block: int) -> None:
+    outcomes: list[str] = []
+    seed = 90_000 + 1000 * block
+    while sum(outcome == "equal" for outcome in outcomes) < 2:
+        outcomes.append(compare(seed, 400, DRAWS[seed % len(DRAWS)], with_buses))
         seed += 1
 
 

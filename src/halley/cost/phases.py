@@ -406,9 +406,9 @@ class SubtreeCost:
             waits = transfers + self.step_beside_drains(name, step, entries)
             result = maximum(result, port_phase_time(entries, waits, self.busy.get(name, 0)))
         for name in (name for name in self.drains if name in self.up.ports and name in self.down.ports):
-            port = self.down.ports[name]
+            fills, port = self.up.ports[name].there, self.down.ports[name]  # fills: 0 if open numbers of buffers omit them all
             waits = port.there * self.up.time + port.latency + port.step
-            result = maximum(result, port_phase_time(entries, waits, self.drains[name]))
+            result = maximum(result, port_phase_time(entries, fills * waits, fills * self.drains[name]))
         for visits in self.visits:
             last = down if self.down.chains.keys().isdisjoint(visits.group) else 0
             time = visits.least if visits.runs_on else visits.time(entries)
