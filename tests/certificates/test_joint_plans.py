@@ -329,7 +329,7 @@ def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
     assert words is not None
     assert float(words[1]) == pytest.approx(by_formula, abs=1.0)
     by_library = best_training_plan(replace(found().problem, searched=None), others=0)
-    assert as_answer(by_library).lines()[0].endswith("; kernel times by formula")
+    assert as_answer(by_library).lines()[0].endswith("; kernel times by fitted formulas")
     part = found().cost.parts.parts[1].sharding
     time = next(item.time for item in part.ops if item.op == "values")
     assert time == next(cost.time for shape, cost in searched_in_plan(found()).items() if isinstance(shape, AttentionShape))

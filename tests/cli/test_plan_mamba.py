@@ -41,7 +41,7 @@ def folder(empty_folder: Path) -> Path:
 def test_a_plan_and_its_check(fix: str, folder: Path) -> None:
     found = halley("plan", "little.yaml", "--train", *SYSTEM, "--fix", fix, "-o", "plan.json", width=100)
     assert found.code == 0, found.err
-    assert found.out.startswith("little on 4 x h100 (4 x h100, nvlink 4), 8 sequences of 512 tokens an iteration")
+    assert found.out.startswith("little on 4 x h100 (nvlink 4), 8 sequences of 512 tokens an iteration")
     assert ("attention or scans not fused" in found.out) is ("unfused" in fix)
     checked = halley("check", "plan.json", width=200)
     assert checked.code == 0, checked.out

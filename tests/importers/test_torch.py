@@ -3,6 +3,7 @@ the values of PyTorch. Without PyTorch, the same for programs that are kept with
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shlex
@@ -48,7 +49,7 @@ def compared(network: ImportedNetwork, values: Values, tolerance: float, inputs:
         for name, found in executed(made, given).items():
             expected = np.asarray(values[name], float)
             assert found.size == expected.size
-            scale = max(1.0, float(np.abs(expected).max()))
+            scale = max([1.0, *np.abs(expected[np.isfinite(expected)])])  # masked scores are infinite
             message = f"{node.name}: {'; '.join(made.lines)}"
             flat = found.reshape(-1), expected.reshape(-1)
             np.testing.assert_allclose(*flat, rtol=tolerance, atol=tolerance * scale, err_msg=message)
@@ -167,6 +168,13 @@ needs_torch = pytest.mark.skipif(torch is None, reason="needs PyTorch")
 def recorded(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[ImportedNetwork, Values, Any]:
     """The network of a module, all values of its program on these inputs, and by node those that it read."""
     exported = torch.export.export(module, args, kwargs or {}, strict=False)
+    held = {**exported.state_dict, **exported.constants}
+    values, before, _ = run_program(exported, held, torch.utils._pytree.tree_leaves((args, kwargs or {})))
+    return from_torch(module, args, kwargs), values, before
+
+
+def run_program(exported: Any, held: Mapping[str, Any], given: Any) -> tuple[Values, Any, Any]:
+    """All values of a program, by node those that it read, and its results. ``held``: parameters and constants."""
     values: dict[str, Any] = {}
     before: dict[str, dict[str, Any]] = {}
 
@@ -183,14 +191,11 @@ def recorded(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None =
                 values[node.name] = array(found)
             return found
 
-    given = iter(torch.utils._pytree.tree_leaves((args, kwargs or {})))
-    inputs = []
-    for spec in exported.graph_signature.input_specs:
-        held = {**exported.state_dict, **exported.constants}
-        inputs.append(held[spec.target] if spec.target in held else next(given))
+    left = iter(given)
+    inputs = [held[spec.target] if spec.target in held else next(left) for spec in exported.graph_signature.input_specs]
     with torch.no_grad():
-        Recorder(exported.graph_module).run(*inputs)
-    return from_torch(module, args, kwargs), values, before
+        results = Recorder(exported.graph_module).run(*inputs)
+    return values, before, results
 
 
 def agrees(module: Any, *args: Any, left: tuple[str, ...] = (), layers: int | None = None, **kwargs: Any) -> ImportedNetwork:
@@ -436,6 +441,81 @@ def test_backward_passes(name: str) -> None:
     assert count > 0
 
 
+JOINT = (
+    "bert layer", "batch norm", "conv", "conv depthwise", "encoder layer", "group norm", "layer norm", "linear",
+    "linear without bias", "llama layer", "mlp tanh", "residual block", "rms norm",
+)  # fmt: skip
+NO_LOWERING = {"any", "convolution_backward", "eq", "erf", "le", "logical_not", "sub", "where"}
+"""Calls of core ATen in backward passes that are counted by their bytes."""
+
+
+def layers_with_attention() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    class Attention(torch.nn.Module):
+        def __init__(self, causal: bool) -> None:
+            super().__init__()
+            self.norm, self.second = torch.nn.RMSNorm(8, eps=1e-5), torch.nn.RMSNorm(8, eps=1e-5)
+            self.heads, self.out = torch.nn.Linear(8, 24, bias=False), torch.nn.Linear(8, 8, bias=False)
+            self.gate, self.up = torch.nn.Linear(8, 12, bias=False), torch.nn.Linear(8, 12, bias=False)
+            self.down, self.causal = torch.nn.Linear(12, 8, bias=False), causal
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = (part.view(2, 5, 2, 4).transpose(1, 2) for part in self.heads(self.norm(x)).chunk(3, -1))
+            found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+            x = x + self.out(found.transpose(1, 2).reshape(2, 5, 8))
+            y = self.second(x)
+            return x + self.down(torch.nn.functional.silu(self.gate(y)) * self.up(y))
+
+    torch.manual_seed(4)
+    return {name: (Attention(name == "llama layer"), (torch.randn(2, 5, 8),)) for name in ("bert layer", "llama layer")}
+
+
+@needs_torch
+@pytest.mark.medium
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PyTorch's own
+@pytest.mark.parametrize("name", JOINT)
+def test_forward_and_backward_passes_of_pytorch(name: str) -> None:
+    """The program of both passes, exported without memory: every layer of it on the values that PyTorch computed before the
+    layer; its results are the gradients of autograd."""
+    block, args = (BLOCKS | layers_with_attention())[name]
+
+    class Loss(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block.eval()
+
+        def forward(self, *given: Any) -> Any:
+            return (self.block(*given).square().mean(),)
+
+    module = Loss()
+    empty, given = copy.deepcopy(module).to("meta"), tuple(arg.to("meta") for arg in args)
+    network = from_torch(empty, given, backward=True)
+    exported = torch.export.experimental._export_forward_backward(torch.export.export(empty, given))
+    for node in exported.graph_module.graph.nodes:
+        if node.kwargs.get("device") is not None:
+            node.kwargs = {**node.kwargs, "device": "cpu"}
+    exported.graph_module.recompile()
+    values, before, results = run_program(exported, module.state_dict(), args)
+    module(*args)[0].backward()
+    wanted = {name: value.grad for name, value in module.named_parameters()}
+    specs = zip(exported.graph_signature.output_specs, results, strict=True)
+    found = {spec.target: value for spec, value in specs if spec.kind.name == "GRADIENT_TO_PARAMETER"}
+    assert set(found) == set(wanted)
+    for parameter, value in found.items():
+        torch.testing.assert_close(value, wanted[parameter], rtol=1e-4, atol=1e-6)
+    assert {item.operator for item in network.left_out} <= NO_LOWERING
+    count = compared(network, values, 2e-5, before)
+    assert count == sum(layer.count for layer in network.layers) > 0
+    products = {"linear": 2, "llama layer": 3, "bert layer": 3}.get(name)  # nobody asks for the gradient of a program's input
+    assert products is None or network.macs == products * from_torch(empty, given).macs
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_backward_pass_needs_a_scalar() -> None:
+    with pytest.raises(BadInput, match="return a scalar loss first"):
+        from_torch(torch.nn.Linear(4, 3), (torch.zeros(2, 4),), backward=True)
+
+
 def gradients(made: LoweredNode, values: Values, seed: Any) -> dict[str, Any]:
     """By value that the layer reads, the gradient of its result times ``seed``."""
     work = graph(made.lines, made.dims, "bf16", tuple(made.outputs))
@@ -479,9 +559,12 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @needs_torch
 @pytest.mark.medium
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_the_python_of_the_page_runs() -> None:
-    (text,) = re.findall(r"^```python\n(.*?)^```", page(), re.MULTILINE | re.DOTALL)
-    exec(compile(text, "import-pytorch.md", "exec"), {})
+    text = "\n".join(re.findall(r"^```python\n(.*?)^```", page(), re.MULTILINE | re.DOTALL))
+    names: dict[str, Any] = {}
+    exec(compile(text, "import-pytorch.md", "exec"), names)
+    assert 2 < names["both"].macs / names["network"].macs < 3
 
 
 def test_every_name_of_the_page_is_an_operator() -> None:

@@ -8,17 +8,21 @@ import pytest
 from tests.reference.serving_cases import deployment
 from tests.report.made import made_result
 
-from halley.answers.plans import ShardingAnswer
+from halley.answers.plans import DFModelAnswer, ShardingAnswer
 from halley.answers.serving import ServingAnswer
 from halley.cost.estimate import Estimate
+from halley.dfmodel.loads import dfmodel_loads
+from halley.dfmodel.plan import DFModelProblem, best_training
 from halley.graphs.loads import graph_loads
 from halley.graphs.plan import GraphProblem, plan_graph
 from halley.io.systems.system import load_system
+from halley.io.transformers import load_model
 from halley.report.document import ROOFLINE_WORDS
 from halley.report.mapping.roofline import Roofline, joined_roofline, roofline
 from halley.serving.deployment import Load
 from halley.serving.served import served
 from halley.serving.steady import Lengths
+from halley.sharding.axes import Role
 from halley.workloads import graph
 
 
@@ -72,3 +76,43 @@ def test_loads_of_a_sharded_product_by_hand() -> None:
     page = ShardingAnswer(plan).page()
     assert ROOFLINE_WORDS in page
     assert all(load.time <= plan.time for load in found.loads)
+
+
+def test_loads_in_the_view_of_dfmodel_by_hand() -> None:
+    """GPT's layer on 2 replicas of 4 stages of 4 tensor-parallel chips. By hand: the products of a layer, twice as many backward;
+    four all-reduces of a sample's activations in a layer (forward after the projection and the second matrix of the MLP, backward
+    after the gradients of the first matrix and of V); one message a layer to the next stage, as the view counts it; one
+    all-reduce of the gradients."""
+    shape, batch, sequence = load_model("gpt3-6.7b"), 32, 2048
+    system = load_system("32 x tpu-v4, ici 4x4x2")
+    degrees = {Role.DATA: 2, Role.PIPELINE: 4, Role.MODEL: 4}
+    result = best_training(DFModelProblem(shape, system, batch, sequence, fused=False, degrees=degrees))
+    found = dfmodel_loads(result)
+    by_name = {load.resource: load for load in found.loads}
+    (data,), (stages,), (model,) = (result.problem.axes(result.choice.assignment, role) for role in Role)
+    runs = shape.layers / 4 * batch / 2
+    weights = 4 * shape.model**2 + 2 * shape.model * shape.hidden
+    products = 3 * 2 * sequence * (weights + 2 * sequence * shape.model) / 4
+    assert by_name["compute tiles"].demand == pytest.approx(runs * products)
+    activations = 2 * shape.model * sequence
+    assert by_name[f"network {model.name}"].demand == pytest.approx(runs * 4 * 2 * activations * 3 / 4)
+    assert by_name[f"network {stages.name}"].demand == pytest.approx(runs * activations)
+    assert by_name[f"network {data.name}"].demand == pytest.approx(shape.layers / 4 * 2 * 2 * weights / 4 / 2)
+    memory = by_name["memory"]
+    graph = result.layer.problem.graph
+    inside = sum(2 * len(each.readers) * each.bytes for each in graph.tensors if each.writer is not None)  # a copy each reader
+    assert memory.parts["tensors"] == pytest.approx(runs * inside)
+    assert memory.parts["weights"] == pytest.approx(runs / result.choice.microbatch * graph.weights)
+    assert all(load.time <= result.time for load in found.loads)
+    assert ROOFLINE_WORDS in DFModelAnswer(result).page()
+
+
+def test_loads_of_several_axes_add_up_to_the_networks_of_kernels() -> None:
+    """Tensor parallelism over both axes of a torus."""
+    problem = DFModelProblem(load_model("gpt3-175b"), load_system("sn10-torus"), 64, 2048, fused=False, degrees={Role.MODEL: 8})
+    result = best_training(problem)
+    stage = result.layer.problem
+    sent = [load.time for load in dfmodel_loads(result).loads if load.resource.startswith("network")]
+    assert len(sent) == 2
+    kernels = sum(kernel.network for kernel in stage.graph.kernels)
+    assert sum(sent) == pytest.approx(stage.layers * problem.batch * kernels)

@@ -132,7 +132,7 @@ class EstimateAnswer(Answer[OwnMapping]):
 
     def lines(self) -> tuple[str, ...]:
         work = self.value.workload
-        return f"{workload_text(work.name, work.parameters)} on {self.value.chip.label}, a mapping of one's own", "not searched"
+        return f"{workload_text(work.name, work.parameters)} on {self.value.chip.label}, a given mapping", "not searched"
 
     def tables(self, details: bool = False) -> list[Table]:
         return list(solution_tables(self.value.chip, self.value.plan, self.value.estimate))

@@ -329,7 +329,10 @@ class DFModelAnswer(Answer[DFModelResult]):
 
     def pictures(self) -> Mapping[str, Callable[[], Element]]:
         bars = {self.value.problem.shape.name: self.value.account}
-        return {"account": lambda: account_bars("Where the time goes", bars, PARTS)}
+        return {
+            "account": lambda: account_bars("Where the time goes", bars, PARTS),
+            "roofline": lambda: figures.dfmodel_roofline_figure(self.value),
+        }
 
     def page(self) -> str:
         drawn = [make() for make in self.pictures().values()]

@@ -62,19 +62,26 @@ def collective_time(kind: CollectiveKind, axes: tuple[Axis, ...], size: float) -
 
     Raises BadInput: another kind of collective.
     """
+    return float(total(axis_times(kind, axes, size).values()))
+
+
+def axis_times(kind: CollectiveKind, axes: tuple[Axis, ...], size: float) -> dict[str, float]:
+    """The times of `collective_time` by axis [s]. Raises BadInput: another kind of collective."""
     if kind is CollectiveKind.ALL_TO_ALL:
-        return float(total(ALL_TO_ALL_TIME[axis.topology](axis, size) for axis in axes))
+        return {axis.name: ALL_TO_ALL_TIME[axis.topology](axis, size) for axis in axes}
     if kind not in GATHERS_PER_COLLECTIVE:
         raise BadInput(
             Fault("collective in the view of DFModel", f"{', '.join(GATHERS_PER_COLLECTIVE)} or all-to-all", str(kind))
         )
-    return GATHERS_PER_COLLECTIVE[kind] * min(_gather(order, size) for order in permutations(axes))
+    orders = (_gather(order, size) for order in permutations(axes))
+    best = min(orders, key=lambda times: total(times.values()))
+    return {name: GATHERS_PER_COLLECTIVE[kind] * time for name, time in best.items()}
 
 
-def _gather(axes: tuple[Axis, ...], size: float) -> float:
-    found, before = 0.0, 1
+def _gather(axes: tuple[Axis, ...], size: float) -> dict[str, float]:
+    found, before = {}, 1
     for axis in axes:
-        found += float(dimension_time(axis.size, before, size, INJECTION_BANDWIDTH[axis.topology](axis)))
+        found[axis.name] = float(dimension_time(axis.size, before, size, INJECTION_BANDWIDTH[axis.topology](axis)))
         before *= axis.size
     return found
 

@@ -127,8 +127,13 @@ class DFModelProblem:
         data = self.axes(choice.assignment, Role.DATA)
         if not data:
             return 0.0
-        layer = total(kernel.weights for kernel in stage.graph.kernels[: len(FORWARD)])
-        return float(stage_time(collective_time(CollectiveKind.ALL_REDUCE, data, layer), stage.layers, stage.stages))
+        layer = collective_time(CollectiveKind.ALL_REDUCE, data, gradient_bytes(stage.graph))
+        return float(stage_time(layer, stage.layers, stage.stages))
+
+
+def gradient_bytes(graph: SpatialGraph) -> float:
+    """Bytes of the gradients of a layer's weights."""
+    return float(total(kernel.weights for kernel in graph.kernels[: len(FORWARD)]))
 
 
 @lru_cache(maxsize=256)

@@ -200,7 +200,7 @@ def _with(
 ) -> _Chain | None:
     """The chain and a node behind it; None if the node is no function of elements at one place. ``alone``: nothing else reads the
     last result of the chain."""
-    if node is None or len(node.outputs) != 1 or node.steps or node.rows or not _elementwise(node):
+    if node is None or len(node.outputs) != 1 or node.steps or node.rows or node.ahead or not _elementwise(node):
         return None
     whole = next(iter(node.outputs))
     own = dict(pair for line in node.lines for pair in _tensors(line))

@@ -121,13 +121,13 @@ def ticks(largest: float, base: float = 1.0, count: int = 5) -> list[float]:
     return [step * index for index in range(int(largest / step * (1 + 1e-9)) + 1)]
 
 
-def ticks_within(least: float, most: float, count: int) -> list[float]:
-    """Round numbers from ``least`` to ``most``, about ``count`` of them.
+def ticks_within(least: float, most: float, count: int, base: float = 1.0) -> list[float]:
+    """Round numbers from ``least`` to ``most``, about ``count`` of them, counted in ``base``.
 
     >>> [round(tick, 2) for tick in ticks_within(11.3, 12.9, 4)]
     [11.5, 12.0, 12.5]
     """
-    steps = ticks(most - least, count=count)
+    steps = ticks(most - least, base, count)
     step = steps[1] if len(steps) > 1 else most - least or 1.0
     return [step * index for index in range(math.ceil(least / step), math.floor(most / step) + 1)]
 

@@ -10,7 +10,7 @@ from halley.ir.system import System
 from halley.network.graph.bill import bill
 from halley.silicon.area import die_area
 from halley.silicon.power import peak_power
-from halley.units import format_area, format_bytes, format_power, format_rate
+from halley.units import format_area, format_bytes, format_energy, format_power, format_rate, format_time
 
 
 def members(chip: Chip) -> int:
@@ -113,14 +113,25 @@ def left_out(subject: Chip | System, figure: str) -> tuple[str, ...]:
     return costs.unpriced if figure == "price" else costs.unpowered
 
 
-def figure_text(name: str, value: float) -> str:
-    """A figure with its unit.
+FORMATS: Mapping[str, Callable[[float], str]] = {
+    "B": format_bytes,
+    "B/s": format_rate,
+    "s": format_time,
+    "J": format_energy,
+    "W": format_power,
+    "m2": format_area,
+}
+"""How quantities are written, by unit."""
+
+
+def figure_text(name: str, value: float, unit: str = "") -> str:
+    """A figure with its unit; ``unit``: of what is no figure of every chip or system.
 
     >>> figure_text("sram", 2**20), figure_text("macs", 4096), figure_text("area", 1.23456)
     ('1 MiB', '4,096', '1.235')
     """
-    unit = UNITS.get(name, "")
-    formats = {"B": format_bytes, "B/s": format_rate, "W": format_power, "m2": format_area}
-    if unit:
-        return formats[unit](value)
-    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    unit = UNITS.get(name, unit)
+    if unit in FORMATS:
+        return FORMATS[unit](value)
+    number = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    return f"{number} {unit}".rstrip()

@@ -148,5 +148,31 @@ def common_unit(values: Iterable[AxisValue], clock: float) -> Quantity | None:
     return Quantity(1.0, units.pop()) if len(units) == 1 and None not in found else None
 
 
+SYMBOLS: Mapping[tuple[tuple[str, int], ...], str] = {
+    Quantity.of(1.0, **EXPONENTS[name]).exponents: symbol
+    for name, symbol in (
+        (BYTES.name, "B"),
+        (BYTES_PER_SECOND.name, "B/s"),
+        (SECONDS.name, "s"),
+        (HERTZ.name, "Hz"),
+        (JOULES.name, "J"),
+        (JOULES_PER_BYTE.name, "J/B"),
+        (WATTS.name, "W"),
+        (SQUARE_METRES.name, "m2"),
+    )
+}
+"""The symbol of each SI unit."""
+
+
+def unit_symbol(values: Iterable[AxisValue], clock: float) -> str:
+    """The SI unit of an axis; "" for plain numbers, words, and values of several units.
+
+    >>> unit_symbol(["1 MiB", "2 MiB"], 1e9), unit_symbol(["32 B/cycle"], 1e9), unit_symbol([8, 16], 1e9)
+    ('B', 'B/s', '')
+    """
+    common = common_unit(values, clock)
+    return "" if common is None else SYMBOLS.get(common.exponents, "")
+
+
 def _fault(expected: str, got: str) -> BadInput:
     return BadInput(Fault("", expected, got))

@@ -45,7 +45,7 @@ def simulate(
     """
     most = options.whole_number("--limit", limit, most=10**7)
     first = None if iterations is None else options.whole_number("--iterations", iterations, example=3)
-    workload, chip, tree = _mapping(file, plan)
+    workload, chip, tree, called = _mapping(file, plan)
     if first is not None:
         workload = first_iterations(workload, tree, first)
     estimate, found = evaluate(workload, chip, tree), run(workload, chip, tree, most)
@@ -70,7 +70,7 @@ def simulate(
         if busy
     )
     console = options.output()
-    console.print(Text(f"simulation of {workload.name} on {chip.label}, plan {plan}", style="bold"))
+    console.print(Text(f"simulation of {workload.name} on {chip.label}, {called}", style="bold"))
     show(
         console,
         (
@@ -80,17 +80,17 @@ def simulate(
     )
 
 
-def _mapping(file: str, plan: str) -> tuple[Workload, Chip, Node]:
-    """The mapping of that name in a file of mappings, or the one in a file of an estimate.
+def _mapping(file: str, plan: str) -> tuple[Workload, Chip, Node, str]:
+    """The mapping of that name in a file of mappings, or the one in a file of an estimate, and what it is called.
 
     Raises BadInput: a file of another kind, or no such plan; IllegalMapping: it breaks a rule.
     """
     saved = read_saved(file)
     if saved.kind == "estimate":
         own = read_own(saved)
-        return own.workload, own.chip, own.plan
+        return own.workload, own.chip, own.plan, f"the mapping of {file}"
     record = record_of(saved)
     solutions = {solution.name: solution for solution in (record.content.answer.best, *record.content.answer.baselines)}
     if plan not in solutions:
         raise BadInput(Fault("--plan", f"one of: {', '.join(solutions)}", repr(plan)))
-    return record.workload(solutions[plan]), record.problem.chip, record.plan(solutions[plan])
+    return record.workload(solutions[plan]), record.problem.chip, record.plan(solutions[plan]), f"plan {plan}"

@@ -17,7 +17,7 @@ from halley.io.files.shelf import is_path
 from halley.kernels.library.families import family
 from halley.kernels.library.family import KernelFamily
 from halley.kernels.library.times import KernelTime, kernel_time
-from halley.report.table import Table
+from halley.report.table import Table, percent
 from halley.report.terminal import show
 from halley.units import format_time
 
@@ -60,7 +60,7 @@ def time(
     time, low, high, bound = (float(value) for value in (found.time, found.low, found.high, found.bound))
     by = "products" if float(found.compute) >= bound else "memory"
     head = ("library", "80 % of times", "bound", "share of the roofline")
-    row = (format_time(time), f"{format_time(low)} to {format_time(high)}", f"{format_time(bound)} ({by})", f"{bound / time:.0%}")
+    row = (format_time(time), f"{format_time(low)} to {format_time(high)}", f"{format_time(bound)} ({by})", percent(bound, time))
     said = " ".join(f"{key}={value:g}" for key, value in sizes.items())
     show(options.output(), [Table(f"{kernel} {said}, {dtype} on {fits.machine.name}", head, (row,), frozenset(range(4)))])
     options.output().print(found.source, markup=False, highlight=False)

@@ -423,7 +423,8 @@ def _normed(node: AtenNode, extents: dict[str, int], row: str, over: str, counte
         *last.format(row=row).split("\n"),
     )
     source = {"X": node.tensor("input" if "input" in node.arguments else "self")}
-    return LoweredNode(lines, extents, source | inputs, {"Y": node.outputs[0]})
+    # the forms that a backward pass reads also return the statistics
+    return LoweredNode(lines, extents, source | inputs, dict(zip(("Y", "m", "r"), node.outputs, strict=False)))
 
 
 def _layer_norm(node: AtenNode) -> LoweredNode:
@@ -433,7 +434,7 @@ def _layer_norm(node: AtenNode) -> LoweredNode:
 
 
 def _group_norm(node: AtenNode) -> LoweredNode:
-    shape, groups = node.shape("input"), int(node.get("num_groups", 1))
+    shape, groups = node.shape("input"), int(node.get("num_groups", node.get("group", 1)))
     extents = {"i": shape[0], "g": groups, "c": shape[1] // groups, "j": math.prod(shape[2:])}
     return _normed(node, extents, "i,g", "g,c", "c,j")
 
@@ -472,6 +473,7 @@ GROUPED = ("_grouped_mm", "transformers.grouped_mm_fallback")
 """Products of groups of rows, which experts of a mixture do."""
 
 LOWERINGS: dict[str, Callable[[AtenNode], LoweredNode]] = dict.fromkeys(GROUPED, _grouped) | {
+    "_native_batch_norm_legit_no_training": _batch_norm,
     "_softmax": _softmax,
     "abs": _absolute,
     "adaptive_avg_pool1d": _adaptive("AveragePool"),
@@ -517,6 +519,8 @@ LOWERINGS: dict[str, Callable[[AtenNode], LoweredNode]] = dict.fromkeys(GROUPED,
     "minimum": _binary("Min"),
     "mm": _matmul,
     "mul": _binary("Mul"),
+    "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm,
     "neg": _unary("Neg"),
     "pow": _power,
     "reciprocal": _unary("Reciprocal"),
@@ -549,8 +553,8 @@ VIEWS = frozenset({
 """Operators that select, reorder, repeat or rename elements, at no cost; dropout in evaluation, too."""
 
 CREATED = frozenset({
-    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "new_empty", "new_full", "new_ones", "new_zeros",
-    "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like",
+    "arange", "empty", "empty_like", "empty_permuted", "eye", "full", "full_like", "linspace", "new_empty", "new_full",
+    "new_ones", "new_zeros", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like",
 })  # fmt: skip
 """Operators that make a constant; of their inputs they use the shapes alone."""
 

@@ -67,11 +67,13 @@ def from_torch(
     name: str = "",
     dtype: str | None = None,
     strict: bool = False,
+    backward: bool = False,
 ) -> ImportedNetwork:
     """The network of a ``torch.nn.Module`` called with these example inputs. Parameters and inputs on the device ``meta`` need no
-    memory. ``name``: of the network, by default that of the class; ``strict``: as for ``torch.export.export``.
+    memory. ``name``: of the network, by default that of the class; ``strict``: as for ``torch.export.export``. ``backward``: the
+    module returns a loss (a scalar, first of its results), and the network has the gradients of all parameters, too.
 
-    Raises BadInput: PyTorch is missing (the extra ``torch``); the module cannot be exported.
+    Raises BadInput: PyTorch is missing (the extra ``torch``); the module cannot be exported, or has no scalar to differentiate.
     """
     try:
         torch = importlib.import_module("torch")
@@ -81,9 +83,11 @@ def from_torch(
     named = name or type(module).__name__
     try:
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), strict=strict)
+        if backward:  # in core ATen, as PyTorch gives it
+            program = importlib.import_module("torch.export.experimental")._export_forward_backward(program)
     except Exception as error:  # of PyTorch and of the module itself
         message = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
-        remedy = "export a part of it, or with other inputs"
+        remedy = f"export a part of it, or with other inputs{', and return a scalar loss first' if backward else ''}"
         raise BadInput(Fault(named, "a module that torch.export takes", message, remedy)) from None
     buffer = io.BytesIO()
     torch.export.save(_without_weights(torch, program), buffer)

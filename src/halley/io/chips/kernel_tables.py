@@ -207,6 +207,9 @@ def _head(head: Sequence[str], where: str) -> list[Fault]:
     for kind in KINDS.values():
         known |= {*kind.sizes.values(), *kind.ignored, kind.dtype, kind.cache} - {""}
     for column in head:
+        if len(faults) >= FAULTS_SHOWN:
+            faults.append(Fault(where, f"at most {FAULTS_SHOWN} faults", "more"))
+            break
         if column not in known:
             remedy = did_you_mean(column[:40], sorted(known))
             faults.append(Fault(where, "columns that a table of kernels has", repr(column[:40]), remedy))

@@ -13,23 +13,25 @@
   const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"], [1e-12, "p"]];
   const binary = [[2 ** 40, "Ti"], [2 ** 30, "Gi"], [2 ** 20, "Mi"], [2 ** 10, "Ki"], [1, ""]];
   const short = (value) => String(Number(value.toPrecision(4)));
+  const unitOf = (key) => key === "value" ? page.unit : page.dimensions[column(key)].unit;
   const worded = (key, value) => {
-    const unit = key === "value" ? page.unit : page.dimensions[column(key)].unit;
+    const unit = unitOf(key);
     if (value === 0) return "0";
     if (unit === "m2") return `${short(value * 1e6)} mm2`;
     if (unit === "" && Math.abs(value) < 1e6) return short(value);
     const [size, prefix] = (unit === "B" ? binary : prefixes).find(([least]) => Math.abs(value) >= least * 0.9999) ?? [1, ""];
     return `${short(value / size)} ${prefix}${unit}`;
   };
-  const linear = (low, high) => {
-    const step = 10 ** Math.floor(Math.log10((high - low) / 4));
+  const linear = (low, high, unit) => {
+    const base = unit === "B" ? 1024 ** Math.max(0, Math.floor(Math.log(Math.max(high, 1)) / Math.log(1024))) : 1;
+    const step = base * 10 ** Math.floor(Math.log10((high - low) / base / 4));
     const size = [5, 2, 1].find((factor) => (high - low) / (factor * step) >= 4) * step;
     const made = [];
     for (let count = Math.ceil(low / size - 1e-9); count * size <= high * (1 + 1e-9); count += 1) made.push(count * size);
     return made;
   };
-  const powers = (low, high) => {
-    const base = high / low > 1000 ? 10 : 2, made = [];
+  const powers = (low, high, unit) => {
+    const base = high / low <= 1000 ? 2 : unit === "B" ? 16 : 10, made = [];
     for (let power = Math.ceil(Math.log(low) / Math.log(base) - 1e-9); base ** power <= high * 1.0001; power += 1) made.push(base ** power);
     return made;
   };
@@ -42,26 +44,26 @@
   const draw = (plot) => {
     const keys = [plot.across.value, plot.up.value], places = keys.map(column);
     const able = page.points.filter((point) => !plot.log.checked || places.every((place) => point.x[place] > 0));
-    const scales = places.map((place) => {
+    const scales = places.map((place, way) => {
       const values = able.map((point) => point.x[place]);
       let low = Math.min(...values), high = Math.max(...values);
       if (plot.log.checked) {
         const room = (high / low) ** 0.05 || 1.1;
         low /= Math.max(room, 1.05); high *= Math.max(room, 1.05);
-        return { low, high, share: (value) => Math.log(value / low) / Math.log(high / low), ticks: powers(low, high) };
+        return { low, high, share: (value) => Math.log(value / low) / Math.log(high / low), ticks: powers(low, high, unitOf(keys[way])) };
       }
       const room = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1;
       low -= room; high += room;
-      return { low, high, share: (value) => (value - low) / (high - low), ticks: linear(low, high) };
+      return { low, high, share: (value) => (value - low) / (high - low), ticks: linear(low, high, unitOf(keys[way])) };
     });
     const position = (point) => [L + wide * scales[0].share(point.x[places[0]]), T + tall * (1 - scales[1].share(point.x[places[1]]))];
     const made = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "font-size": 12, "font-family": "system-ui, sans-serif",
       "aria-label": `${plot.up.selectedOptions[0].text} by ${plot.across.selectedOptions[0].text}` });
     made.append(svg("rect", { x: 0, y: 0, width: W, height: H, fill: "#fff", class: "paper" }));
     for (const tick of scales[0].ticks) {
-      const x = L + wide * scales[0].share(tick);
+      const x = L + wide * scales[0].share(tick), last = x > L + wide - 20;  // its words would go beyond the edge
       made.append(svg("line", { x1: x, y1: T, x2: x, y2: T + tall, stroke: "#d9d9d9" }),
-        svg("text", { x, y: T + tall + 18, "text-anchor": "middle", fill: "#595959" }, worded(keys[0], tick)));
+        svg("text", { x: last ? x + R : x, y: T + tall + 18, "text-anchor": last ? "end" : "middle", fill: "#595959" }, worded(keys[0], tick)));
     }
     for (const tick of scales[1].ticks) {
       const y = T + tall * (1 - scales[1].share(tick));

@@ -8,6 +8,7 @@ from halley.dfmodel.plan import DFModelResult
 from halley.report.mapping.plots import format_operations
 from halley.report.plans.graph import PARTS, partition_tables
 from halley.report.plans.plan import account_table, bill_rows
+from halley.report.plans.words import system_words
 from halley.report.table import Table, percent
 from halley.sharding.axes import assignment_text
 from halley.units import format_bytes, format_time
@@ -20,7 +21,7 @@ def dfmodel_headline(result: DFModelResult) -> str:
     """The model and what it is trained on."""
     problem = result.problem
     return (
-        f"{problem.shape.name} on {problem.system.chips:,} x {problem.system.chip.name} ({problem.system.name}), "
+        f"{problem.shape.name} on {system_words(problem.system)}, "
         f"{problem.batch:,} sequences of {problem.sequence:,} tokens an iteration, in the view of DFModel"
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
+from halley.dfmodel.loads import dfmodel_loads
+from halley.dfmodel.plan import DFModelResult
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.graphs.loads import graph_loads
 from halley.graphs.plan import GraphPlan
@@ -79,6 +81,12 @@ def graph_roofline_figure(plan: GraphPlan) -> Element:
     """The same for a sharded graph."""
     found = graph_loads(plan)
     return roofline_plot(loads_roofline(found.loads, found.operations, plan.time))
+
+
+def dfmodel_roofline_figure(result: DFModelResult) -> Element:
+    """The same for a plan in the view of DFModel."""
+    found = dfmodel_loads(result)
+    return roofline_plot(loads_roofline(found.loads, found.operations, result.time))
 
 
 def loads_roofline(loads: Sequence[ResourceLoad], operations: float, time: float) -> Roofline:

@@ -11,6 +11,7 @@ from halley.report.mapping.plots import format_operations
 from halley.report.plans.plan import account_table, bill_rows
 from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import ROUNDING
+from halley.report.plans.words import system_words
 from halley.report.table import Table, percent
 from halley.sharding.axes import assignment_text
 from halley.sharding.text import parallelisms
@@ -32,7 +33,7 @@ PARTS: Mapping[str, str] = {
 def graph_headline(plan: GraphPlan) -> str:
     """What runs on what."""
     problem = plan.problem
-    said = f"{problem.workload.name} on {problem.system.chips:,} x {problem.system.chip.name} ({problem.system.name})"
+    said = f"{problem.workload.name} on {system_words(problem.system)}"
     if problem.searched is None:
         return said
     left = len(problem.searched.missing(graph_kernels(plan)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from halley.ir.text import to_text
 from halley.kernels.groups import GroupShape
 from halley.kernels.searched import Product, shape_of
-from halley.report.plans.words import dim_words
+from halley.report.plans.words import dim_words, system_words
 from halley.sharding.axes import Role
 from halley.training.op_mapping import Movement, OpMapping, OuterSplit
 from halley.training.plan import TrainingResult
@@ -32,7 +32,7 @@ def _about(result: TrainingResult, op: OpMapping) -> Iterator[str]:
     others = [name for name in op.ops if name != op.op]
     yield f"{op.op} of {op.part}, {op.passing} pass" + (f"; one kernel with {', '.join(others)}" if others else "")
     rank = f"{plan.pipeline.microbatches} x {plan.microbatch} sequences for each data-parallel rank"
-    yield f"{problem.system.chips} x {problem.chip.name} ({problem.system.name}); {op.layers} in the model, and {rank}"
+    yield f"{system_words(problem.system)}; {op.layers} in the model, and {rank}"
     for split in op.splits:
         words = dim_words(token_extents(problem.shape, problem.sequence))
         yield f"{split.axis}, {split.part.size} {ROLES[split.part.role]}: {_split(split, words)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halley.answer import Certificate, Status
 from halley.kernels.groups import GroupShape
-from halley.kernels.machine import machine
+from halley.kernels.machine import PEAK, machine
 from halley.kernels.searched import (
     AnyKernel,
     AttentionShape,
@@ -26,7 +26,7 @@ from halley.report.plans.others import others_table
 from halley.report.plans.partitions import on_chip_tables
 from halley.report.plans.sharding import sharding_tables
 from halley.report.plans.traffic import ROUNDING, traffic_tables
-from halley.report.plans.words import dim_words, schedule_words
+from halley.report.plans.words import dim_words, schedule_words, system_words
 from halley.report.table import Table, percent
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
@@ -85,9 +85,9 @@ BAR_CHARACTERS = 24
 
 def headline(result: TrainingResult) -> str:
     """The model, what it is trained on, and where the times of its kernels come from."""
-    problem, system = result.problem, result.problem.system
+    problem = result.problem
     return (
-        f"{problem.shape.name} on {system.chips:,} x {system.chip.name} ({system.name}), "
+        f"{problem.shape.name} on {system_words(problem.system)}, "
         f"{problem.batch:,} sequences of {problem.sequence:,} tokens an iteration; {kernel_words(result)}"
     )
 
@@ -95,7 +95,7 @@ def headline(result: TrainingResult) -> str:
 def kernel_words(result: TrainingResult) -> str:
     """Whether kernels are searched, and the share of their time that formulas give."""
     if result.problem.searched is None:
-        return "kernel times by formula"
+        return "kernel times by formula at peaks" if result.problem.efficiency == PEAK else "kernel times by fitted formulas"
     found = _times_by_source(result)
     whole, formula = (math.fsum(math.fsum(found[name]) for name in names) for names in (found, set(found) - SEARCHED_NAMES))
     return f"kernels searched on {result.problem.chip.name}, {percent(formula, whole)} of their time by formula"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from halley.ir.system import System
 from halley.pipeline.data_parallel import Sharded
 from halley.pipeline.schedule import PipelineSchedule
 from halley.rewrite.recompute import Recompute
@@ -30,6 +31,19 @@ DIMS: Mapping[str, str] = {
     "c": "tokens of an expert",
 }
 """What the dims of a transformer's parts are (`halley.workloads.training`)."""
+
+
+def system_words(system: System) -> str:
+    """The chips of a system, and its name or what a short form says beside them.
+
+    >>> from halley.io.systems.system import load_system
+    >>> system_words(load_system("16 x h100, nvlink 8, ib")), system_words(load_system("sn10-torus"))
+    ('16 x h100 (nvlink 8, ib)', '8 x sn10 (sn10-torus)')
+    """
+    head = f"{system.chips:,} x {system.chip.name}"
+    rest = system.name.lower().removeprefix(f"{system.chips} x {system.chip.name}".lower())
+    return f"{head} ({rest.removeprefix(', ')})" if rest else head
+
 
 STATE_SPACE_DIMS: Mapping[str, str] = {
     "b": "sequences",

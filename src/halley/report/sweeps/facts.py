@@ -53,7 +53,8 @@ def verdict(result: SweepResult) -> str:
         if result.gap == 0:
             return f"exact: {points}; no other design is better in everything that is minimised"
         word = result.study.objective.value
-        proven = f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+        others = f" with no more {', '.join(result.study.minimised)}" if result.study.minimised else ""
+        proven = f"proven to {gap_text(result.gap)}: {points}; no design{others} has less {word} by more than that"
         own = "" if result.gap <= result.study.gap + 1e-12 else f" (a search for a {noun(result)} ends with a gap of its own)"
         return proven + own
     if not result.done:

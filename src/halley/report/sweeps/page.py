@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element
 
 from halley.report.document import document
-from halley.report.draw import FAINT, GRID, HIGHLIGHT, PALETTE, canvas, line, ticks_within, words
+from halley.report.draw import FAINT, GRID, HIGHLIGHT, PALETTE, byte_base, canvas, line, ticks_within, words
 from halley.report.html_tables import table
 from halley.report.markup import el
 from halley.report.sweeps import facts
@@ -20,6 +20,7 @@ from halley.report.table import Table, gap_text
 from halley.sweeps.explore import Standing
 from halley.sweeps.figures import UNITS, figure_text
 from halley.sweeps.run import DesignOutcome, SweepResult
+from halley.sweeps.values import unit_symbol
 from halley.units import counted
 
 ROWS_LIMIT = 2_000
@@ -104,11 +105,18 @@ def _dimensions(result: SweepResult) -> list[tuple[str, str]]:
     return [("value", study.objective.value), *((name, name) for name in every if name in result.outcomes[0].design.figures)]
 
 
+def _unit(result: SweepResult, key: str) -> str:
+    """The SI unit of what a plot may have as an axis; "" for a plain number, and for the value, which has its own."""
+    study = result.study
+    steps = (step[0] for axis in study.axes if axis.name == key for step in axis.steps)
+    return UNITS.get(key) or unit_symbol(steps, study.base.clock)
+
+
 def _data(result: SweepResult, shown: Sequence[DesignOutcome]) -> dict[str, Any]:
     names = [key for key, _ in _dimensions(result)]
     study, parallel = result.study, _parallel(result, shown)
     return {
-        "dimensions": [{"key": key, "name": words_, "unit": UNITS.get(key, "")} for key, words_ in _dimensions(result)],
+        "dimensions": [{"key": key, "name": words_, "unit": _unit(result, key)} for key, words_ in _dimensions(result)],
         "unit": facts.UNITS[study.objective],
         "minimised": ["value", *study.minimised],
         "points": [
@@ -207,10 +215,12 @@ def scatter(result: SweepResult, shown: Sequence[DesignOutcome], across: str) ->
         return LEFT + wide * (x - left) / (right - left), TOP + tall * (1 - (y - low) / (high - low))
 
     content: list[Element] = []
-    for tick in ticks_within(left, right, 5):
+    unit = _unit(result, across)
+    for tick in ticks_within(left, right, 5, byte_base(right) if unit == "B" else 1.0):
         x, _ = at(tick, low)
-        text = facts.value_text(result, tick) if across == "value" else figure_text(across, tick)
-        content += [line(x, TOP, x, TOP + tall, GRID), words(x, TOP + tall + 18, text, "middle", FAINT, 12)]
+        text = facts.value_text(result, tick) if across == "value" else figure_text(across, tick, unit)
+        place, anchor = (x, "middle") if x < LEFT + wide - 20 else (x + RIGHT, "end")  # not beyond the edge
+        content += [line(x, TOP, x, TOP + tall, GRID), words(place, TOP + tall + 18, text, anchor, FAINT, 12)]
     for tick in ticks_within(low, high, 5):
         _, y = at(left, tick)
         content += [line(LEFT, y, LEFT + wide, y, GRID), words(LEFT - 6, y + 4, facts.value_text(result, tick), "end", FAINT, 12)]
