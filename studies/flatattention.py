@@ -30,7 +30,7 @@ FEW, MANY = (2, 4, 8, 16), (64, 128, 256, 512)
 OTHER_RUNS = {1024: GROUPS, 4096: (32,)}
 """Sequences that are tried with other channels, and the groups: where memory is the limit, the largest groups read least."""
 FABRICS = {32: GROUPS, 16: (2, 4, 8, 16), 8: (1, 2, 4, 8)}
-"""Fabrics of one peak by tiles of a side, with their groups. A tile of a coarser one has more units and memory, and longer slices."""
+"""Fabrics of one peak by tiles of a side, with their groups: fewer tiles have more units and memory each, and larger slices."""
 FABRIC_CHANNELS = (8, 16, 32, 64)
 """Channels of HBM of each fabric."""
 PEAK = 2 * TILES**2 * 32 * 16 * runs.CLOCK
