@@ -338,9 +338,9 @@ class DesignSweep:
         return Exploration(shaped, bounds, self.study.weights, self._order, self.study.gap, self._everything)
 
     def _usable(self, keys: Sequence[str]) -> dict[str, Answered]:
-        """Answers of the store that serve this study."""
+        """Answers of the store that serve this study. Searches of plans and deployments take no gap."""
         found = self.store.answers(keys)
-        gap, limit = self.study.gap, self.study.time_limit
+        gap, limit = self.study.gap if self.study.of_chips else None, self.study.time_limit
         return {key: kept.answer for key, kept in found.items() if kept.serves(gap, limit)}
 
     def _stored(self, state: Exploration) -> dict[tuple[int, int], Answered]:

@@ -14,7 +14,6 @@ from halley.sweeps.explore import Standing
 from halley.sweeps.figures import UNITS as FIGURE_UNITS
 from halley.sweeps.figures import figure_text, left_out
 from halley.sweeps.run import DesignOutcome, SweepResult
-from halley.sweeps.study import StudyWorkload
 from halley.units import counted, format_energy, format_time
 from halley.version import halley_version
 
@@ -78,7 +77,7 @@ def effort(result: SweepResult) -> str:
 
 def noun(result: SweepResult) -> str:
     """What is searched for a design."""
-    return "mapping" if isinstance(result.study.workloads[0], StudyWorkload) else "plan"
+    return "mapping" if result.study.of_chips else "plan"
 
 
 def given_figures(result: SweepResult) -> list[str]:
