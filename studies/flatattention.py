@@ -38,7 +38,7 @@ PEAK = 2 * TILES**2 * 32 * 16 * runs.CLOCK
 HEAD, SHORT = 128, 1024
 """Where no steps overlap, only runs of this head dim and at most this sequence are simulated: the formulas are as long."""
 SEARCHED = (512, 1024)
-LIMIT = 110.0
+LIMIT = 1500.0
 """Seconds of a search."""
 OTHERS = (Path(dataflows.__file__), Path(runs.__file__))
 
