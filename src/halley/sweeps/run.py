@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, SearchStopped
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.sweeps.answered import Answered, LowerBound
-from halley.sweeps.explore import Cover, Exploration, Standing
+from halley.sweeps.explore import RELATIVE_ROUNDING, Cover, Exploration, Standing
 from halley.sweeps.load import load_study
 from halley.sweeps.order import Order
 from halley.sweeps.pool import InProcess, WorkerPool
@@ -78,6 +79,12 @@ class DesignOutcome:
     mappings_of: Mapping[str, int]
     cover: Cover | None = None
     reason: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the value may be from the least one of the design; infinite where nothing is known."""
+        found = relative_gap(self.value, self.bound)
+        return found if found > RELATIVE_ROUNDING else 0.0
 
     @property
     def seconds(self) -> float:

@@ -19,6 +19,8 @@ from halley.version import halley_version
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
 FORMAT = "halley.sweep-answer/1"
+SMALLEST_GAP = 1e-6
+"""The least gap that is told."""
 
 
 def title(result: SweepResult) -> str:
@@ -52,7 +54,7 @@ def verdict(result: SweepResult) -> str:
         if result.gap == 0:
             return f"exact: {points}; no other design is better in everything that is minimised"
         word = result.study.objective.value
-        proven = f"proven to {gap_text(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
+        proven = f"proven to {exactness(result.gap)}: {points}; no design has less {word} by more than that at no larger figures"
         own = "" if result.gap <= result.study.gap + 1e-12 else f" (a search for a {noun(result)} ends with a gap of its own)"
         return proven + own
     if not result.done:
@@ -122,18 +124,21 @@ def best_table(result: SweepResult, count: int) -> Table:
 
 
 def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome]) -> Table:
-    """Designs with their axes, figures and values."""
+    """Designs with their axes, figures and values, and how far each value is proven unless all are exact."""
     study = result.study
     axes = [axis.name for axis in study.axes]
     bounded = [figure for figure in (*given_figures(result), *study.own) if any(figure in rule.names for rule in study.where)]
     figures = [figure for figure in dict.fromkeys((*study.minimised, *bounded)) if figure not in axes]
-    head = ("#", *short_names(axes), *figures, study.objective.value, "bound", "searches")
+    inexact = any(outcome.gap for outcome in outcomes)
+    proven = ("proven to",) if inexact else ()
+    head = ("#", *short_names(axes), *figures, study.objective.value, *proven, "bound", "searches")
     rows = tuple(
         (
             f"{outcome.design.number}",
             *(outcome.design.setting[axis] for axis in axes),
             *(figure_text(figure, outcome.design.figures[figure]) for figure in figures),
             value_text(result, outcome.value),
+            *((exactness(outcome.gap),) if inexact else ()),
             value_text(result, outcome.bound),
             origin_text(result, outcome),
         )
@@ -141,6 +146,15 @@ def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome])
     )
     last = len(head) - 1
     return Table(name, head, rows, frozenset(range(last)), spare=frozenset({last - 1, last}))
+
+
+def exactness(gap: float) -> str:
+    """How far a value is proven; what is not exact never looks so.
+
+    >>> exactness(0.0), exactness(1e-8), exactness(0.004)
+    ('exact', '0.0001 %', '0.4 %')
+    """
+    return gap_text(max(gap, SMALLEST_GAP)) if gap else "exact"
 
 
 def short_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -274,6 +288,7 @@ def design_document(result: SweepResult, outcome: DesignOutcome) -> dict[str, An
         "figures": dict(outcome.design.figures),
         "value": finite(outcome.value),
         "bound": finite(outcome.bound),
+        "gap": finite(outcome.gap),
         "standing": outcome.standing.name.lower(),
         "on_front": outcome.on_front,
         "why": why(result, outcome),
