@@ -155,10 +155,18 @@ def _fabrics(found: Found) -> Iterator[Finding]:
     finer = [utilisation(each[fine][0]) / utilisation(each[coarse][0]) for each in every.values()]
     coarser = [utilisation(each[coarse][1]) / utilisation(each[fine][1]) for each in every.values()]
     slices = [best(found, FLAT_ASYNCHRONOUS, sequence=LONG, head=HEAD, tiles=tiles)["slice"] for tiles in FABRICS]
+    alone = [case for case, each in every.items() if each[coarse][0]["group"] == 1 < case[0] // slices[-1]]
+    others = [
+        row["group"] * row["slice"] == row["sequence"]
+        for case, each in every.items()
+        for tiles, (row, _) in each.items()
+        if tiles > coarse or case not in alone
+    ]
     yield Finding(
-        f"**Best group on each fabric**: with {', '.join(f'{tiles} x {tiles}' for tiles in FABRICS)} tiles and any number of "
-        f"channels it is the sequence over the slice that fits a tile, {', '.join(map(str, slices))}: a head is one block.",
-        all(row["group"] * row["slice"] == row["sequence"] for each in every.values() for row, _ in each.values()),
+        f"**Best group on each fabric**: with {', '.join(f'{tiles} x {tiles}' for tiles in FABRICS)} tiles it is the sequence "
+        f"over the slice that fits a tile, {', '.join(map(str, slices))}, so that a head is one block. Only with {coarse} x "
+        f"{coarse} tiles, {FABRIC_CHANNELS[-1]} channels and at least {SEQUENCES[-2]:,} tokens is each tile by itself faster.",
+        all(others) and alone == [(sequence, FABRIC_CHANNELS[-1]) for sequence in SEQUENCES[-2:]],
     )
     yield Finding(
         f"**Fabric**, channels and sequence: FlatAttention and FlashAttention want opposite fabrics of the same peak. {fine} x "
