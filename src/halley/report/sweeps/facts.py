@@ -20,7 +20,7 @@ from halley.version import halley_version
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
 FORMAT = "halley.sweep-answer/1"
 SMALLEST_GAP = 1e-6
-"""The least gap that is told."""
+"""The least gap that tables and verdicts state."""
 
 
 def title(result: SweepResult) -> str:
