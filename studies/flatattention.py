@@ -1,4 +1,4 @@
-"""FlatAttention on a mesh of tiles: FlashAttention-2 and -3 and FlatAttention by group, sequence and channels of HBM.
+"""FlatAttention on meshes of tiles: FlashAttention-2 and -3 and FlatAttention by fabric, group, sequence and channels of HBM.
 
 The dataflows and the constants are those of `validation.mesh`.
 """
@@ -29,22 +29,34 @@ CHANNELS = 32
 FEW, MANY = (2, 4, 8, 16), (64, 128, 256, 512)
 OTHER_RUNS = {1024: GROUPS, 4096: (32,)}
 """Sequences that are tried with other channels, and the groups: where memory is the limit, the largest groups read least."""
+FABRICS = {32: GROUPS, 16: (2, 4, 8, 16), 8: (1, 2, 4, 8)}
+"""Fabrics of one peak by tiles of a side, with their groups: fewer tiles have more units and memory each, and larger slices."""
+FABRIC_CHANNELS = (8, 16, 32, 64)
+"""Channels of HBM of each fabric."""
 PEAK = 2 * TILES**2 * 32 * 16 * runs.CLOCK
 """Operations a second of all matrix engines."""
 HEAD, SHORT = 128, 1024
 """Where no steps overlap, only runs of this head dim and at most this sequence are simulated: the formulas are as long."""
 SEARCHED = (512, 1024)
-LIMIT = 110.0
+LIMIT = 1500.0
 """Seconds of a search."""
 OTHERS = (Path(dataflows.__file__), Path(runs.__file__))
 
 Row: TypeAlias = dict[str, Any]
 
 
-def figure(dataflow: str, sequence: int, head: int, group: int = 1, channels: int = CHANNELS, full: bool = False) -> runs.Figure:
+def figure(
+    dataflow: str,
+    sequence: int,
+    head: int,
+    group: int = 1,
+    channels: int = CHANNELS,
+    full: bool = False,
+    tiles: int = TILES,
+) -> runs.Figure:
     """A run of the study; nothing is published for most of them."""
-    largest = largest_slice(runs.shipped(TILES), head)
-    run = Run(dataflow, BATCH, HEADS, sequence, head, TILES, group, largest, full)
+    largest = largest_slice(runs.shipped(tiles), head)
+    run = Run(dataflow, BATCH, HEADS, sequence, head, tiles, group, largest, full)
     return runs.Figure(run, channels, 0.0)
 
 
@@ -53,6 +65,7 @@ def row(asked: runs.Figure, simulated: bool) -> Row:
     run, chip = asked.run, runs.machine(asked)
     return {
         "dataflow": run.dataflow,
+        "tiles": run.tiles,
         "sequence": run.sequence,
         "head": run.head,
         "group": run.group,
@@ -65,8 +78,15 @@ def row(asked: runs.Figure, simulated: bool) -> Row:
     }
 
 
-def asked() -> Iterator[tuple[runs.Figure, bool]]:
-    """The runs, and whether they are simulated: all dataflows with the chip's channels, then those compared with others."""
+def asked() -> dict[runs.Figure, bool]:
+    """The runs, and whether they are simulated: all dataflows on the chip, those compared with other channels, then fabrics."""
+    found = dict(_on_the_chip())
+    for wanted, simulated in (*_with_other_channels(), *_on_fabrics()):
+        found.setdefault(wanted, simulated)
+    return found
+
+
+def _on_the_chip() -> Iterator[tuple[runs.Figure, bool]]:
     for head in HEAD_DIMS:
         for sequence in SEQUENCES:
             for dataflow in FLASH:
@@ -76,6 +96,9 @@ def asked() -> Iterator[tuple[runs.Figure, bool]]:
             for dataflow in (FLAT, FLAT_HARDWARE, FLAT_ASYNCHRONOUS):
                 for group in GROUPS:
                     yield figure(dataflow, sequence, head, group), few or dataflow == FLAT_ASYNCHRONOUS
+
+
+def _with_other_channels() -> Iterator[tuple[runs.Figure, bool]]:
     for sequence, groups in OTHER_RUNS.items():
         for channels in (*FEW, *MANY):
             for dataflow in FLASH:
@@ -83,6 +106,17 @@ def asked() -> Iterator[tuple[runs.Figure, bool]]:
                     yield figure(dataflow, sequence, HEAD, 1, channels, full), channels in MANY
             for group in groups if channels < MANY[1] else ():
                 yield figure(FLAT_ASYNCHRONOUS, sequence, HEAD, group, channels), True
+
+
+def _on_fabrics() -> Iterator[tuple[runs.Figure, bool]]:
+    for tiles, groups in FABRICS.items():
+        for channels in FABRIC_CHANNELS:
+            for sequence in SEQUENCES:
+                for dataflow in FLASH:
+                    for full in (False, True):
+                        yield figure(dataflow, sequence, HEAD, 1, channels, full, tiles), tiles < TILES or channels > CHANNELS
+                for group in groups:
+                    yield figure(FLAT_ASYNCHRONOUS, sequence, HEAD, group, channels, tiles=tiles), True
 
 
 def time(found: Mapping[str, Any]) -> float:
@@ -115,9 +149,10 @@ def search(sequence: int) -> Row:
 
 def cases() -> Iterator[StudyCase]:
     """All runs, and the searches."""
-    for wanted, simulated in asked():
+    for wanted, simulated in asked().items():
         run = wanted.run
-        size = f"{run.sequence} tokens, head dim {run.head}, {run.group} x {run.group} tiles, {wanted.channels} channels"
+        group = f"{run.group} x {run.group} of {run.tiles} x {run.tiles} tiles"
+        size = f"{run.sequence} tokens, head dim {run.head}, {group}, {wanted.channels} channels"
         blocks = ", full blocks" if run.full else ""
         yield StudyCase("rows", f"{run.dataflow}, {size}{blocks}", lambda w=wanted, s=simulated: [row(w, s)])
     for sequence in SEARCHED:

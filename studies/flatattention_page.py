@@ -14,7 +14,20 @@ from halley.report.draw import PALETTE
 from halley.report.markup import svg_file
 from halley.units import format_time
 from studies import flatattention as study
-from studies.flatattention import CHANNELS, GROUPS, HEAD, HEAD_DIMS, NAME, SEQUENCES, TITLE, time, utilisation
+from studies.flatattention import (
+    CHANNELS,
+    FABRIC_CHANNELS,
+    FABRICS,
+    GROUPS,
+    HEAD,
+    HEAD_DIMS,
+    NAME,
+    SEQUENCES,
+    TILES,
+    TITLE,
+    time,
+    utilisation,
+)
 from studies.flatattention_figure import Dot, Panel, curves
 from studies.kept import KeptStudy
 from studies.store import filled
@@ -37,6 +50,10 @@ WORDS = {
     FLAT_HARDWARE: "FlatAttention, hardware collectives",
     FLAT_ASYNCHRONOUS: "FlatAttention, asynchronous",
 }
+DATAFLOW_WORDS = ("FlatAttention", "FlashAttention")
+FABRIC_FILLS = dict(
+    zip((f"{word}, {tiles} x {tiles} tiles" for word in DATAFLOW_WORDS for tiles in FABRICS), PALETTE, strict=False)
+)
 PUBLISHED_BLOCKS, FULL_BLOCKS = "FlashAttention-3, published blocks", "FlashAttention, full blocks (the better of 2 and 3)"
 FILLS = dict(zip((*WORDS.values(), PUBLISHED_BLOCKS, FULL_BLOCKS), (PALETTE[at] for at in (1, 5, 0, 4, 6)), strict=True))
 
@@ -44,8 +61,9 @@ Found: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 def chosen(found: Found, *dataflows: str, channels: int = CHANNELS, **fields: Any) -> list[Mapping[str, Any]]:
-    """The rows of these dataflows whose fields are these; with the published blocks, unless ``full`` is given."""
-    wanted = {"channels": channels, "full": False} | fields
+    """The rows of these dataflows whose fields are these; with the published blocks and on the finest fabric, unless ``full`` and
+    ``tiles`` are given."""
+    wanted = {"channels": channels, "full": False, "tiles": TILES} | fields
     return [row for row in found if row["dataflow"] in dataflows and wanted.items() <= row.items()]
 
 
@@ -113,7 +131,50 @@ def agreeing(known: Mapping[str, Any]) -> Iterator[Finding]:
         FASTER < time(flash) / time(long) < 1.25 * FASTER and abs(flash["traffic"] / long["traffic"] / LESS_TRAFFIC - 1) < 0.05,
     )
     yield from _bandwidth(found, flash)
+    yield from _fabrics(found)
     yield from _collectives(found)
+
+
+def on_fabrics(found: Found) -> dict[tuple[int, int], dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    """By sequence and channels, then tiles of a side: FlatAttention in its best group, and FlashAttention with full blocks."""
+    return {
+        (sequence, channels): {
+            tiles: (best(found, FLAT_ASYNCHRONOUS, **case), best(found, *FLASH, full=True, **case))
+            for tiles in FABRICS
+            for case in [{"sequence": sequence, "head": HEAD, "channels": channels, "tiles": tiles}]
+        }
+        for sequence in SEQUENCES
+        for channels in FABRIC_CHANNELS
+    }
+
+
+def _fabrics(found: Found) -> Iterator[Finding]:
+    """Fewer and larger tiles."""
+    every = on_fabrics(found)
+    fine, coarse = max(FABRICS), min(FABRICS)
+    finer = [utilisation(each[fine][0]) / utilisation(each[coarse][0]) for each in every.values()]
+    coarser = [utilisation(each[coarse][1]) / utilisation(each[fine][1]) for each in every.values()]
+    slices = [best(found, FLAT_ASYNCHRONOUS, sequence=LONG, head=HEAD, tiles=tiles)["slice"] for tiles in FABRICS]
+    alone = [case for case, each in every.items() if each[coarse][0]["group"] == 1 < case[0] // slices[-1]]
+    others = [
+        row["group"] * row["slice"] == row["sequence"]
+        for case, each in every.items()
+        for tiles, (row, _) in each.items()
+        if tiles > coarse or case not in alone
+    ]
+    yield Finding(
+        f"**Best group on each fabric**: with {', '.join(f'{tiles} x {tiles}' for tiles in FABRICS)} tiles it is the sequence "
+        f"over the slice that fits a tile, {', '.join(map(str, slices))}, so that a head is one block. Only with {coarse} x "
+        f"{coarse} tiles, {FABRIC_CHANNELS[-1]} channels and at least {SEQUENCES[-2]:,} tokens is each tile by itself faster.",
+        all(others) and alone == [(sequence, FABRIC_CHANNELS[-1]) for sequence in SEQUENCES[-2:]],
+    )
+    yield Finding(
+        f"**Fabric**, channels and sequence: FlatAttention and FlashAttention want opposite fabrics of the same peak. {fine} x "
+        f"{fine} tiles are {span(finer)} as fast as {coarse} x {coarse} for FlatAttention; for FlashAttention with full blocks "
+        f"{coarse} x {coarse} are {span(coarser)} as fast as {fine} x {fine}, because a tile that is larger shares more keys by "
+        "itself.",
+        min(coarser) > 1 and max(finer) > 1.2 and min(finer) > 0.95,
+    )
 
 
 def _bandwidth(found: Found, flash: Mapping[str, Any]) -> Iterator[Finding]:
@@ -239,13 +300,15 @@ def errors(rows: Found) -> list[float]:
     return [row["formulas"] / row["simulation"] - 1 for row in rows if row["simulation"]]
 
 
-def _models(found: Found) -> Finding:
+def _models(every: Found) -> Finding:
+    found = [row for row in every if row["tiles"] == TILES]
     steps = errors([row for row in found if row["dataflow"] != FLAT_ASYNCHRONOUS and row["channels"] <= CHANNELS])
     rounds = errors([row for row in found if row["dataflow"] == FLAT_ASYNCHRONOUS])
     wide = errors([row for row in found if row["dataflow"] == FLASH_3 and row["channels"] > CHANNELS])
     return Finding(
-        f"**Formulas and simulation** differ by at most {max(map(abs, steps)):.2%} in {len(steps)} runs of FlashAttention with "
-        f"up to 32 channels and of FlatAttention one step after the other. For asynchronous FlatAttention the formulas are "
+        f"**Formulas and simulation**, 32 x 32 tiles, differ by at most {max(map(abs, steps)):.2%} in {len(steps)} runs of "
+        "FlashAttention with up to 32 channels and of FlatAttention one step after the other. For asynchronous FlatAttention the "
+        "formulas are "
         f"{-min(rounds):.0%} too short to {max(rounds):.0%} too long, for FlashAttention-3 with more channels "
         f"{-min(wide):.0%} too short to {max(wide):.0%} too long; the page gives simulated times for both.",
         max(map(abs, steps)) < 0.001
@@ -353,6 +416,18 @@ def channels_table(found: Found) -> list[str]:
     return table(head, rows, 0)
 
 
+def fabrics_table(found: Found) -> list[str]:
+    """Utilisation by fabric, sequence and channels."""
+    rows = []
+    for (sequence, channels), each in on_fabrics(found).items():
+        shares = []
+        for flat, flash in each.values():
+            shares += [f"{utilisation(flat):.1%} ({flat['group']} x {flat['group']})", f"{utilisation(flash):.1%}"]
+        rows.append((f"{sequence:,}" if channels == FABRIC_CHANNELS[0] else "", str(channels), *shares))
+    names = (f"{tiles} x {tiles}: {word}" for tiles in FABRICS for word in ("FlatAttention (group)", "FlashAttention"))
+    return table(("tokens", "channels", *names), rows, 1)
+
+
 def full_known(sequence: int, full: bool) -> bool:
     """Whether the study has the blocks: for the longest sequence the full ones are the published ones."""
     return not full or sequence < LONG
@@ -371,6 +446,7 @@ def page(known: Mapping[str, Any]) -> str:
         "groups": "\n".join(groups_table(found)),
         "flash": "\n".join(flash_table(found)),
         "channels": "\n".join(channels_table(found)),
+        "fabrics": "\n".join(fabrics_table(found)),
         "published": "\n".join(table(("group", "published", "simulated", "error"), against)),
         "agrees": "\n".join(bullet(item.text) for item in agreeing(known)),
         "differs": "\n".join(bullet(item.text) for item in differing(known)),
@@ -380,7 +456,7 @@ def page(known: Mapping[str, Any]) -> str:
 
 
 def dot(row: Mapping[str, Any], at: int) -> Dot:
-    where = f"{row['dataflow']}, {row['sequence']:,} tokens, {row['channels']} channels"
+    where = f"{row['dataflow']}, {row['sequence']:,} tokens, {row['channels']} channels, {row['tiles']} x {row['tiles']} tiles"
     return Dot(at, utilisation(row), f"{where}, group {row['group']}: {utilisation(row):.1%}, {format_time(time(row))}")
 
 
@@ -397,6 +473,21 @@ def groups_figure(found: Found) -> Element:
         panels.append(Panel(f"{sequence:,} tokens", GROUPS[0], GROUPS[-1], lines, levels, {}))
     along = f"tiles of a side of a group, head dim {HEAD}, {CHANNELS} channels of HBM"
     return curves("Share of the peak by group and sequence", along, panels, FILLS)
+
+
+def fabrics_figure(found: Found) -> Element:
+    """Utilisation by channels of HBM on fabrics of one peak."""
+    every = on_fabrics(found)
+    panels = []
+    for sequence in SEQUENCES:
+        lines: dict[str, list[Dot]] = {name: [] for name in FABRIC_FILLS}
+        for channels in FABRIC_CHANNELS:
+            for tiles, pair in every[sequence, channels].items():
+                for word, row in zip(DATAFLOW_WORDS, pair, strict=True):
+                    lines[f"{word}, {tiles} x {tiles} tiles"].append(dot(row, channels))
+        panels.append(Panel(f"{sequence:,} tokens", FABRIC_CHANNELS[0], FABRIC_CHANNELS[-1], lines, {}, {"H100": H100 / CHANNEL}))
+    along = f"channels of HBM of 64 GB/s, head dim {HEAD}"
+    return curves("Share of the peak by fabric, channels of HBM and sequence", along, panels, FABRIC_FILLS)
 
 
 def channels_figure(found: Found) -> Element:
@@ -420,10 +511,22 @@ def _files(known: Mapping[str, Any]) -> dict[str, str]:
     return {
         f"{NAME}-groups.svg": svg_file(groups_figure(known["rows"])),
         f"{NAME}-channels.svg": svg_file(channels_figure(known["rows"])),
+        f"{NAME}-fabrics.svg": svg_file(fabrics_figure(known["rows"])),
         f"{NAME}.md": page(known),
     }
 
 
 STUDY = KeptStudy(NAME, study.__file__, study.cases, _files, study.OTHERS)
 
-__all__ = ["NAME", "STUDY", "TITLE", "agreeing", "channels_figure", "differing", "groups_figure", "headline", "page"]
+__all__ = [
+    "NAME",
+    "STUDY",
+    "TITLE",
+    "agreeing",
+    "channels_figure",
+    "differing",
+    "fabrics_figure",
+    "groups_figure",
+    "headline",
+    "page",
+]

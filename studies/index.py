@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from studies import (
     comet,
     comet_baselines,
@@ -43,24 +45,32 @@ def contents() -> str:
         "available ones, and reports what agrees, what does not, and why. `make studies` writes these pages; it searches",
         "again only what has changed in the source. `python -m studies NAME` runs one of them; `--help` lists the options. A run",
         "may be stopped at any moment, by kill -9 too: the next one goes on with the case that it was at. Every plan is proven",
-        "optimal or reported with its gap. Times are those of [the model](../model.md).",
+        "optimal or reported with its gap. Times are those of [the model](../model.md); the last column is how long",
+        "a whole run takes on one core.",
         "",
-        "| study | result |",
-        "|---|---|",
+        "| study | result | time |",
+        "|---|---|---:|",
     ]
     for study in STUDIES.values():
         rows, _ = load(study.name)
         if rows:
-            lines.append(f"| [{study.title}]({study.name}.md) | {study.account(rows).headline} |")
-    rows, _ = systems80.load()
-    if rows:
-        lines.append(f"| [{systems80_page.TITLE}]({systems80.NAME}.md) | {systems80_page.headline(rows)} |")
+            lines.append(_line(study.title, study.name, study.account(rows).headline, sum(row.seconds for row in rows)))
+    systems, _ = systems80.load()
+    if systems:
+        headline, seconds = systems80_page.headline(systems), sum(row.seconds for row in systems)
+        lines.append(_line(systems80_page.TITLE, systems80.NAME, headline, seconds))
     plans, _ = training.load()
     if plans:
-        lines.append(f"| [{training.TITLE}]({training.NAME}.md) | {training.headline(plans)} |")
+        lines.append(_line(training.TITLE, training.NAME, training.headline(plans), sum(row.seconds for row in plans)))
     if known := serving.load():
-        lines.append(f"| [{serving.TITLE}]({serving.NAME}.md) | {serving_page.headline(known)} |")
+        lines.append(_line(serving.TITLE, serving.NAME, serving_page.headline(known), None))
     for each in KEPT:
         if known := each.STUDY.load():
-            lines.append(f"| [{each.TITLE}]({each.NAME}.md) | {each.headline(known)} |")
+            lines.append(_line(each.TITLE, each.NAME, each.headline(known), each.STUDY.seconds))
     return "\n".join(lines) + "\n"
+
+
+def _line(title: str, name: str, headline: str, seconds: float | None) -> str:
+    """A line of the table; the time is that of all searches, rounded up to minutes."""
+    taken = "not measured" if seconds is None else f"{math.ceil(seconds / 60):,} min"
+    return f"| [{title}]({name}.md) | {headline} | {taken} |"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,16 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 UNFINISHED = ROOT / "build" / "studies"
 """The rows of runs that have not ended: one file for each study, one line for each case."""
+
+ENTRY = 5
+"""Numbers of values of a line: source, table, key, rows and processor time."""
+
+
+class Kept(NamedTuple):
+    """The ``rows`` of a case, and the processor time [s] that they took."""
+
+    rows: Rows
+    seconds: float
 
 
 class StudyCase(NamedTuple):
@@ -60,44 +71,53 @@ class KeptStudy:
         if again:
             self.unfinished.unlink(missing_ok=True)
         if again or self.load().get("source") != mark:
-            tables = self._tables(mark, say)
-            save_tables(self.name, {"schema": self.schema, "source": mark, "machine": measured_on(), **tables})
+            tables, seconds = self._tables(mark, say)
+            about = {"schema": self.schema, "source": mark, "machine": measured_on(), "seconds": round(seconds, 1)}
+            save_tables(self.name, {**about, **tables})
             self.unfinished.unlink(missing_ok=True)
             say(f"{self.name}: " + ", ".join(f"{len(rows)} {table}" for table, rows in tables.items()))
         self.write()
 
-    def _tables(self, mark: str, say: Callable[[str], None]) -> dict[str, Rows]:
-        """All rows by table: those of cases that are known are read, those of the others made and kept at once."""
+    @property
+    def seconds(self) -> float | None:
+        """Processor time of what is kept [s]; None where it was not measured."""
+        found = self.load().get("seconds")
+        return None if found is None else float(found)
+
+    def _tables(self, mark: str, say: Callable[[str], None]) -> tuple[dict[str, Rows], float]:
+        """All rows by table, and their processor time [s]: those of cases that are known are read, those of the others made and
+        kept at once."""
         known, cases = self._known(mark), list(self.cases())
         tables: dict[str, Rows] = {}
         self.unfinished.parent.mkdir(parents=True, exist_ok=True)
         with self.unfinished.open("a", encoding="utf-8") as file:
             for number, (table, key, solve) in enumerate(cases, 1):
                 if (table, key) not in known:
-                    # as a later run reads them
-                    text = json.dumps([mark, table, key, solve()])
-                    known[table, key] = json.loads(text)[3]
+                    begun = time.process_time()
+                    rows = solve()
+                    text = json.dumps([mark, table, key, rows, time.process_time() - begun])
+                    known[table, key] = Kept(*json.loads(text)[3:])  # as a later run reads them
                     file.write(text + "\n")
                     file.flush()
                     os.fsync(file.fileno())
                     say(f"{self.name} {number:3d}/{len(cases)} {table}: {key}")
-                tables.setdefault(table, []).extend(known[table, key])
-        return tables
+                tables.setdefault(table, []).extend(known[table, key].rows)
+        return tables, sum(known[table, key].seconds for table, key, _ in cases)
 
-    def _known(self, mark: str) -> dict[tuple[str, str], Rows]:
+    def _known(self, mark: str) -> dict[tuple[str, str], Kept]:
         """The rows of an earlier run with this source by table and key. What else is in the file is dropped: rows of another
         source, and the line that a killed run was writing."""
-        kept: list[tuple[str, str, str, Rows]] = []
+        kept: list[tuple[str, str, str, Rows, float]] = []
         if self.unfinished.exists():
             for text in self.unfinished.read_text(encoding="utf-8").splitlines():
                 try:
                     entry = json.loads(text)
                 except ValueError:
                     continue
-                if entry[0] == mark:
+                if entry[0] == mark and len(entry) == ENTRY:
                     kept.append(entry)
             replace_text(self.unfinished, "".join(json.dumps(entry) + "\n" for entry in kept))
-        return {(table, key): rows for _, table, key, rows in kept}
+        return {(table, key): Kept(rows, seconds) for _, table, key, rows, seconds in kept}
 
     def load(self) -> dict[str, Any]:
         """What is kept; empty where the study was never run to its end."""

@@ -81,6 +81,12 @@ def test_brute_force_goes_on_and_finds_what_is_better(
     assert run("--limit", "0") == 3
     assert run() == 0
     assert "16 of 16 designs searched; 0 are better than the front" in capsys.readouterr().out
+    assert run("--sample", "3") == 0
+    assert "3 of 3 excluded designs searched; 0 are better than the front" in capsys.readouterr().out
+    assert run("--draw", "12") == 0
+    told = capsys.readouterr().out
+    assert "a sweep of 12 designs" in told
+    assert "0 are better than the front" in told
     values = searched_values(result.study, tmp_path / "two.all.db", None, 0.0)
     assert len(values) == 16
     best = result.best

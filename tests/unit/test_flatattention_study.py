@@ -26,13 +26,17 @@ VARIANTS = ("plain", "deferred", "online")
 
 def test_page_and_figures_show_what_is_kept() -> None:
     assert (DOCS / "flatattention.md").read_text(encoding="utf-8") == pages.page(KNOWN)
-    for name, figure in (("groups", pages.groups_figure), ("channels", pages.channels_figure)):
+    for name, figure in (
+        ("groups", pages.groups_figure),
+        ("channels", pages.channels_figure),
+        ("fabrics", pages.fabrics_figure),
+    ):
         assert (DOCS / f"flatattention-{name}.svg").read_text(encoding="utf-8") == svg_file(figure(ROWS))
 
 
 def test_sentences_are_borne_out() -> None:
     found = [*pages.agreeing(KNOWN), *pages.differing(KNOWN)]
-    assert len(found) == 13
+    assert len(found) == 15
     assert [item.text for item in found if not item.holds] == []
 
 
@@ -54,6 +58,26 @@ def test_every_case_has_all_dataflows_and_groups() -> None:
         groups = {name: [row["group"] for row in pages.chosen(ROWS, name, **case)] for name in pages.FLATS}
         assert all(found == list(study.GROUPS) for found in groups.values())
         assert all(len(pages.chosen(ROWS, name, full=full, **case)) == 1 for name in FLASH for full in (False, True))
+
+
+def test_every_fabric_has_all_sequences_channels_and_groups() -> None:
+    """And the finest one is the chip of the other rows."""
+    for tiles, groups in study.FABRICS.items():
+        for sequence in study.SEQUENCES:
+            for channels in study.FABRIC_CHANNELS:
+                case = {"tiles": tiles, "sequence": sequence, "head": study.HEAD, "channels": channels}
+                assert sorted(row["group"] for row in pages.chosen(ROWS, FLAT_ASYNCHRONOUS, **case)) == sorted(groups)
+                assert all(len(pages.chosen(ROWS, name, full=True, **case)) == 1 for name in FLASH)
+    assert max(study.FABRICS) == study.TILES
+
+
+def test_a_row_of_a_coarse_fabric_is_found_again() -> None:
+    """With 512 tokens FlashAttention has one block of keys there."""
+    for dataflow, group, full in ((FLAT_ASYNCHRONOUS, 2, False), (FLASH_2, 1, True)):
+        asked = study.figure(dataflow, 512, 128, group, 8, full, tiles=8)
+        (kept,) = pages.chosen(ROWS, dataflow, sequence=512, head=128, group=group, channels=8, full=full, tiles=8)
+        made = study.row(asked, simulated=True)
+        assert (made["formulas"], made["simulation"]) == (pytest.approx(kept["formulas"]), pytest.approx(kept["simulation"]))
 
 
 def test_no_run_is_faster_than_the_engines_or_the_memory() -> None:

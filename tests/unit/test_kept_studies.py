@@ -91,8 +91,9 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[KeptStudy, l
 def test_rows_of_another_source_and_torn_lines_are_dropped(study: tuple[KeptStudy, list[int]]) -> None:
     made, solved = study
     lines = [
-        json.dumps([made.source(), "a", "0", [{"number": 0}]]),
-        json.dumps(["another", "b", "1", [{"number": 7}]]),
+        json.dumps([made.source(), "a", "0", [{"number": 0}], 7.5]),
+        json.dumps(["another", "b", "1", [{"number": 7}], 1.0]),
+        json.dumps([made.source(), "b", "1", [{"number": 7}]]),
         '["torn',
     ]
     made.unfinished.parent.mkdir()
@@ -101,6 +102,8 @@ def test_rows_of_another_source_and_torn_lines_are_dropped(study: tuple[KeptStud
     assert solved == [1, 2]
     assert made.load()["a"] == [{"number": 0}, {"number": 2}]
     assert made.load()["b"] == [{"number": 1}]
+    assert made.seconds is not None
+    assert 7.5 <= made.seconds < 60
     made.run(False, lambda text: None)
     assert solved == [1, 2]
     made.run(True, lambda text: None)
@@ -113,4 +116,4 @@ def test_cases_of_a_study_have_keys_of_their_own(module: object) -> None:
     made: KeptStudy = module.STUDY  # type: ignore[attr-defined]
     cases = list(made.cases())
     assert len({(table, key) for table, key, _ in cases}) == len(cases)
-    assert {table for table, _, _ in cases} == made.load().keys() - {"schema", "source", "machine"}
+    assert {table for table, _, _ in cases} == made.load().keys() - {"schema", "source", "machine", "seconds"}

@@ -48,6 +48,8 @@ def test_of_two_answers_the_tighter_one_is_kept() -> None:
         (answer(1.01, 1.0), None, 0.01, None, True),
         (answer(1.01, 1.0, "within"), None, 0.0, None, False),
         (answer(1.01, 1.0, "within"), None, 0.01, None, True),
+        (answer(1.01, 1.0, "within"), None, None, None, True),
+        (answer(2.0, 1.0, "limit"), 5.0, None, 9.0, False),
         (answer(2.0, 1.0, "limit"), 5.0, 0.0, 5.0, True),
         (answer(2.0, 1.0, "limit"), 5.0, 0.0, 9.0, False),
         (answer(2.0, 1.0, "limit"), 5.0, 0.0, None, False),
@@ -55,7 +57,7 @@ def test_of_two_answers_the_tighter_one_is_kept() -> None:
         (answer(math.inf, math.inf, "infeasible"), None, 0.0, 1.0, True),
     ],
 )
-def test_what_an_answer_serves(kept: Answered, limit: float | None, gap: float, asked: float | None, serves: bool) -> None:
+def test_what_an_answer_serves(kept: Answered, limit: float | None, gap: float | None, asked: float | None, serves: bool) -> None:
     assert StoredAnswer(kept, limit).serves(gap, asked) is serves
 
 

@@ -44,7 +44,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     ("dataflow", "group", "largest", "full"),
     [
         *((name, 1, 4, False) for name in FLASH),
-        *((name, 1, largest, True) for name in FLASH for largest in (4, 8)),
+        *((name, 1, largest, True) for name in FLASH for largest in (4, 8, 16)),
         *((name, group, 8, False) for name in DATAFLOWS if name not in FLASH for group in (2, 4)),
         *((name, 2, 2, False) for name in DATAFLOWS if name not in FLASH),
     ],

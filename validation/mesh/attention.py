@@ -160,8 +160,10 @@ def _flash(run: Run, mark: str) -> list[str]:
         f"for m by {run.slice}",
         f"hold l1: U{mark}|O{mark} mx{mark} z{mark}",
     ]
-    keys = [f"hold l1{buffers}: Q{mark}", f"for n by {run.slice}", f"hold l1{buffers}: K{mark} V{mark}", _scores(mark)]
-    block = _compute(mark, "scores", "scale", "statistics", "exp", "values")
+    loop = [f"for n by {run.slice}"] if run.blocks else []
+    keys = [f"hold l1{buffers}: Q{mark}", *loop, f"hold l1{buffers}: K{mark} V{mark}", _scores(mark)]
+    softmax = ("statistics", "exp") if run.blocks else ("max", "exp", "sum")
+    block = _compute(mark, "scores", "scale", *softmax, "values")
     return _nested(around, _sequence(_nested(keys, _sequence(block)), _compute(mark, "divide")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.source import find_model, planned
 from halley.io.chips.fits import fit_of_chip, load_chip_fit
 from halley.io.chips.load import load_chip
@@ -21,6 +22,25 @@ from halley.workloads.transformer import Transformer
 
 RECIPE = "mixed-adam-fp32-gradients"
 """The optimizer of plans that name none."""
+
+LIBRARY, SEARCHED = "library", "searched"
+KERNELS = (LIBRARY, SEARCHED)
+"""Where a plan takes the times of its kernels from."""
+
+
+def is_searched(kernels: str, efficiency: str | None, prefix: str = "") -> bool:
+    """Whether kernels are to be searched. ``prefix``: of options in messages.
+
+    >>> is_searched("searched", None), is_searched("library", "h100")
+    (True, False)
+
+    Raises BadInput: another word, or an efficiency of library kernels beside searched ones.
+    """
+    if kernels not in KERNELS:
+        raise BadInput(Fault(f"{prefix}kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
+    if kernels == SEARCHED and efficiency:
+        raise BadInput(Fault(f"{prefix}efficiency", "library kernels", f"{prefix}kernels {SEARCHED}", "leave one of them out"))
+    return kernels == SEARCHED
 
 
 def training_problem(

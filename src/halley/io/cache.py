@@ -255,11 +255,11 @@ def _chip_key(chip: Chip) -> str:
 
 
 @lru_cache(maxsize=4)
-def model_key(root: Path = Path(halley.__file__).parent) -> str:
+def model_key(root: Path = Path(halley.__file__).parent, packages: tuple[str, ...] = MODEL) -> str:
     """Hash of the source of the model below a folder, without docstrings: kernels that were searched with other formulas or rules
     are not used."""
     found = hashlib.sha256()
-    for path in sorted(path for package in MODEL for path in (root / package).rglob("*.py")):
+    for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
         found.update(path.relative_to(root).as_posix().encode())
         found.update(without_docstrings(path.read_bytes()))
     return found.hexdigest()

@@ -37,6 +37,7 @@ class StudyPlanFile(Model):
     optimizer: Text | None = Field(None, description="bytes per parameter, by name")
     efficiency: Text | None = Field(None, description="fit of a chip's kernels, by name or path")
     software: Text | None = Field(None, description="what launches the kernels, by name or path")
+    kernels: Text = Field("library", description="library, or searched: each kernel by its best mapping on the chip")
     framework: Text | None = Field(None, alias="for", description="only plans that this framework can run")
 
 

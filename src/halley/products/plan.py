@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from halley.errors import BadInput, Fault
-from halley.importers.training import RECIPE, training_problem
+from halley.importers.training import LIBRARY, RECIPE, is_searched, training_problem
 from halley.io.cache import user_store
 from halley.ir.system import System
 from halley.products.arguments import at_least, checked, limit_of
@@ -29,7 +28,7 @@ def plan(
     optimizer: str = RECIPE,
     efficiency: str | None = None,
     software: str | None = None,
-    kernels: str = "library",
+    kernels: str = LIBRARY,
     time_limit: float | str | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
@@ -49,10 +48,8 @@ def plan(
     came before any plan.
     """
     at_least("plan", 1, batch=batch, sequence=sequence)
-    if kernels not in ("library", "searched"):
-        raise BadInput(Fault("kernels", "library or searched", repr(kernels)))
+    searched = is_searched(kernels, efficiency)
     limit = limit_of("plan", time_limit)
-    searched = kernels == "searched"
     problem = training_problem(model, system, batch, sequence, fix, whole, optimizer, efficiency, software, searched)
     if searched:
         return best_joint_plan(problem, progress, limit, user_store())

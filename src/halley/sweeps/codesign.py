@@ -17,7 +17,7 @@ from halley.sweeps.load import load_study
 from halley.sweeps.pool import WorkerPool
 from halley.sweeps.run import DesignOutcome, DesignSweep, Progress, SweepResult
 from halley.sweeps.store import MEMORY, SweepStore
-from halley.sweeps.study import Design, Study, StudyWorkload, numberless
+from halley.sweeps.study import Design, Study, numberless
 
 RELAXED = (1.1, 1.25, 1.5, 2.0, math.inf)
 """Multiples of a budget for which the best design is found besides."""
@@ -181,8 +181,7 @@ def _too_small(designs: Sequence[Design], limits: Mapping[str, float]) -> Fault:
 
 def _limits(study: Study, budgets: Mapping[str, float]) -> dict[str, float]:
     """All budgets, the smaller of two for one figure. Raises BadInput: unknown names, numbers that are none."""
-    of_chips = isinstance(study.workloads[0], StudyWorkload)
-    known = [*(CHIP_FIGURES if of_chips else SYSTEM_UNITS), *(axis.name for axis in study.axes), *study.own]
+    known = [*(CHIP_FIGURES if study.of_chips else SYSTEM_UNITS), *(axis.name for axis in study.axes), *study.own]
     found: dict[str, float] = {}
     for name, most in (*filter(None, map(limit_of, study.where)), *budgets.items()):
         if name not in known:

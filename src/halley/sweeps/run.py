@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, SearchStopped
 from halley.ir.hardware import Chip
 from halley.ir.system import System
 from halley.sweeps.answered import Answered, LowerBound
-from halley.sweeps.explore import Cover, Exploration, Standing
+from halley.sweeps.explore import RELATIVE_ROUNDING, Cover, Exploration, Standing
 from halley.sweeps.load import load_study
 from halley.sweeps.order import Order
 from halley.sweeps.pool import InProcess, WorkerPool
@@ -78,6 +79,12 @@ class DesignOutcome:
     mappings_of: Mapping[str, int]
     cover: Cover | None = None
     reason: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the value may be from the least one of the design; infinite where nothing is known."""
+        found = relative_gap(self.value, self.bound)
+        return found if found > RELATIVE_ROUNDING else 0.0
 
     @property
     def seconds(self) -> float:
@@ -338,9 +345,9 @@ class DesignSweep:
         return Exploration(shaped, bounds, self.study.weights, self._order, self.study.gap, self._everything)
 
     def _usable(self, keys: Sequence[str]) -> dict[str, Answered]:
-        """Answers of the store that serve this study."""
+        """Answers of the store that serve this study. Searches of plans and deployments take no gap."""
         found = self.store.answers(keys)
-        gap, limit = self.study.gap, self.study.time_limit
+        gap, limit = self.study.gap if self.study.of_chips else None, self.study.time_limit
         return {key: kept.answer for key, kept in found.items() if kept.serves(gap, limit)}
 
     def _stored(self, state: Exploration) -> dict[tuple[int, int], Answered]:

@@ -48,12 +48,12 @@ class StoredAnswer(NamedTuple):
     answer: Answered
     time_limit: float | None
 
-    def serves(self, gap: float, time_limit: float | None) -> bool:
-        """Whether a search to this gap, with this limit, need not be made."""
-        if self.answer.gap <= gap + 1e-8:
+    def serves(self, gap: float | None, time_limit: float | None) -> bool:
+        """Whether a search to this gap, with this limit, need not be made. None: the search ends with a gap of its own."""
+        if self.answer.gap <= (gap or 0.0) + 1e-8:
             return True
         if self.answer.ended in ("optimal", "within"):  # to a larger gap
-            return False
+            return gap is None
         return self.time_limit is None or (time_limit is not None and time_limit <= self.time_limit)
 
 

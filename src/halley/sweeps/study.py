@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from halley.errors import BadInput, Fault
+from halley.io.cache import model_key
 from halley.io.files.entries import shown
 from halley.io.files.text import Document, DocumentFault, KeyPath
 from halley.ir.digest import digest
@@ -25,6 +26,9 @@ from halley.sweeps.values import AxisValue, in_si
 
 Question: TypeAlias = Problem | PlanQuestion | ServingQuestion
 """What is searched for a design."""
+
+PLANNERS = ("kernels", "memory", "network", "pipeline", "serving", "sharding", "training")
+"""The packages on which plans and deployments depend, beside those of mappings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,11 @@ class Study:
     def points(self) -> int:
         """Number of combinations of the axes' values, constraints aside."""
         return math.prod(len(axis.steps) for axis in self.axes)
+
+    @property
+    def of_chips(self) -> bool:
+        """Whether designs are chips, and their workloads mappings; otherwise they are systems with plans and deployments."""
+        return isinstance(self.workloads[0], StudyWorkload)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -252,10 +261,11 @@ def numberless(where: str, name: str) -> Fault:
 
 
 def problem_key(problem: Question) -> str:
-    """Of all that an answer depends on but the model's source and the limits: workload, chip or system, and objective. Names,
-    descriptions and sources do not matter."""
+    """Of all that an answer depends on but the limits and the source of the cost model and the search of mappings: workload, chip
+    or system, and objective; of plans and deployments also the source of their search. Names, descriptions and sources of figures
+    do not matter."""
     if not isinstance(problem, Problem):
-        return digest(problem.inputs)
+        return digest((problem.inputs, model_key(packages=PLANNERS)))
     chip = replace(problem.chip, name="", description="", sources={}, version=0, die=None)
     inputs = (problem.workload, chip, problem.objective.value, problem.fixed_variant)
     return digest(inputs)

@@ -20,13 +20,11 @@ from halley.cli.plans.launch import show_flags
 from halley.cli.plans.serving_load import AcceptanceOption, CacheOption, DraftOption, InputOption, PrefixOption, StateOption
 from halley.cli.plans.serving_plan import plan_serving, refuse_foreign
 from halley.cli.plans.systems import (
-    LIBRARY,
     EfficiencyOption,
     KernelsOption,
     SoftwareOption,
     SystemOption,
     efficiency_of,
-    is_searched,
     system_of,
 )
 from halley.cli.solve import searching
@@ -35,7 +33,7 @@ from halley.errors import BadInput, Fault, both, did_you_mean
 from halley.importers.model import ImportedModel
 from halley.importers.serving import STATE
 from halley.importers.source import find_model, plan_remarks, planned
-from halley.importers.training import RECIPE, training_problem
+from halley.importers.training import LIBRARY, RECIPE, is_searched, training_problem
 from halley.io.cache import user_store
 from halley.io.files.text import read_text_bounded
 from halley.io.results.dfmodel import dfmodel_document
@@ -174,7 +172,7 @@ def plan(
     limit = options.seconds(time_limit)
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
-    searched = is_searched(kernels, efficiency)
+    searched = is_searched(kernels, efficiency, "--")
     if emit is not None:
         known_framework(emit)
         if json:

@@ -16,18 +16,17 @@ from halley.cli.options import ForceOption, JsonOption, TimeLimitOption
 from halley.cli.output import give
 from halley.cli.parameters import has_layer, refuse_beside, workload_from
 from halley.cli.plans.systems import (
-    LIBRARY,
     EfficiencyOption,
     KernelsOption,
     SystemOption,
     efficiency_of,
-    is_searched,
     system_of,
 )
 from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphProblem, plan_graph
 from halley.graphs.searched import plan_searched_graph
+from halley.importers.training import LIBRARY, is_searched
 from halley.io.cache import user_store
 from halley.io.chips.load import load_problem
 from halley.io.results.graphs import graph_document
@@ -78,7 +77,7 @@ def shard(
         work = file.built()
     else:
         work = workload_from(workload, context.args, options.own_options(context))
-    searched, limit = is_searched(kernels, efficiency), options.seconds(time_limit)
+    searched, limit = is_searched(kernels, efficiency, "--"), options.seconds(time_limit)
     if limit is not None and not searched:
         raise BadInput(Fault("--time-limit", "--kernels searched beside it", "library kernels", "leave it out"))
     found = system_of(system)

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from halley.cli import options
-from halley.errors import BadInput, Fault, did_you_mean
+from halley.errors import BadInput, Fault
 from halley.importers.training import sustained
 from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
@@ -22,9 +22,6 @@ SystemOption = Annotated[
 EfficiencyOption = Annotated[
     str | None, typer.Option("--efficiency", help="Fit of a chip's kernels, by name or path.", metavar="NAME")
 ]
-LIBRARY, SEARCHED = "library", "searched"
-KERNELS = (LIBRARY, SEARCHED)
-"""Where the times of products and attention come from."""
 KernelsOption = Annotated[
     str,
     typer.Option(
@@ -57,12 +54,3 @@ def efficiency_of(system: System, name: str | None) -> Efficiency:
     if remark:
         options.remarks().print(Text(remark))
     return found
-
-
-def is_searched(kernels: str, efficiency: str | None) -> bool:
-    """Whether kernels are to be searched. Raises BadInput: another word, or an efficiency of library kernels beside it."""
-    if kernels not in KERNELS:
-        raise BadInput(Fault("--kernels", " or ".join(KERNELS), repr(kernels), did_you_mean(kernels, KERNELS)))
-    if kernels == SEARCHED and efficiency:
-        raise BadInput(Fault("--efficiency", "library kernels", "--kernels searched", "leave one of them out"))
-    return kernels == SEARCHED

@@ -23,7 +23,6 @@ from halley.report.sweeps import codesign as report
 from halley.report.terminal import show
 from halley.sweeps.codesign import codesign as search
 from halley.sweeps.load import load_study
-from halley.sweeps.study import StudyWorkload
 from halley.units import SQUARE_METRES, WATTS, Dimension, parse
 
 
@@ -58,9 +57,8 @@ def codesign(
     for target in targets:
         refuse_existing(target, force)
     given = load_study(study)
-    of_chips = isinstance(given.workloads[0], StudyWorkload)
-    _check_kind(of_chips, price, chip, system)
-    budgets = _budgets(of_chips, area, power, price)
+    _check_kind(given.of_chips, price, chip, system)
+    budgets = _budgets(given.of_chips, area, power, price)
     bar = SearchProgressBar(options.remarks(), "codesign")
     try:
         result = search(given, budgets, store or str(Path(study).with_suffix(".db")), count, progress=bar)

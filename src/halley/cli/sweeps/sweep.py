@@ -28,7 +28,7 @@ from halley.sweeps.run import DesignSweep, SweepResult, numbered
 from halley.sweeps.sampled import METHODS, RANDOM
 from halley.sweeps.sampled import sample as sampled
 from halley.sweeps.store import SweepStore
-from halley.sweeps.study import Study, StudyWorkload
+from halley.sweeps.study import Study
 from halley.sweeps.values import VALUES_LIMIT
 from halley.units import counted
 
@@ -282,10 +282,9 @@ def _design(number: str | None, target: str | None) -> int | None:
 
 def _check_kind(study: Study, targets: Targets) -> None:
     """Before the work, not after it."""
-    of_chips = isinstance(study.workloads[0], StudyWorkload)
-    if targets.chip and not of_chips:
+    if targets.chip and not study.of_chips:
         raise BadInput(Fault("--chip", "a study of chips", "one of systems", "use --system"))
-    if targets.system and of_chips:
+    if targets.system and study.of_chips:
         raise BadInput(Fault("--system", "a study of systems", "one of chips", "use --chip"))
 
 

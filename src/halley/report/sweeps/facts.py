@@ -14,12 +14,13 @@ from halley.sweeps.explore import Standing
 from halley.sweeps.figures import UNITS as FIGURE_UNITS
 from halley.sweeps.figures import figure_text, left_out
 from halley.sweeps.run import DesignOutcome, SweepResult
-from halley.sweeps.study import StudyWorkload
 from halley.units import counted, format_energy, format_time
 from halley.version import halley_version
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.EDP: "Js"}
 FORMAT = "halley.sweep-answer/1"
+SMALLEST_GAP = 1e-6
+"""The least gap that tables and verdicts state."""
 
 
 def title(result: SweepResult) -> str:
@@ -54,7 +55,7 @@ def verdict(result: SweepResult) -> str:
             return f"exact: {points}; no other design is better in everything that is minimised"
         word = result.study.objective.value
         others = f" with no more {', '.join(result.study.minimised)}" if result.study.minimised else ""
-        proven = f"proven to {gap_text(result.gap)}: {points}; no design{others} has less {word} by more than that"
+        proven = f"proven to {exactness(result.gap)}: {points}; no design{others} has less {word} by more than that"
         own = "" if result.gap <= result.study.gap + 1e-12 else f" (a search for a {noun(result)} ends with a gap of its own)"
         return proven + own
     if not result.done:
@@ -79,7 +80,7 @@ def effort(result: SweepResult) -> str:
 
 def noun(result: SweepResult) -> str:
     """What is searched for a design."""
-    return "mapping" if isinstance(result.study.workloads[0], StudyWorkload) else "plan"
+    return "mapping" if result.study.of_chips else "plan"
 
 
 def given_figures(result: SweepResult) -> list[str]:
@@ -124,18 +125,21 @@ def best_table(result: SweepResult, count: int) -> Table:
 
 
 def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome]) -> Table:
-    """Designs with their axes, figures and values."""
+    """Designs with their axes, figures and values, and how far each value is proven unless all are exact."""
     study = result.study
     axes = [axis.name for axis in study.axes]
     bounded = [figure for figure in (*given_figures(result), *study.own) if any(figure in rule.names for rule in study.where)]
     figures = [figure for figure in dict.fromkeys((*study.minimised, *bounded)) if figure not in axes]
-    head = ("#", *short_names(axes), *figures, study.objective.value, "bound", "searches")
+    inexact = any(outcome.gap for outcome in outcomes)
+    proven = ("proven to",) if inexact else ()
+    head = ("#", *short_names(axes), *figures, study.objective.value, *proven, "bound", "searches")
     rows = tuple(
         (
             f"{outcome.design.number}",
             *(outcome.design.setting[axis] for axis in axes),
             *(figure_text(figure, outcome.design.figures[figure]) for figure in figures),
             value_text(result, outcome.value),
+            *((exactness(outcome.gap),) if inexact else ()),
             value_text(result, outcome.bound),
             origin_text(result, outcome),
         )
@@ -143,6 +147,15 @@ def designs_table(name: str, result: SweepResult, outcomes: list[DesignOutcome])
     )
     last = len(head) - 1
     return Table(name, head, rows, frozenset(range(last)), spare=frozenset({last - 1, last}))
+
+
+def exactness(gap: float) -> str:
+    """How far a value is proven; what is not exact never looks so.
+
+    >>> exactness(0.0), exactness(1e-8), exactness(0.004)
+    ('exact', '0.0001 %', '0.4 %')
+    """
+    return gap_text(max(gap, SMALLEST_GAP)) if gap else "exact"
 
 
 def short_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -276,6 +289,7 @@ def design_document(result: SweepResult, outcome: DesignOutcome) -> dict[str, An
         "figures": dict(outcome.design.figures),
         "value": finite(outcome.value),
         "bound": finite(outcome.bound),
+        "gap": finite(outcome.gap),
         "standing": outcome.standing.name.lower(),
         "on_front": outcome.on_front,
         "why": why(result, outcome),

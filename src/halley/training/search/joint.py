@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
+from halley.ir.hardware import Chip
 from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
@@ -65,17 +66,10 @@ def best_joint_plan(
     Raises BadInput: the chip runs kernels side by side, or as `best_training_plan`; Infeasible: no plan fits; SearchStopped: none
     was found in time.
     """
-    chip = problem.system.chip
-    if chip.streams:
-        raise BadInput(Fault("--kernels searched", "a chip that runs one kernel at a time", f"{chip.name}", "leave it out"))
-    homes = [problem.home] if problem.home else list(problem.homes)
+    homes = _by_memory(problem, store)
     end = math.inf if limit is None else time.perf_counter() + limit
     found, bounds, misfit = list[TrainingResult](), list[float](), None
-    for place, home in enumerate(homes):
-        each = replace(problem, home=home, efficiency=PEAK)
-        known = dict(problem.searched.known) if problem.searched and problem.searched.chip == each.chip else {}
-        grouped = problem.fixed.fused is not False
-        each = replace(each, searched=SearchedKernels(each.chip, known, store, grouped=grouped))
+    for place, each in enumerate(homes):
         now = time.perf_counter()
         try:
             found.append(_JointSearch(each, progress, now + (end - now) / (len(homes) - place)).run())
@@ -91,6 +85,33 @@ def best_joint_plan(
         raise misfit
     best = min(found, key=lambda result: result.cost.time)
     return replace(best, certificate=replace(best.certificate, bound=min(*bounds, best.certificate.value)))
+
+
+def least_joint_bound(problem: TrainingProblem) -> float:
+    """A lower bound of all plans with any mappings of their kernels [s], before any is searched; infinite where none can fit.
+
+    Raises BadInput: as `best_joint_plan`.
+    """
+    return min(map(least_bound, _by_memory(problem, None)))
+
+
+def check_one_kernel_at_a_time(chip: Chip) -> None:
+    """Raises BadInput: a chip that runs kernels side by side, for which no kernel is searched."""
+    if chip.streams:
+        raise BadInput(Fault("--kernels searched", "a chip that runs one kernel at a time", f"{chip.name}", "leave it out"))
+
+
+def _by_memory(problem: TrainingProblem, store: KernelStore | None) -> list[TrainingProblem]:
+    """The problem with kernels to be searched, for each memory that can hold the tensors. Raises BadInput: as
+    `best_joint_plan`."""
+    check_one_kernel_at_a_time(problem.system.chip)
+    found = []
+    for home in [problem.home] if problem.home else problem.homes:
+        each = replace(problem, home=home, efficiency=PEAK)
+        known = dict(problem.searched.known) if problem.searched and problem.searched.chip == each.chip else {}
+        grouped = problem.fixed.fused is not False
+        found.append(replace(each, searched=SearchedKernels(each.chip, known, store, grouped=grouped)))
+    return found
 
 
 def plan_kernels(problem: TrainingProblem, plan: Plan, costs: ModelCosts) -> Iterator[AnyKernel]:
