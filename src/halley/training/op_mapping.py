@@ -145,7 +145,7 @@ def op_mapping(result: TrainingResult, name: str) -> OpMapping:
         return found
     tree = parse(cost.mapping)
     alone = replace(found, cost=cost, workload=_mapped(shape, tree), chip=result.problem.chip, tree=tree)
-    return _whole(result, alone, shape, _stages(result, place, op, group is not None))
+    return _whole(result, alone, shape, _stages(result, place, op, group.name if group else ""))
 
 
 def _mapped(shape: KernelShape, tree: Node) -> Workload:
@@ -342,14 +342,14 @@ def _batch_graph(result: TrainingResult, place: int) -> TrainingGraph:
     return training_graphs(problem.shape, plan.microbatch * plan.data, problem.sequence, plan.recompute, plan.fused)[place]
 
 
-def _stages(result: TrainingResult, place: int, name: str, grouped: bool) -> list[tuple[OuterSplit, AnyKernel]]:
-    """The kernel of an op over all chips of a stage, and then as each part of an axis leaves it; ``grouped``: with the ops behind
-    it."""
+def _stages(result: TrainingResult, place: int, name: str, fused: str) -> list[tuple[OuterSplit, AnyKernel]]:
+    """The kernel of an op over all chips of a stage, and then as each part of an axis leaves it; ``fused``: the name of the group
+    that runs as one with it, if there is one."""
     graph = _batch_graph(result, place)
     op, part = graph.workload.op(name), result.cost.parts.parts[place]
     splits, _ = _outer(result, place, name, part, _together(graph, name))
     now = _whole_extents(result, place, name)
-    group = next((each for each in product_groups(graph) if each.first[0] == name), None) if grouped else None
+    group = next((each for each in product_groups(graph) if each.name == fused), None)
 
     def kernel() -> AnyKernel:
         extents: Mapping[str, Number] = dict(now)
