@@ -269,7 +269,9 @@ def test_mlps_are_groups(choice: Recompute) -> None:
             work, graph_ops = group.kernel({}).shape.workload, [graph.workload.op(name) for name in group.ops]
             assert [op.kind for op in work.ops] == [op.kind for op in graph_ops]
             extents = graph.workload.dims
-            assert work.macs() == sum(math.prod(extents[dim] for dim in op.dims) for op in graph_ops if op.kind is OpKind.CONTRACT)
+            assert work.macs() == sum(
+                math.prod(extents[dim] for dim in op.dims) for op in graph_ops if op.kind is OpKind.CONTRACT
+            )
             sizes = sorted(graph.workload.bytes(name) for op in graph_ops for name in op.outputs)
             assert sorted(work.bytes(name) for op in work.ops for name in op.outputs) == sizes
             assert len(group.kernel({}).pattern.contractions) == (3 if shape.gated else 2)

@@ -366,7 +366,7 @@ def test_a_file_with_a_wrong_group_is_refused(tmp_path: Path) -> None:
     layer = document["answer"]["shardings"][1]
     layer["fused"] = [*layer["fused"], "values"]
     path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(BadInput, match="first ops of pairs that may be one kernel"):
+    with pytest.raises(BadInput, match="names of groups that may be one kernel"):
         load(path)
 
 

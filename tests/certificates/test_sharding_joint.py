@@ -145,4 +145,9 @@ def test_impossible_groups_change_nothing() -> None:
 
     never = tuple(Never(0, group.parts) for group in impossible)
     apart, joint = shard(given), shard(replace(given, groups=never))
-    assert (joint.time, joint.ops, joint.redistributions, joint.fused_groups) == (apart.time, apart.ops, apart.redistributions, ())
+    assert (joint.time, joint.ops, joint.redistributions, joint.fused_groups) == (
+        apart.time,
+        apart.ops,
+        apart.redistributions,
+        (),
+    )

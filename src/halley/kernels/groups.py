@@ -29,8 +29,7 @@ from halley.kernels.times import Array
 
 @dataclass(frozen=True, slots=True)
 class GroupPattern:
-    """A group of ops without extents: ``products`` contractions first, then the ops behind them, which may be contractions too.
-    """
+    """A group of ops without extents: ``products`` contractions first, then the ops behind them, which may be contractions too."""
 
     dims: tuple[str, ...]
     tensors: tuple[Tensor, ...]

@@ -238,15 +238,16 @@ def _fusable(space: ShardingSpace, parts: tuple[Part, ...], made: tuple[tuple[st
     return found
 
 
-def _alike(
-    space: ShardingSpace, one: Part, other: Part, first: NDArray[np.intp], second: NDArray[np.intp]
-) -> NDArray[np.bool_]:
+def _alike(space: ShardingSpace, one: Part, other: Part, first: NDArray[np.intp], second: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Whether two parts split the dims that both have alike under these strategies."""
     found = np.ones(len(first), bool)
     for left, right in ((left, right) for left in one for right in other):
         mine, theirs = space.ops[left], space.ops[right]
         for dim in set(mine.dims) & set(theirs.dims):
-            splits = mine.splits[mine.dims.index(dim)][mine.share[first]], theirs.splits[theirs.dims.index(dim)][theirs.share[second]]
+            splits = (
+                mine.splits[mine.dims.index(dim)][mine.share[first]],
+                theirs.splits[theirs.dims.index(dim)][theirs.share[second]],
+            )
             found &= (splits[0] == splits[1]).all(axis=-1)
     return found
 

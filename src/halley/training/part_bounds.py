@@ -163,7 +163,9 @@ def groups_bound(
     together, least = whole, before
     for some in disjoint(groups):
         left = names.keys() - {name for group in some for name in group.ops}
-        together = minimum(together, total([*(one[group.name] for group in some), *(apart[name] for name in names if name in left)]))
+        together = minimum(
+            together, total([*(one[group.name] for group in some), *(apart[name] for name in names if name in left)])
+        )
         least = minimum(least, total([*(once[group.name] for group in some), *(moved[name] for name in names if name in left)]))
     return GroupBound(whole, together, minimum(least - before, 0.0))
 

@@ -71,7 +71,9 @@ class ProductBounds:
             return LeastTimes(0.0, 0.0)
         groups = next((some for some in self._groups(graph) if any(op.name in group.ops for group in some)), None)
         if groups is not None:
-            return self._of_groups(graph, groups, microbatch, ranks, tick) if op.name == groups[0].first[0] else LeastTimes(0.0, 0.0)
+            return (
+                self._of_groups(graph, groups, microbatch, ranks, tick) if op.name == groups[0].first[0] else LeastTimes(0.0, 0.0)
+            )
         tasks = self._tasks(graph, op, microbatch)
         if not tasks:
             return LeastTimes(0.0, 0.0)
@@ -102,9 +104,7 @@ class ProductBounds:
             found = LeastTimes(total([part.time for part in parts]), total([part.excess for part in parts]))
             best = found if best is None else LeastTimes(*map(minimum, best, found))
         assert best is not None  # no group is a choice too
-        bound = groups_bound(
-            groups, {**work.dims, BATCH_DIM: microbatch}, ranks, self.chip, self.efficiency, self.gradient
-        )
+        bound = groups_bound(groups, {**work.dims, BATCH_DIM: microbatch}, ranks, self.chip, self.efficiency, self.gradient)
         return LeastTimes(maximum(0.0, best.time - bound.together), best.excess - total(started))
 
     def _tasks(self, graph: TrainingGraph, op: Op, microbatch: Number) -> tuple[Task, ...]:
