@@ -254,7 +254,7 @@ def test_what_is_a_group() -> None:
 
 @pytest.mark.parametrize("choice", [Recompute.NONE, Recompute.FULL])
 def test_mlps_are_groups(choice: Recompute) -> None:
-    """Both matrices with the ops between, forward and backward; of experts, one for each. What the backward pass reads leaves it."""
+    """Both matrices with the ops between, forward and backward; of experts, for each. What the backward pass reads leaves it."""
     dense, experts = MODELS["gated"], replace(MODELS["gated"], experts=Experts(4, 2, 64))
     for shape, count in ((dense, 1), (experts, 4), (replace(dense, gated=False), 1)):
         graph = training_graphs(shape, 1, 32, choice, True)[1]

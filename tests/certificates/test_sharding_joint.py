@@ -131,7 +131,8 @@ def test_groups_that_share_ops() -> None:
     found = [compare(random := Random(100 + seed), problem(random, 1, 3), groups_of) for seed in range(60)]
     assert sum(size == 3 for size in found) > 5
     assert sum(size == 2 for size in found) > 5
-    assert sum(compare(random := Random(6000 + seed), problem(random, 2, 2), groups_of) > 0 for seed in range(6)) > 0
+    on_two_axes = [compare(random := Random(6000 + seed), problem(random, 2, 2), groups_of) for seed in range(6)]
+    assert max(on_two_axes) > 0
 
 
 def test_impossible_groups_change_nothing() -> None:

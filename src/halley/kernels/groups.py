@@ -29,7 +29,7 @@ from halley.kernels.times import Array
 
 @dataclass(frozen=True, slots=True)
 class GroupPattern:
-    """A group of ops without extents: ``products`` contractions first, then the ops behind them, which may be contractions too."""
+    """A group of ops without extents: ``products`` contractions first, then the ops behind them, contractions among them."""
 
     dims: tuple[str, ...]
     tensors: tuple[Tensor, ...]

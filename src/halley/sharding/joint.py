@@ -31,14 +31,14 @@ Extents = Mapping[str, NDArray[np.int64]]
 Part = tuple[str, ...]
 
 
-class Parts(Protocol):
+class KernelParts(Protocol):
     """Kernels in order: ops of each part have the same splits."""
 
     @property
     def parts(self) -> tuple[Part, ...]: ...
 
 
-class KernelGroup(Parts, Protocol):
+class FusibleKernels(KernelParts, Protocol):
     """Kernels that may be fused, with a ``name`` that no other group of the graph has."""
 
     @property
@@ -48,7 +48,7 @@ class KernelGroup(Parts, Protocol):
         """Times [many] [s] of the fused kernel at many extents [many] of each dim; infinite where fusion is impossible."""
 
 
-Group = TypeVar("Group", bound=Parts)
+Group = TypeVar("Group", bound=KernelParts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,16 @@ class ShardingContext:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedGroup:
+class FusedKernels:
     """A fused group at the ``local`` extents of a rank; its ``time`` [s]; ``apart`` [s]: all its kernels separately."""
 
-    group: KernelGroup
+    group: FusibleKernels
     local: Mapping[str, int]
     time: float
     apart: float
 
 
-def ops_of(group: Parts) -> tuple[str, ...]:
+def ops_of(group: KernelParts) -> tuple[str, ...]:
     """All ops of a group."""
     return tuple(op for part in group.parts for op in part)
 
@@ -100,7 +100,7 @@ def disjoint(groups: Sequence[Group]) -> Iterator[tuple[Group, ...]]:
 # --- tables -------------------------------------------------------------------------------------------------------------
 
 
-def group_tables(where: ShardingContext, groups: Sequence[KernelGroup], apart: Mapping[str, Floats]) -> Iterator[CostTable]:
+def group_tables(where: ShardingContext, groups: Sequence[FusibleKernels], apart: Mapping[str, Floats]) -> Iterator[CostTable]:
     """Times [s] of the kernels of groups that overlap, over the strategies of their ops, the first op first; ``apart`` [s]: of
     each op, by its strategies. Groups that are nowhere faster than their kernels apart get no variables."""
     faster = [group for group in groups if len(group.parts) == 2 or _is_faster(where, group, apart)]
@@ -116,13 +116,13 @@ def group_tables(where: ShardingContext, groups: Sequence[KernelGroup], apart: M
         yield CostTable((_variable(where, part),), _apart(part, apart))
 
 
-def _is_faster(where: ShardingContext, group: KernelGroup, apart: Mapping[str, Floats]) -> bool:
+def _is_faster(where: ShardingContext, group: FusibleKernels, apart: Mapping[str, Floats]) -> bool:
     rows = _strategies(where, group)
     separate = sum((_apart(part, apart)[rows[:, n]] for n, part in enumerate(group.parts)), np.zeros(len(rows)))
     return bool((_times(where, group, rows) < separate).any())
 
 
-def _pair_table(where: ShardingContext, pair: KernelGroup, apart: Mapping[str, Floats]) -> CostTable:
+def _pair_table(where: ShardingContext, pair: FusibleKernels, apart: Mapping[str, Floats]) -> CostTable:
     """Times [s] of a group of two kernels by the strategies of both."""
     ahead, after = (_apart(part, apart) for part in pair.parts)
     times, rows = ahead[:, None] + after[None, :], _strategies(where, pair)
@@ -132,7 +132,7 @@ def _pair_table(where: ShardingContext, pair: KernelGroup, apart: Mapping[str, F
     return cost_table(tuple(_variable(where, part) for part in pair.parts), times)
 
 
-def _class_tables(where: ShardingContext, groups: Sequence[KernelGroup], apart: Mapping[str, Floats]) -> Iterator[CostTable]:
+def _class_tables(where: ShardingContext, groups: Sequence[FusibleKernels], apart: Mapping[str, Floats]) -> Iterator[CostTable]:
     """The tables of groups that overlap, with a variable for each class of parts that are in the same groups: 0 if they run
     apart, else a number of a group and of its strategies."""
     rows = [_strategies(where, group) for group in groups]
@@ -186,30 +186,30 @@ def _apart(part: Part, apart: Mapping[str, Floats]) -> Floats:
 # --- the best way for given strategies ----------------------------------------------------------------------------------
 
 
-def fused_group(where: ShardingContext, group: KernelGroup, values: Mapping[str, int], apart: float) -> FusedGroup | None:
+def fused_group(where: ShardingContext, group: FusibleKernels, values: Mapping[str, int], apart: float) -> FusedKernels | None:
     """The group as one kernel, if that is possible and takes less than ``apart`` [s] under these values."""
     rows = np.array([[values[_variable(where, part)] for part in group.parts]])
     if not (_strategies(where, group) == rows).all(axis=1).any():
         return None
     time = float(_times(where, group, rows)[0])
     local = {dim: int(counts[0]) for dim, counts in _local(where, group, rows).items()}
-    return FusedGroup(group, local, time, apart) if time < apart else None
+    return FusedKernels(group, local, time, apart) if time < apart else None
 
 
 def fastest_groups(
-    where: ShardingContext, groups: Sequence[KernelGroup], values: Mapping[str, int], times: Mapping[str, float]
-) -> list[FusedGroup]:
+    where: ShardingContext, groups: Sequence[FusibleKernels], values: Mapping[str, int], times: Mapping[str, float]
+) -> list[FusedKernels]:
     """Of groups that overlap, those that are fused under these values for the least time; ``times`` [s]: of each op."""
-    able = dict[str, FusedGroup]()
+    able = dict[str, FusedKernels]()
     for group in groups:
         apart = math.fsum(times[name] for name in ops_of(group))
         if (found := fused_group(where, group, values, apart)) is not None:
             able[group.name] = found
-    ways = ([able[group.name] for group in some] for some in disjoint([item.group for item in able.values()]))
-    return min(ways, key=lambda some: math.fsum(item.time - item.apart for item in some))
+    choices = ([able[group.name] for group in some] for some in disjoint([item.group for item in able.values()]))
+    return min(choices, key=lambda some: math.fsum(item.time - item.apart for item in some))
 
 
-def _strategies(where: ShardingContext, group: KernelGroup) -> NDArray[np.intp]:
+def _strategies(where: ShardingContext, group: FusibleKernels) -> NDArray[np.intp]:
     """[many, parts] the strategies of all parts under which the group may be one kernel."""
     made = tuple(tuple(name for op in part for name in where.work.op(op).outputs) for part in group.parts)
     return _fusable(where.space, group.parts, made)
@@ -252,7 +252,7 @@ def _alike(space: ShardingSpace, one: Part, other: Part, first: NDArray[np.intp]
     return found
 
 
-def _times(where: ShardingContext, group: KernelGroup, rows: NDArray[np.intp]) -> Floats:
+def _times(where: ShardingContext, group: FusibleKernels, rows: NDArray[np.intp]) -> Floats:
     """Times [many] [s] of the fused group under strategies [many, parts]; each distinct set of extents is evaluated once."""
     if not len(rows):
         return np.zeros(0)
@@ -261,7 +261,7 @@ def _times(where: ShardingContext, group: KernelGroup, rows: NDArray[np.intp]) -
     return group.many(dict(zip(local, distinct.T, strict=True)))[which.ravel()]
 
 
-def _local(where: ShardingContext, group: KernelGroup, rows: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
+def _local(where: ShardingContext, group: FusibleKernels, rows: NDArray[np.intp]) -> dict[str, NDArray[np.int64]]:
     """Extents of all dims on a rank [many]."""
     found = dict[str, NDArray[np.int64]]()
     for number, part in enumerate(group.parts):

@@ -11,7 +11,7 @@ from halley.answer import ROUNDING_GAP, Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault, InternalError
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum
 from halley.optim.elimination import cost
-from halley.sharding.joint import FusedGroup, KernelGroup, fastest_groups, fused_group, ops_of, overlapping
+from halley.sharding.joint import FusedKernels, FusibleKernels, fastest_groups, fused_group, ops_of, overlapping
 from halley.sharding.layouts import CollectiveStep, CollectiveTime, Layout, Mesh
 from halley.sharding.solve import ShardingGraph, ShardingProblem, op_collectives, runs_of, sharding_graph, work_time
 from halley.sharding.space import Strategy
@@ -62,7 +62,7 @@ class Sharding:
     weights_memory: float
     saved_memory: float
     certificate: Certificate
-    fused_groups: tuple[FusedGroup, ...] = ()
+    fused_groups: tuple[FusedKernels, ...] = ()
     copies: Mapping[str, Layout] = field(default_factory=dict)
 
     @property
@@ -171,7 +171,7 @@ def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout
 
 def _grouped(
     graph: ShardingGraph, ops: list[OpSharding], values: Mapping[str, int], fused: Collection[str] | None
-) -> tuple[list[OpSharding], tuple[FusedGroup, ...]]:
+) -> tuple[list[OpSharding], tuple[FusedKernels, ...]]:
     """The ops, with the times of fused groups; and these groups: the fastest ones, or those that are given."""
     times, groups = {item.op: item.time for item in ops}, graph.problem.groups
     if fused is None:
@@ -184,7 +184,7 @@ def _grouped(
     return [replace(item, time=times[item.op]) for item in ops], tuple(found)
 
 
-def _given(graph: ShardingGraph, group: KernelGroup, values: Mapping[str, int], times: Mapping[str, float]) -> FusedGroup:
+def _given(graph: ShardingGraph, group: FusibleKernels, values: Mapping[str, int], times: Mapping[str, float]) -> FusedKernels:
     """A group as one kernel, whether or not that is faster."""
     one, names = fused_group(graph.where, group, values, math.inf), ops_of(group)
     if one is None:

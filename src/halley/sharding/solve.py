@@ -26,7 +26,7 @@ from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
 from halley.optim.elimination import CostTable, cost_table
-from halley.sharding.joint import KernelGroup, ShardingContext, group_tables, ops_of, overlapping
+from halley.sharding.joint import FusibleKernels, ShardingContext, group_tables, ops_of, overlapping
 from halley.sharding.layouts import CollectiveStep, CollectiveTime, Layout, Layouts, Mesh, Router, local_extents
 from halley.sharding.space import Chain, CompoundKernel, OpStrategies, ShardingSpace, Strategy, ends_of, sharding_space, space_key
 
@@ -80,7 +80,7 @@ class ShardingProblem:
     runs_per_change: Mapping[str, int] = field(default_factory=dict)
     backward: str = ""
     in_flight: float = 1.0
-    groups: tuple[KernelGroup, ...] = ()
+    groups: tuple[FusibleKernels, ...] = ()
     compounds: tuple[CompoundKernel, ...] = ()
 
     def __post_init__(self) -> None:
@@ -94,7 +94,9 @@ class ShardingGraph:
     """The problem as tables. Variables are named after what they decide: ``op C``, ``end X`` (an input or output) and ``C 1``
     (the layout in which tensor C is stored for its first reader).
 
-    Groups of kernels that overlap have further variables (`halley.sharding.joint`). Tables over them: ``time`` [s]; ``weights`` and ``saved`` [B per rank]: memory of weights, and of tensors between the
+    Groups of kernels that overlap have further ones (`halley.sharding.joint`).
+
+    Tables over them: ``time`` [s]; ``weights`` and ``saved`` [B per rank]: memory of weights, and of tensors between the
     passes. ``caller``: for each table of time, the op that runs or that needs the redistribution (the producer, at the end of
     the graph); tables that only forbid values come last and have none.
     """

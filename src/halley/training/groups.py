@@ -25,7 +25,7 @@ from halley.kernels.operations import RANDOM_NUMBER, tensor_bytes
 from halley.kernels.searched import AnyKernel
 from halley.kernels.times import Stream
 from halley.rewrite.gradients import unused
-from halley.sharding.joint import FusedGroup, overlapping
+from halley.sharding.joint import FusedKernels, overlapping
 from halley.sharding.layouts import local_extents
 from halley.sharding.solution import Sharding
 from halley.training.kernels import LOCAL_KINDS, TrainingGraph, kernels
@@ -104,8 +104,8 @@ def _product(extents: Iterator[Number]) -> Number:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTimes:
-    """A group as a `halley.sharding.joint.KernelGroup`: its times from those of kernels. ``gradient`` [B]: of an element of a sum of
-    gradients."""
+    """A group as `halley.sharding.joint.FusibleKernels`: its times from those of kernels. ``gradient`` [B]: of an element of a sum
+    of gradients."""
 
     group: ProductGroup
     kernel_time: Times
@@ -178,8 +178,8 @@ def _products(graph: TrainingGraph, op: Op) -> tuple[str, ...]:
 
 
 def _mlp(graph: TrainingGraph, pair: ProductGroup) -> ProductGroup | None:
-    """The group of a pair and the products behind it that sum over its columns, of one layer of hidden values: the matrices of an
-    MLP, forward; and backward, the gradients of its hidden values and of its input."""
+    """The group of a pair and the products behind it that sum over its columns: forward, the matrices of an MLP; backward, the
+    gradients of its hidden values and of its input."""
     work, passes = graph.workload, graph.found.passes
     made = {name for op in pair.parts[1] for name in work.op(op).outputs}
     order = {op.name: number for number, op in enumerate(work.ops)}
@@ -288,7 +288,7 @@ def sharded_kernels(graph: TrainingGraph, sharding: Sharding, gradient: int) -> 
                 yield op.name, task.kernel, float(task.times)
 
 
-def fused_groups(sharding: Sharding) -> dict[str, tuple[ProductGroup, FusedGroup]]:
+def fused_groups(sharding: Sharding) -> dict[str, tuple[ProductGroup, FusedKernels]]:
     """The groups that run as one kernel, by their first op."""
     found = ((one.group.group, one) for one in sharding.fused_groups if isinstance(one.group, GroupTimes))
     return {group.first[0]: (group, one) for group, one in found}

@@ -34,8 +34,7 @@ KERNELS = "kernels"
 """Name of the number of searched kernels in a certificate's effort."""
 
 LEFT_OUT_KERNELS = (
-    "in one kernel: more than a product with up to eight elementwise ops and reductions behind it, or than both matrices of an MLP "
-    "with the ops between",
+    "in one kernel: more than a product with up to eight elementwise ops and reductions behind it, or than an MLP",
     "mappings of attention backward, of scans, and of kernels without products, which take their times from formulas",
 )
 """What the mappings do not contain."""
