@@ -104,8 +104,8 @@ def _product(extents: Iterator[Number]) -> Number:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTimes:
-    """A group as `halley.sharding.joint.FusibleKernels`: its times from those of kernels. ``gradient`` [B]: of an element of a sum
-    of gradients."""
+    """A group as `halley.sharding.joint.FusibleKernels`: its times from those of kernels. ``gradient`` [B]: of an element of a
+    sum of gradients."""
 
     group: ProductGroup
     kernel_time: Times
