@@ -17,6 +17,7 @@ from tests.certificates.test_joint_plans import one_cluster
 
 from halley.ir.hardware import Axis, Chip, Link, Topology
 from halley.ir.system import System
+from halley.ir.workload import OpKind
 from halley.kernels import search
 from halley.kernels.bounds import attention_bound, product_bound
 from halley.kernels.groups import GroupKernel, GroupShape, group_bound
@@ -33,7 +34,7 @@ from halley.training.plan import Fixed, TrainingProblem
 from halley.training.search.joint import best_joint_plan, plan_kernels
 from halley.training.search.search import bounded_search
 from halley.training.sharded_model import ShardedModel
-from halley.workloads.transformer import Transformer
+from halley.workloads.transformer import Experts, Transformer
 
 MODELS = {
     "gated": Transformer("gated", layers=2, model=64, heads=2, kv_heads=2, head_dim=32, hidden=128, vocabulary=64, sequence=32),
@@ -156,7 +157,7 @@ def compare(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.certificate.value == found.cost.time
         assert not found.problem.searched.missing(plan_kernels(found.problem, found.plan, found.cost.parts))
         assert found.problem.searched.known.items() <= every.searched.known.items()
-        fused += any(part.sharding.fused_pairs for part in found.cost.parts.parts)
+        fused += any(part.sharding.fused_groups for part in found.cost.parts.parts)
         few += found.certificate.effort["kernels"] < len(every.searched.known)
     assert 2 * fused >= len(seeds)
     assert few > 0
@@ -175,7 +176,7 @@ def test_without_compound_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     every = replace(given, home=given.homes[0], searched=kernels)
     best, _ = oracle.least(oracle.enumerate_plans(every, Fastest(ShardedModel(every))), every.capacity)
     assert best is not None
-    assert not any(part.sharding.fused_pairs or part.sharding.problem.pairs for part in found.cost.parts.parts)
+    assert not any(part.sharding.fused_groups or part.sharding.problem.groups for part in found.cost.parts.parts)
     assert all(isinstance(shape, Product) for shape in found.problem.searched.known)
     assert found.certificate.bound <= best.time * (1 + 1e-9)
     assert found.cost.time <= best.time * (1 + max(found.certificate.gap, 1e-6))
@@ -196,7 +197,7 @@ def test_groups_are_never_worse() -> None:
         slow.seed = seed
         without = ShardedModel(replace(every, searched=slow)).costs(communication, 1, variant)
         assert with_groups.time <= without.time * (1 + 1e-9)
-        assert not any(part.sharding.fused_pairs for part in without.parts)
+        assert not any(part.sharding.fused_groups for part in without.parts)
 
 
 def replace_time(shape: KernelShape, cost: KernelCost) -> KernelCost:
@@ -240,15 +241,41 @@ def judge(seeds: range) -> None:
 
 def test_what_is_a_group() -> None:
     """Of a gated layer, forward and backward; with its whole layer recomputed, what nothing reads is none."""
-    for choice, again in ((Recompute.NONE, 0), (Recompute.FULL, 2)):
+    for choice, again in ((Recompute.NONE, 0), (Recompute.FULL, 3)):
         graph = training_graphs(MODELS["gated"], 1, 32, choice, True)[1]
-        found = {group.first: group for group in product_groups(graph)}
-        assert {("output",), ("gate", "up"), ("down",), ("down_d_H",)} <= found.keys()
-        assert sum(name.startswith("again_") for first in found for name in first[:1]) == again
-        assert found["output",].unsplit == ("k",), "the norm waits for its sum over the width of the model"
-        taken = [name for group in found.values() for name in group.ops]
-        assert len(taken) == len(set(taken))
-        assert all(group.first[0] not in group.second for group in found.values())
+        found = {group.name: group for group in product_groups(graph)}
+        assert {"output", "gate", "down", "down_d_H", "gate to down", "down_d_H to gate_d_B"} <= found.keys()
+        assert sum(name.startswith("again_") for name in found) == again
+        assert found["output"].unsplit == ("k",), "the norm waits for its sum over the width of the model"
+        pairs = [name for group in found.values() if len(group.parts) == 2 for name in group.ops]
+        assert len(pairs) == len(set(pairs))
+        assert all(len(group.ops) == len(set(group.ops)) for group in found.values())
+
+
+@pytest.mark.parametrize("choice", [Recompute.NONE, Recompute.FULL])
+def test_mlps_are_groups(choice: Recompute) -> None:
+    """Both matrices with the ops between, forward and backward; of experts, for each. What the backward pass reads leaves it."""
+    dense, experts = MODELS["gated"], replace(MODELS["gated"], experts=Experts(4, 2, 64))
+    for shape, count in ((dense, 1), (experts, 4), (replace(dense, gated=False), 1)):
+        graph = training_graphs(shape, 1, 32, choice, True)[1]
+        found = {group.name: group for group in product_groups(graph)}
+        first = "gate" if shape.gated else "up"
+        forward = found[f"{first} to down"]
+        backward = next(group for name, group in found.items() if name.startswith("down_d_H to "))
+        assert len(forward.pattern.outputs) == (1 if choice is Recompute.FULL else 4 if shape.gated else 3)
+        assert len(backward.parts) == (4 if shape.gated else 3)
+        for group in (forward, backward):
+            assert group.unsplit == ("k",)
+            work, graph_ops = group.kernel({}).shape.workload, [graph.workload.op(name) for name in group.ops]
+            assert [op.kind for op in work.ops] == [op.kind for op in graph_ops]
+            extents = graph.workload.dims
+            assert work.macs() == sum(
+                math.prod(extents[dim] for dim in op.dims) for op in graph_ops if op.kind is OpKind.CONTRACT
+            )
+            sizes = sorted(graph.workload.bytes(name) for op in graph_ops for name in op.outputs)
+            assert sorted(work.bytes(name) for op in work.ops for name in op.outputs) == sizes
+            assert len(group.kernel({}).pattern.contractions) == (3 if shape.gated else 2)
+            assert (work.dims.get("b", 1) == count) or count == 1
 
 
 def test_model_axes_are_enumerated() -> None:

@@ -41,7 +41,9 @@ from halley.training.search.search import best_training_plan
 from halley.verify.training import training_findings
 from halley.workloads.transformer import Experts, Transformer
 
-MODEL = Transformer("small", layers=2, model=64, heads=2, kv_heads=2, head_dim=32, hidden=128, vocabulary=64, sequence=32)
+MODEL = Transformer(
+    "small", layers=2, model=64, heads=2, kv_heads=2, head_dim=32, hidden=128, vocabulary=64, sequence=32, gated=False
+)
 FIXED = Fixed(fused=True, recompute=Recompute.NONE, microbatch=2)
 
 
@@ -366,7 +368,7 @@ def test_a_file_with_a_wrong_group_is_refused(tmp_path: Path) -> None:
     layer = document["answer"]["shardings"][1]
     layer["fused"] = [*layer["fused"], "values"]
     path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(BadInput, match="first ops of pairs that may be one kernel"):
+    with pytest.raises(BadInput, match="names of groups that may be one kernel"):
         load(path)
 
 

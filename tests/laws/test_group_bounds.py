@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -74,6 +75,29 @@ def test_no_drawn_mapping_is_faster() -> None:
     assert close > 0
 
 
+def drawn_mlp(random: Random, largest: int) -> Workload:
+    """Two products with one or two ops between; some hidden values leave the group."""
+    lines = ["C[m,n] = A[m,k] * B[k,n]", f"Y1[m,n] = {random.choice(BEHIND)}"]
+    if random.random() < 0.5:
+        lines.append(f"Y2[m,n] = {random.choice(BEHIND).replace('C[m,n]', 'Y1[m,n]')}")
+    last = lines[-1].split("[")[0]
+    outputs = [line.split("[")[0] for line in lines if random.random() < 0.3] + ["D"]
+    return graph([*lines, f"D[m,o] = {last}[m,n] * V[n,o]"], {dim: random.randint(1, largest) for dim in "mnko"}, outputs=outputs)
+
+
+def test_no_drawn_mapping_of_an_mlp_is_faster() -> None:
+    judged = 0
+    for seed in range(60):
+        random = Random(1000 + seed)
+        group, chip = kernel(drawn_mlp(random, 6)), drawn_chip(random)
+        assert len(group.pattern.contractions) == 2
+        work, bound = group.shape.workload, float(group_bound(group, chip, machine(chip)))
+        for tree in random_trees(random, work, chip, lambda tree, work=work, chip=chip: not faults(tree, work, chip), 6):
+            assert float(evaluate(work, chip, tree).time) >= bound, (seed, work)
+            judged += 1
+    assert judged > 100
+
+
 def test_a_pattern_is_the_group_that_it_was_made_of() -> None:
     """The workload has the work, the tensors and the outputs of the ops, and its text says all of it."""
     for seed in range(40):
@@ -134,6 +158,29 @@ def judge(chip: Chip, random: Random, count: int, largest: int) -> None:
 @pytest.mark.medium
 def test_no_best_mapping_is_faster() -> None:
     judge(one_cluster(), Random(1), 2, 24)
+
+
+@pytest.mark.medium
+def test_no_best_mapping_of_an_mlp_is_faster() -> None:
+    """Nor is it slower than its kernels one after the other."""
+    random, chip = Random(2), one_cluster()
+    group, kernels = kernel(drawn_mlp(random, 24)), SearchedKernels(chip)
+    bound = float(kernels.times(group))
+    kernels.search(group.shape)
+    found = kernels.known[group.shape]
+    assert bound <= found.time == timed_kernel(chip, group.shape, found.mapping).time
+    work = group.shape.workload
+    names = [op.name for op in work.ops]
+    pair = pattern_of(
+        replace(work, outputs=tuple(dict.fromkeys((*work.outputs, work.ops[-1].inputs[0])))), names[:1], names[1:-1]
+    )
+    assert pair is not None
+    one = GroupKernel(pair.pattern, tuple(math.prod(work.dims[dim] for dim in dims) for dims in pair.dims)).shape
+    rows, depth, columns = (work.dims[dim] for dim in work.ops[-1].dims)
+    two = Product(rows, columns, depth, 1, "bf16", "bf16")
+    for shape in (one, two):
+        kernels.search(shape)
+    assert found.time <= (kernels.known[one].time + kernels.known[two].time) * (1 + 1e-9)
 
 
 @pytest.mark.slow

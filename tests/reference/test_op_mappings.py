@@ -13,20 +13,23 @@ from halley.answers.load import as_answer
 from halley.errors import BadInput
 from halley.execute.interpreter import random_inputs, run
 from halley.ir.hardware import Axis, Link, Topology
-from halley.ir.mapping import Spatial, walk
+from halley.ir.mapping import Collective, Spatial, walk
 from halley.ir.system import System
 from halley.ir.text import parse, to_text
 from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
-from halley.kernels.search import timed_kernel
-from halley.kernels.searched import AnyKernel, Product, SearchedKernels, shape_of
+from halley.kernels.search import searched_kernel, timed_kernel
+from halley.kernels.searched import AnyKernel, KernelCost, Product, SearchedKernels, shape_of
 from halley.kernels.times import Array, Attention, Gemm
 from halley.rewrite.legality import faults
 from halley.rewrite.recompute import Recompute
 from halley.sharding.axes import Role
+from halley.training.groups import sharded_kernels
 from halley.training.op_mapping import SYSTEM, OpMapping, op_mapping, ops_of_kernels
+from halley.training.part_costs import training_graphs
 from halley.training.plan import Fixed, TrainingProblem, TrainingResult
 from halley.training.search.search import best_training_plan
+from halley.verify.sharding import bytes_finding, sharding_finding
 from halley.verify.training import training_findings
 
 MAPPING = """hold dram: A B C
@@ -256,3 +259,57 @@ def test_the_check_of_a_plan_runs_its_kernels_on_the_chips_of_a_stage() -> None:
     ]
     assert all(finding.part.endswith("on 4 chips") for finding in found if finding.what != "simulated time")
     assert all(finding.passed for finding in found if finding.what != "simulated time")
+
+
+class WithMLPs(Given):
+    """MLPs are one kernel, as they take no time."""
+
+    def times(self, kernel: AnyKernel) -> Array:
+        if not isinstance(kernel, GroupKernel) or len(kernel.pattern.contractions) == 1:
+            return Given.times(self, kernel)
+        extents = np.broadcast_arrays(*kernel.extents)
+        for row in set(zip(*(each.ravel().tolist() for each in extents), strict=True)):
+            self.known.setdefault(GroupKernel(kernel.pattern, row).shape, KernelCost(1e-9, ""))
+        return SearchedKernels.times(self, kernel)
+
+
+@pytest.mark.medium
+def test_an_mlp_is_one_mapping_on_chips_that_split_its_hidden_dim() -> None:
+    """Forward and backward: the chips add up their parts of the result, as they have parts of the hidden values."""
+    chip = one_cluster()
+    axes = (Axis("x", 2, Topology.SWITCH, Link(20e9, 1e-6)),)
+    splits = {name: {"x": "f"} for name in ("up", "activate", "activate_d_F")}
+    fixed = Fixed(recompute=Recompute.NONE, fused=True, microbatch=2, axes={"x": {Role.MODEL: 2}}, splits=splits)
+    shape = replace(MODEL, gated=False)
+    problem = TrainingProblem(shape, System("drawn", chip, axes), 2, shape.sequence, PEAK, fixed=fixed, searched=WithMLPs(chip))
+    result = best_training_plan(problem, others=0)
+    part = result.cost.parts.parts[1]
+    assert [each.group.name for each in part.sharding.fused_groups] == ["up to down", "down_d_H to up_d_B"]
+    graph = training_graphs(shape, 2, shape.sequence, Recompute.NONE, True)[1]
+    for group in (kernel.shape for _, kernel, _ in sharded_kernels(graph, part.sharding, 4) if isinstance(kernel, GroupKernel)):
+        problem.searched.known[group] = KernelCost(1e-9, searched_kernel(chip, group).mapping)
+    name = part.sharding.problem.workload.name
+    for op, function in (("up", gelu), ("down_d_H", None)):
+        found = op_mapping(result, f"{name}/{op}")
+        assert found.whole, found.reason
+        assert [split.dim for split in found.splits] == ["n"]
+        assert not faults(found.tree, found.workload, found.chip)
+        sums = [node for _, node in walk(found.tree) if isinstance(node, Collective) and node.tensors == ("C2",)]
+        assert any(node.axis == found.splits[0].axis for node in sums)
+        arrays = random_inputs(found.workload, 1)
+        made = run(found.workload, found.chip, found.tree, arrays).outputs
+        hidden = arrays["A"] @ arrays["B"] if op == "up" else arrays["A"] @ arrays["B"].T
+        if function is not None:
+            assert np.allclose(made["C2"], function(hidden) @ arrays["B2"])
+        assert np.allclose(made["C2"], made["Y"] @ (arrays["B2"] if op == "up" else arrays["B2"].T))
+        if op == "down_d_H":
+            step = 1e-6
+            slope = (gelu(arrays["X"] + step) - gelu(arrays["X"] - step)) / (2 * step)
+            assert np.allclose(made["Y"], slope * hidden, atol=1e-6)
+    for finding in (sharding_finding(name, part.sharding), bytes_finding(name, part.sharding, part.parameters)):
+        assert finding.passed, finding.detail
+
+
+def gelu(x: Array) -> Array:
+    """In the form with tanh (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))

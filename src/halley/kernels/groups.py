@@ -1,4 +1,5 @@
-"""Groups of products with the elementwise ops and reductions behind them, as kernels: their patterns, workloads and lower bounds.
+"""Groups of products with the elementwise ops and reductions behind them, and of both matrices of an MLP with the ops between, as
+kernels: their patterns, workloads and lower bounds.
 
 A group may run as one kernel (its intermediates stay on the chip) or as several; the search of mappings chooses. So its best
 mapping takes at most as long as the best ones of its kernels one after the other.
@@ -6,6 +7,7 @@ mapping takes at most as long as the best ones of its kernels one after the othe
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -27,7 +29,7 @@ from halley.kernels.times import Array
 
 @dataclass(frozen=True, slots=True)
 class GroupPattern:
-    """A group of ops without extents: ``products`` contractions first, then the ops behind them."""
+    """A group of ops without extents: ``products`` contractions first, then the ops behind them, contractions among them."""
 
     dims: tuple[str, ...]
     tensors: tuple[Tensor, ...]
@@ -42,11 +44,18 @@ class GroupPattern:
         return next(tensor.dtype for tensor in self.tensors if tensor.name == first)
 
     def workload(self, extents: Sequence[int]) -> Workload:
-        """The group at these extents. A search may fuse its kernels: each product, and all other ops together."""
-        names = [op.name for op in self.ops]
-        kernels = (*((name,) for name in names[: self.products]), tuple(names[self.products :]))
+        """The group at these extents. A search may fuse its kernels: each product, and the ops between products together."""
+        kernels = list[tuple[str, ...]]()
+        for product, ops in itertools.groupby(self.ops, lambda op: op.kind is OpKind.CONTRACT):
+            names = tuple(op.name for op in ops)
+            kernels += [(name,) for name in names] if product else [names]
         tensors = {tensor.name: tensor for tensor in self.tensors}
-        return Workload("group", dict(zip(self.dims, extents, strict=True)), tensors, self.ops, self.outputs, kernels)
+        return Workload("group", dict(zip(self.dims, extents, strict=True)), tensors, self.ops, self.outputs, tuple(kernels))
+
+    @property
+    def contractions(self) -> tuple[Op, ...]:
+        """All products, also those behind other ops."""
+        return tuple(op for op in self.ops if op.kind is OpKind.CONTRACT)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -93,9 +102,15 @@ class GroupShape(NamedTuple):
         rows, depth = (math.prod(work.dims[dim] for dim in dims) for dims in (role.rows, role.reduced))
         columns = [math.prod(work.dims[dim] for dim in roles(work, op).columns) for op in (first, *others)]
         batch = math.prod(work.dims[dim] for dim in role.batch)
-        behind = ", ".join(op.name for op in work.ops[self.group.products :])
+        behind = ", ".join(_behind_name(work, op) for op in work.ops[self.group.products :])
         many = f"{batch} x " if batch > 1 else ""
         return f"{many}{rows} x {' + '.join(map(str, columns))} x {depth} {tensors[first.inputs[0]].dtype} with {behind}"
+
+
+def _behind_name(work: Workload, op: Op) -> str:
+    """An op behind the first products; a product with its columns."""
+    columns = math.prod(work.dims[dim] for dim in roles(work, op).columns) if op.kind is OpKind.CONTRACT else 0
+    return f"{op.name} of {columns} columns" if columns else op.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +257,7 @@ def _read_op(item: Mapping[str, Any]) -> Op:
 def group_demand(kernel: GroupKernel) -> tuple[Number, Number, Number]:
     """Multiply-accumulates, and bytes read from and written to memory, with all intermediates on the chip."""
     local, words = kernel.local, {tensor.name: _bytes(tensor, kernel.local) for tensor in kernel.pattern.tensors}
-    macs = sum(_points(op, local) for op in kernel.pattern.ops[: kernel.pattern.products])
+    macs = sum(_points(op, local) for op in kernel.pattern.contractions)
     read, written = (sum(words[name] for name in names) for names in (kernel.pattern.inputs, kernel.pattern.outputs))
     return macs, read, written
 
@@ -259,7 +274,7 @@ def group_bound(kernel: GroupKernel, chip: Chip, rates: Machine) -> Array:
     types = {tensor.name: tensor.dtype for tensor in pattern.tensors}
     arrays = sum(
         busy_time(np.asarray(_points(op, local), np.float64), rates.most_products(types[op.inputs[0]], types[op.outputs[0]]))
-        for op in pattern.ops[: pattern.products]
+        for op in pattern.contractions
     )
     _, read, written = group_demand(kernel)
     moved = memory_time(chip, np.asarray(read, np.float64), np.asarray(written, np.float64))
@@ -284,5 +299,5 @@ def _bytes(tensor: Tensor, local: Mapping[str, Number]) -> Number:
 
 def _lane_cycles(kernel: GroupKernel, chip: Machine) -> Number:
     """Cycles of one lane for all elementary functions."""
-    behind = kernel.pattern.ops[kernel.pattern.products :]
+    behind = (op for op in kernel.pattern.ops if op.kind is not OpKind.CONTRACT)
     return sum(_points(op, kernel.local) * chip.lane_cycles(work_per_point(op, {})) for op in behind)

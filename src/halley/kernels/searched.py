@@ -221,8 +221,7 @@ class SearchedKernels:
         """Whether the search of mappings has kernels of this kind: it has no products on the lanes."""
         if isinstance(kernel, GroupKernel):
             types = {tensor.name: tensor.dtype for tensor in kernel.pattern.tensors}
-            products = kernel.pattern.ops[: kernel.pattern.products]
-            return not any(self.rates.on_lanes(types[op.inputs[0]]) for op in products)
+            return not any(self.rates.on_lanes(types[op.inputs[0]]) for op in kernel.pattern.contractions)
         return isinstance(kernel, Gemm | Attention) and not self.rates.on_lanes(kernel.dtype)
 
     def _group_times(self, kernel: GroupKernel) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.placement import Partial, Placement, Replicate, Shard
 from halley.optim.constrained import ConstrainedMinimum
 from halley.optim.elimination import cost
+from halley.sharding.joint import ops_of
 from halley.sharding.layouts import Layout
 from halley.sharding.solution import Sharding, decoded
 from halley.sharding.solve import ShardingGraph
@@ -25,7 +27,7 @@ class ShardingDecisions:
     its layout. ``copies``: by variable of `halley.sharding.solve.ShardingGraph`, the layout in which a tensor is kept for a
     reader. Layouts have a placement per axis: the dim that is split, "" for a copy on every rank, ``partial sum`` and the like.
     ``in_flight``: microbatches whose tensors are kept at once; copies of weights are kept once for all of them. ``fused``: the
-    first ops of the pairs of kernels that run as one.
+    names of the groups of kernels that run as one.
     """
 
     ops: Mapping[str, tuple[str, ...]]
@@ -42,7 +44,7 @@ def decisions_of(sharding: Sharding) -> ShardingDecisions:
         {name: _words(layout) for name, layout in sharding.ends.items()},
         {name: _words(layout) for name, layout in sharding.copies.items()},
         sharding.problem.in_flight,
-        tuple(each.pair.first[0] for each in sharding.fused_pairs),
+        tuple(each.group.name for each in sharding.fused_groups),
     )
 
 
@@ -50,8 +52,8 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     """The sharding of the decisions, with times, memory and collectives computed anew; its certificate claims nothing.
 
     Raises BadInput with every fault: ops, ends or copies that the graph lacks or that are not decided, ways and layouts that
-    they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together, pairs that cannot
-    be one kernel.
+    they cannot have, ops that are to be split alike and are not, decisions that the problem forbids together, groups that cannot
+    be one kernel or that share an op.
     """
     left: dict[str, set[int]] = {}
     faults: list[Fault] = []
@@ -70,12 +72,14 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     faults += _names(where, "inputs and outputs", decisions.ends, space.ends)
     copies = {link.variable: name for name, chain in space.chains.items() for link in chain.links if link.variable}
     faults += _names(where, "copies that are kept for a reader", decisions.copies, copies)
-    pairs = tuple(pair.first[0] for pair in graph.problem.pairs)
+    groups = {group.name: group for group in graph.problem.groups}
     faults += (
-        Fault(where, "first ops of pairs that may be one kernel", repr(name), did_you_mean(name, pairs))
+        Fault(where, "names of groups that may be one kernel", repr(name), did_you_mean(name, groups))
         for name in decisions.fused
-        if name not in pairs
+        if name not in groups
     )
+    taken = Counter(op for name in decisions.fused if name in groups for op in ops_of(groups[name]))
+    faults += (Fault(where, f"{op} in one kernel", f"in {count}") for op, count in taken.items() if count > 1)
     if faults:
         raise BadInput(faults)
     for op, found in space.ops.items():
@@ -95,6 +99,8 @@ def decided(graph: ShardingGraph, decisions: ShardingDecisions) -> Sharding:
     if faults:
         raise BadInput(faults)
     values = {variable: min(numbers) for variable, numbers in left.items()}
+    for name in (name for table in graph.time for name in table.variables):
+        values.setdefault(name, 0)  # how the kernels of groups run: apart, which is possible under any sharding
     time, memory = cost(graph.time, values), cost(graph.memory, values)
     if not np.isfinite(time):
         raise BadInput(Fault(where, "changes of layout that collectives can make", "one that none makes"))

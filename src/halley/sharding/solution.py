@@ -11,7 +11,7 @@ from halley.answer import ROUNDING_GAP, Certificate, Status, relative_gap
 from halley.errors import BadInput, Fault, InternalError
 from halley.optim.constrained import EFFORT_LIMIT_ENTRIES, RELATIVE_TOLERANCE, ConstrainedMinimum, constrained_minimum
 from halley.optim.elimination import cost
-from halley.sharding.joint import FusedPair, fused_pair
+from halley.sharding.joint import FusedKernels, FusibleKernels, fastest_groups, fused_group, ops_of, overlapping
 from halley.sharding.layouts import CollectiveStep, CollectiveTime, Layout, Mesh
 from halley.sharding.solve import ShardingGraph, ShardingProblem, op_collectives, runs_of, sharding_graph, work_time
 from halley.sharding.space import Strategy
@@ -49,7 +49,7 @@ class Redistribution:
 class Sharding:
     """``time`` [s] of work and collectives. ``weights_memory`` and ``saved_memory`` [B] per rank: of weights, and of tensors
     saved between the passes. ``ends``: layouts of inputs and outputs. ``saved``: layouts of tensors saved between the
-    passes. ``fused_pairs``: pairs of kernels that run as one; their time is that of the first op of the pair, and their
+    passes. ``fused_groups``: groups of kernels that run as one; their time is that of the first op of the group, and their
     other ops have time 0. ``copies``: by variable of `halley.sharding.solve.ShardingGraph`, the layout of a tensor for a reader.
     ``certificate``: no sharding takes less than its bound [s]; its size counts the shardings without these layouts."""
 
@@ -62,7 +62,7 @@ class Sharding:
     weights_memory: float
     saved_memory: float
     certificate: Certificate
-    fused_pairs: tuple[FusedPair, ...] = ()
+    fused_groups: tuple[FusedKernels, ...] = ()
     copies: Mapping[str, Layout] = field(default_factory=dict)
 
     @property
@@ -123,10 +123,10 @@ def shard(problem: ShardingProblem, capacity: float = math.inf, effort: float = 
 
 
 def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[str] | None = None) -> Sharding:
-    """The sharding for these values of the variables, with its time recomputed. ``fused``: the first ops of the pairs that
+    """The sharding for these values of the variables, with its time recomputed. ``fused``: the names of the groups that
     are fused, in place of those that are faster fused.
 
-    Raises InternalError: the time differs from the one that the search found; BadInput: a pair cannot be fused.
+    Raises InternalError: the time differs from the one that the search found; BadInput: a group cannot be fused.
     """
     problem, values = graph.problem, found.values
     ops: list[OpSharding] = []
@@ -138,14 +138,14 @@ def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[s
             Redistribution(tensor, number, op.name, (step,), inside=True) for tensor, step in op_collectives(graph, op, strategy)
         )
         ops.append(OpSharding(op.name, strategy, work_time(problem, op, strategy)))
-    ops, pairs = _paired(graph, ops, values, fused)
+    ops, groups = _grouped(graph, ops, values, fused)
     ends = {name: _layout(graph, name, values[graph.variables[f"end {name}"]]) for name in graph.space.ends}
     saved: dict[str, Layout] = {}
     for tensor in graph.space.chains:
         moves += _redistributions(graph, tensor, values, saved)
     moves.sort(key=lambda move: (move.at, move.inside))
     time = math.fsum((*(item.time for item in ops), *(step.time for move in moves for step in move.steps)))
-    if (fused is None or not problem.pairs) and not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
+    if (fused is None or not problem.groups) and not math.isclose(time, found.cost, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-30):
         raise InternalError(Fault(f"sharding of {problem.workload.name}", f"a time of {found.cost!r} s", f"{time!r} s"))
     sizes = {graph.variables[f"op {name}"]: len(each.strategies) for name, each in graph.space.ops.items()}
     certificate = Certificate(
@@ -156,7 +156,7 @@ def decoded(graph: ShardingGraph, found: ConstrainedMinimum, fused: Collection[s
         effort={"nodes": found.nodes, "entries": found.entries},
     )
     memory = cost(graph.weights, values), cost(graph.saved, values)
-    return Sharding(problem, tuple(ops), tuple(moves), ends, saved, time, *memory, certificate, pairs, _copies(graph, values))
+    return Sharding(problem, tuple(ops), tuple(moves), ends, saved, time, *memory, certificate, groups, _copies(graph, values))
 
 
 def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout]:
@@ -169,25 +169,28 @@ def _copies(graph: ShardingGraph, values: Mapping[str, int]) -> dict[str, Layout
     }
 
 
-def _paired(
+def _grouped(
     graph: ShardingGraph, ops: list[OpSharding], values: Mapping[str, int], fused: Collection[str] | None
-) -> tuple[list[OpSharding], tuple[FusedPair, ...]]:
-    """The ops, with the times of fused pairs; and these pairs: the faster ones, or those that are given."""
-    times = {item.op: item.time for item in ops}
-    found = list[FusedPair]()
-    for pair in graph.problem.pairs:
-        names = *pair.first, *pair.second
-        if fused is not None and names[0] not in fused:
-            continue
-        apart = math.fsum(times[name] for name in names)
-        one = fused_pair(graph.where, pair, values, apart if fused is None else math.inf)
-        if one is None and fused is not None:
-            where = f"sharding of {graph.problem.workload.name}"
-            raise BadInput(Fault(where, f"a sharding under which {', '.join(names)} can be one kernel", "another one"))
-        if one is not None:
-            times |= dict.fromkeys(names, 0.0) | {names[0]: one.time}
-            found.append(replace(one, apart=apart))
+) -> tuple[list[OpSharding], tuple[FusedKernels, ...]]:
+    """The ops, with the times of fused groups; and these groups: the fastest ones, or those that are given."""
+    times, groups = {item.op: item.time for item in ops}, graph.problem.groups
+    if fused is None:
+        found = [each for some in overlapping(groups) for each in fastest_groups(graph.where, some, values, times)]
+    else:
+        found = [_given(graph, group, values, times) for group in groups if group.name in fused]
+    for one in found:
+        names = ops_of(one.group)
+        times |= dict.fromkeys(names, 0.0) | {names[0]: one.time}
     return [replace(item, time=times[item.op]) for item in ops], tuple(found)
+
+
+def _given(graph: ShardingGraph, group: FusibleKernels, values: Mapping[str, int], times: Mapping[str, float]) -> FusedKernels:
+    """A group as one kernel, whether or not that is faster."""
+    one, names = fused_group(graph.where, group, values, math.inf), ops_of(group)
+    if one is None:
+        where = f"sharding of {graph.problem.workload.name}"
+        raise BadInput(Fault(where, f"a sharding under which {', '.join(names)} can be one kernel", "another one"))
+    return replace(one, apart=math.fsum(times[name] for name in names))
 
 
 def _layout(graph: ShardingGraph, tensor: str, number: int) -> Layout:

@@ -26,7 +26,7 @@ from halley.errors import BadInput, Fault, InternalError, did_you_mean
 from halley.ir.mapping import CollectiveKind
 from halley.ir.workload import Op, Workload
 from halley.optim.elimination import CostTable, cost_table
-from halley.sharding.joint import Pair, ShardingContext, pair_table
+from halley.sharding.joint import FusibleKernels, ShardingContext, group_tables, ops_of, overlapping
 from halley.sharding.layouts import CollectiveStep, CollectiveTime, Layout, Layouts, Mesh, Router, local_extents
 from halley.sharding.space import Chain, CompoundKernel, OpStrategies, ShardingSpace, Strategy, ends_of, sharding_space, space_key
 
@@ -63,7 +63,7 @@ class ShardingProblem:
       each run.
     - ``backward``: the first op of the backward pass: tensors produced before it and read from there on are saved,
       ``in_flight`` times.
-    - ``pairs``: kernels that may be fused (`halley.sharding.joint`); no op is in two.
+    - ``groups``: kernels that may be fused (`halley.sharding.joint`).
     - ``compounds``: kernels of several products, whose ops have the same split.
     """
 
@@ -80,7 +80,7 @@ class ShardingProblem:
     runs_per_change: Mapping[str, int] = field(default_factory=dict)
     backward: str = ""
     in_flight: float = 1.0
-    pairs: tuple[Pair, ...] = ()
+    groups: tuple[FusibleKernels, ...] = ()
     compounds: tuple[CompoundKernel, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,6 +93,8 @@ class ShardingProblem:
 class ShardingGraph:
     """The problem as tables. Variables are named after what they decide: ``op C``, ``end X`` (an input or output) and ``C 1``
     (the layout in which tensor C is stored for its first reader).
+
+    Groups of kernels that overlap have further ones (`halley.sharding.joint`).
 
     Tables over them: ``time`` [s]; ``weights`` and ``saved`` [B per rank]: memory of weights, and of tensors between the
     passes. ``caller``: for each table of time, the op that runs or that needs the redistribution (the producer, at the end of
@@ -136,14 +138,15 @@ def sharding_graph(problem: ShardingProblem, router: Router | None = None) -> Sh
     many = problem.kernel_time.many if isinstance(problem.kernel_time, KernelTimes) else partial(_one_by_one, problem)
     graph = ShardingGraph(problem, space, layouts)
     costs = {op.name: op_costs(graph, op, many) for op in work.ops}
-    paired = {name for pair in problem.pairs for name in (*pair.first, *pair.second)}
+    grouped = {name for group in problem.groups for name in ops_of(group)}
     for name, times in costs.items():
-        if name not in paired:
+        if name not in grouped:
             graph.time.append(CostTable((space.variables[f"op {name}"],), times))
             graph.caller.append(name)
-    for pair in problem.pairs:
-        graph.time.append(pair_table(graph.where, pair, costs))
-        graph.caller.append(pair.first[0])
+    for some in overlapping(problem.groups):
+        for table in group_tables(graph.where, some, costs):
+            graph.time.append(table)
+            graph.caller.append(ops_of(some[0])[0])
     makers = {name: op.name for op in work.ops for name in op.outputs}
     for name in space.chains:
         for reader, found in redistribution_tables(graph, name):

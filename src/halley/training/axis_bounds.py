@@ -116,7 +116,7 @@ class AxisBounds:
         work = RateTimes(graph, self.chip, self.problem.efficiency, self.problem.recipe.gradient)
         weights = dict.fromkeys(graph.weights, 1.0)
         searched = self.problem.searched
-        pairs = work.groups() if searched is not None and searched.grouped else ()
+        groups = work.groups() if searched is not None and searched.grouped else ()
         return training_problem(
             graph.found,
             mesh,
@@ -125,6 +125,6 @@ class AxisBounds:
             weights,
             {"Y": "X"},
             same_split=graph.same_split,
-            pairs=pairs,
+            groups=groups,
             compounds=graph.compounds,
         )

@@ -17,7 +17,7 @@ from halley.ir.hardware import CHIP_TOPOLOGIES, Axis, Chip, Level, Network, Topo
 from halley.ir.mapping import Collective, CollectiveKind, Hold, Node, Sequence, Spatial
 from halley.ir.placement import Partial, Shard
 from halley.ir.text import parse
-from halley.ir.workload import Op, OpKind, Workload
+from halley.ir.workload import Op, OpKind, Workload, roles
 from halley.kernels.groups import GroupShape
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, shape_of
 from halley.pipeline.data_parallel import Sharded
@@ -145,7 +145,7 @@ def op_mapping(result: TrainingResult, name: str) -> OpMapping:
         return found
     tree = parse(cost.mapping)
     alone = replace(found, cost=cost, workload=_mapped(shape, tree), chip=result.problem.chip, tree=tree)
-    return _whole(result, alone, shape, _stages(result, place, op, group is not None))
+    return _whole(result, alone, shape, _stages(result, place, op, group.name if group else ""))
 
 
 def _mapped(shape: KernelShape, tree: Node) -> Workload:
@@ -342,14 +342,14 @@ def _batch_graph(result: TrainingResult, place: int) -> TrainingGraph:
     return training_graphs(problem.shape, plan.microbatch * plan.data, problem.sequence, plan.recompute, plan.fused)[place]
 
 
-def _stages(result: TrainingResult, place: int, name: str, grouped: bool) -> list[tuple[OuterSplit, AnyKernel]]:
-    """The kernel of an op over all chips of a stage, and then as each part of an axis leaves it; ``grouped``: with the ops behind
-    it."""
+def _stages(result: TrainingResult, place: int, name: str, fused: str) -> list[tuple[OuterSplit, AnyKernel]]:
+    """The kernel of an op over all chips of a stage, and then as each part of an axis leaves it; ``fused``: the name of the group
+    that runs as one with it, if there is one."""
     graph = _batch_graph(result, place)
     op, part = graph.workload.op(name), result.cost.parts.parts[place]
     splits, _ = _outer(result, place, name, part, _together(graph, name))
     now = _whole_extents(result, place, name)
-    group = next((each for each in product_groups(graph) if each.first[0] == name), None) if grouped else None
+    group = next((each for each in product_groups(graph) if each.name == fused), None)
 
     def kernel() -> AnyKernel:
         extents: Mapping[str, Number] = dict(now)
@@ -379,15 +379,19 @@ def _whole(result: TrainingResult, alone: OpMapping, shape: KernelShape, stages:
     if not _same_mask(shapes[0], shape):
         return replace(alone, splits=tuple(splits), reason="chips that share queries have masks of their own")
     chip, work = system_chip(result, alone.splits), _mapped(shapes[0], alone.tree)
-    level, reduced = chip.levels[0].name, {split.axis for split in splits if split.dim == "k"}
-    tree = alone.tree
-    if reduced and isinstance(shape, GroupShape):
+    level, tree, last = chip.levels[0].name, alone.tree, _last_product(shape)
+    sums = _REDUCED if last is None else work.reduced(last)
+    reduced = {split.axis for split in splits if split.dim in sums}
+    if any(split.dim in _REDUCED for split in splits) and isinstance(shape, GroupShape):
         return replace(alone, splits=tuple(splits), reason="the ops behind the product read its partial sums")
     if reduced:
-        ends = list(_completions(result, alone, splits, level))
+        columns = _COLUMNS if last is None else roles(work, last).columns[-1]
+        output = work.outputs[0] if last is None else last.outputs[0]
+        made = alone.op if last is None else alone.ops[-1]
+        ends = list(_completions(result, alone, made, [split for split in splits if split.dim in sums], level, output, columns))
         if {end.axis for end in ends} != reduced:
             return replace(alone, splits=tuple(splits), reason="no collective adds up its partial sums")
-        tree = _completed_tree(tree, work.outputs[0], ends)
+        tree = _completed_tree(tree, output, ends)
     for split in reversed(splits):
         if split.dim:
             tree = Spatial(split.dim, split.tile, level, split.axis, tree)
@@ -430,32 +434,44 @@ def _tree_axis(axis: Axis, split: OuterSplit) -> Axis:
     return Axis(split.axis, split.part.size, topology, axis.link)
 
 
-def _completions(result: TrainingResult, alone: OpMapping, splits: list[OuterSplit], level: str) -> Iterator[Collective]:
-    """The collectives that add up the partial sums of a product: over the axes of the model as the sharding does, over
-    data-parallel ranks as gradients are."""
+_REDUCED, _COLUMNS = ("k",), "n"
+"""Dims of products and of groups: reduced by the first products, and their columns."""
+
+
+def _last_product(shape: KernelShape) -> Op | None:
+    """The product whose sums a group ends with, of an MLP."""
+    if not isinstance(shape, GroupShape) or shape.group.contractions[-1] is not shape.group.ops[-1]:
+        return None
+    return shape.group.ops[-1]
+
+
+def _completions(
+    result: TrainingResult, alone: OpMapping, op: str, splits: list[OuterSplit], level: str, output: str, columns: str
+) -> Iterator[Collective]:
+    """The collectives that add up the partial sums of a product, the ``op``, of which ``splits`` divide the sum: over the axes of
+    the model as the sharding does, over data-parallel ranks as gradients are. ``output``, ``columns``: in the mapping."""
     place = [graph.workload.name for graph in _graphs(result)].index(alone.part)
     sharding, work = result.cost.parts.parts[place].sharding, _graphs(result)[place].workload
-    reduced = {(split.part.role, split.part.axis): split.axis for split in splits if split.dim == "k"}
-    result_name = alone.workload.outputs[0] if alone.workload else ""
-    later = _completed(sharding, work, alone.op)
+    reduced = {(split.part.role, split.part.axis): split.axis for split in splits}
+    later = _completed(sharding, work, op)
     for step in later[1] if later else ():
         for axis in step.axes:
             if name := reduced.get((Role.MODEL, axis)):
                 number = [each.name for each in sharding.problem.mesh].index(axis)
                 after = step.after[number]
-                to = _dim_of(work.op(alone.op), work, after.dim) if isinstance(after, Shard) else ""
+                to = _dim_of(work.op(op), work, after.dim, columns) if isinstance(after, Shard) else ""
                 kind = CollectiveKind.REDUCE_SCATTER if to else CollectiveKind.ALL_REDUCE
-                yield Collective(kind, (result_name,), level, name, ALGORITHM, to)
+                yield Collective(kind, (output,), level, name, ALGORITHM, to)
     for (role, _), name in reduced.items():
         if role is Role.DATA:
             sharded = result.plan.sharded is not Sharded.NOTHING
             kind = CollectiveKind.REDUCE_SCATTER if sharded else CollectiveKind.ALL_REDUCE
-            yield Collective(kind, (result_name,), level, name, ALGORITHM, "m" if sharded else "")
+            yield Collective(kind, (output,), level, name, ALGORITHM, "m" if sharded else "")
 
 
-def _dim_of(op: Op, work: Workload, dim: str) -> str:
+def _dim_of(op: Op, work: Workload, dim: str, columns: str) -> str:
     """The dim of a product in which a dim of the op's result is: rows or columns, as the op's first or second input has it."""
-    return "m" if dim in work.tensors[op.inputs[0]].dims else "n"
+    return "m" if dim in work.tensors[op.inputs[0]].dims else columns
 
 
 def _completed_tree(tree: Node, output: str, ends: list[Collective]) -> Node:

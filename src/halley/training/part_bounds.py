@@ -7,7 +7,7 @@ as 0, and kernels run at the fitted rates, without waves, refetches or padding.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ from halley.kernels.searched import AnyKernel
 from halley.kernels.times import demand
 from halley.pipeline.data_parallel import RECIPES, Recipe
 from halley.rewrite.recompute import Recompute
-from halley.training.groups import GroupTimes, ProductGroup, product_groups
+from halley.sharding.joint import disjoint
+from halley.training.groups import GroupTimes, ProductGroup, overlapping_groups, product_groups
 from halley.training.kernels import TrainingGraph, lifetimes, saved_tensors
 from halley.training.op_costs import Task, op_tasks, times_at_many
 from halley.training.part_costs import part_counts, training_graphs
@@ -112,9 +113,9 @@ def _part_bound(
         traffic = traffic + total([task.times * demand(task.kernel)[1] / ranks for task in tasks])
         if op.kind is OpKind.CONTRACT:
             macs = macs + math.prod(local[dim] for dim in op.dims) / ranks
-    for group in product_groups(graph) if grouped else ():
-        bound = group_bound(group, local, ranks, chip, efficiency, gradient)
-        times[passes[group.first[0]]].append(bound.together - bound.apart)
+    for groups in overlapping_groups(graph) if grouped else ():
+        bound = groups_bound(groups, local, ranks, chip, efficiency, gradient)
+        times[passes[groups[0].first[0]]].append(bound.together - bound.apart)
         traffic = traffic + bound.saved
     return PartBound(
         forward=total(times["forward"]),
@@ -130,33 +131,43 @@ def _part_bound(
 
 
 class GroupBound(NamedTuple):
-    """Lower bounds of 1/ranks of a group [s]: of its kernels ``apart``, and ``together``, in whichever way they run. ``behind``:
-    of the kernels behind its products. ``saved`` [B], at most 0: what it may move less as one kernel."""
+    """Lower bounds of 1/ranks of groups that overlap [s]: of all their kernels ``apart``, and ``together``, in whichever way they
+    run. ``saved`` [B], at most 0: what they may move less where some are fused."""
 
     apart: Number
     together: Number
-    behind: Number
     saved: Number
 
 
-def group_bound(
-    group: ProductGroup, local: Mapping[str, Number], ranks: Number, chip: Machine, efficiency: Efficiency, gradient: int
+def groups_bound(
+    groups: Sequence[ProductGroup],
+    local: Mapping[str, Number],
+    ranks: Number,
+    chip: Machine,
+    efficiency: Efficiency,
+    gradient: int,
 ) -> GroupBound:
-    """Bounds of a group of which ``local`` are the extents over all ranks."""
-    work = group.graph.workload
-    own, behind = (
-        [task for name in names for task in op_tasks(group.graph, work.op(name), local, gradient)]
-        for names in (group.first, group.second)
-    )
-    times = [total([task.times * least_time(task, ranks, chip, efficiency) for task in tasks]) for tasks in (own, behind)]
-    kernel, beside = group.kernel(local), list(group.others(local, gradient))
-    together = total(
-        [group_rate_time(kernel, ranks, chip, efficiency), *(rate_time(each, ranks, chip, efficiency) for each in beside)]
-    )
-    _, read, written = group_demand(kernel)
-    moved = total([read + written, *(demand(each)[1] for each in beside)]) / ranks
-    before = total([task.times * demand(task.kernel)[1] / ranks for task in (*own, *behind)])
-    return GroupBound(total(times), minimum(together, total(times)), times[1], minimum(moved - before, 0.0))
+    """Bounds of groups that overlap, of which ``local`` are the extents over all ranks."""
+    graph, names = groups[0].graph, dict.fromkeys(name for group in groups for name in group.ops)
+    tasks = {name: op_tasks(graph, graph.workload.op(name), local, gradient) for name in names}
+    apart = {name: total([task.times * least_time(task, ranks, chip, efficiency) for task in own]) for name, own in tasks.items()}
+    moved = {name: total([task.times * demand(task.kernel)[1] / ranks for task in own]) for name, own in tasks.items()}
+    one, once = dict[str, Number](), dict[str, Number]()
+    for group in groups:
+        kernel, beside = group.kernel(local), list(group.others(local, gradient))
+        rates = [rate_time(each, ranks, chip, efficiency) for each in beside]
+        one[group.name] = total([group_rate_time(kernel, ranks, chip, efficiency), *rates])
+        _, read, written = group_demand(kernel)
+        once[group.name] = total([read + written, *(demand(each)[1] for each in beside)]) / ranks
+    whole, before = total(list(apart.values())), total(list(moved.values()))
+    together, least = whole, before
+    for some in disjoint(groups):
+        left = names.keys() - {name for group in some for name in group.ops}
+        together = minimum(
+            together, total([*(one[group.name] for group in some), *(apart[name] for name in names if name in left)])
+        )
+        least = minimum(least, total([*(once[group.name] for group in some), *(moved[name] for name in names if name in left)]))
+    return GroupBound(whole, together, minimum(least - before, 0.0))
 
 
 def least_time(task: Task, ranks: Number, chip: Machine, efficiency: Efficiency) -> Number:

@@ -227,7 +227,7 @@ def _solver(
         same_split=graph.same_split,
         same_layout=() if inner else ((end, gradient),),
         runs_per_change={name: runs for name, runs in sums.items() if name not in read},
-        pairs=_groups(graph, terms),
+        groups=_groups(graph, terms),
         compounds=graph.compounds,
     )
     tables = sharding_graph(problem, shared_router(terms.mesh, terms.collective))

@@ -21,10 +21,11 @@ from halley.kernels.machine import Efficiency, Machine
 from halley.kernels.searched import SearchedKernels
 from halley.optim.deadline import Tick, no_limit
 from halley.optim.divisors import divisors, prime_divisors
-from halley.training.groups import GroupTimes, ProductGroup, product_groups
+from halley.sharding.joint import disjoint
+from halley.training.groups import GroupTimes, ProductGroup, overlapping_groups
 from halley.training.kernels import TrainingGraph
-from halley.training.op_costs import OpCosts, op_tasks
-from halley.training.part_bounds import ModelBound, PartBound, RateTimes, group_bound, least_time, start_time
+from halley.training.op_costs import OpCosts, Task, op_tasks
+from halley.training.part_bounds import ModelBound, PartBound, RateTimes, groups_bound, least_time, start_time
 
 BATCH_DIM = "b"
 """The dim of the sequences of a microbatch."""
@@ -65,39 +66,84 @@ class ProductBounds:
 
     def gain(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number, tick: Tick = no_limit) -> LeastTimes:
         """By how much a product's least time exceeds its share of the work, and by how much its excess over the local work
-        exceeds launches."""
-        share, work = graph.contributions[op.name], graph.workload
-        tasks = op_tasks(graph, op, {**work.dims, BATCH_DIM: microbatch}, self.gradient)
-        if op.kind is not OpKind.CONTRACT or share.core is not None or not tasks:
+        exceeds launches. The first product of groups that overlap counts for all their kernels."""
+        if op.kind is not OpKind.CONTRACT or graph.contributions[op.name].core is not None:
             return LeastTimes(0.0, 0.0)
+        groups = next((some for some in self._groups(graph) if any(op.name in group.ops for group in some)), None)
+        if groups is not None:
+            return (
+                self._of_groups(graph, groups, microbatch, ranks, tick) if op.name == groups[0].first[0] else LeastTimes(0.0, 0.0)
+            )
+        tasks = self._tasks(graph, op, microbatch)
+        if not tasks:
+            return LeastTimes(0.0, 0.0)
+        least = self._least(graph, op, microbatch, ranks, tick)
+        plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
+        return LeastTimes(maximum(0.0, least.time - plain), least.excess - self._started(tasks))
+
+    def _of_groups(
+        self, graph: TrainingGraph, groups: tuple[ProductGroup, ...], microbatch: Number, ranks: Number, tick: Tick
+    ) -> LeastTimes:
+        """The least of all ways to run the kernels of groups, over what their bounds count."""
+        work, none = graph.workload, LeastTimes(0.0, 0.0)
+        names = dict.fromkeys(name for group in groups for name in group.ops)
+        apart, started = dict[str, LeastTimes](), list[Number]()
+        for op in map(work.op, names):
+            tasks = self._tasks(graph, op, microbatch)
+            if op.kind is OpKind.CONTRACT and tasks:
+                apart[op.name] = self._least(graph, op, microbatch, ranks, tick)
+                started.append(self._started(tasks))
+            else:
+                plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
+                apart[op.name] = none._replace(time=plain)
+        one = {group.name: self._least_of_group(graph, group, microbatch, ranks, tick) for group in groups}
+        best: LeastTimes | None = None
+        for some in disjoint(groups):
+            left = names.keys() - {name for group in some for name in group.ops}
+            parts = [*(one[group.name] for group in some), *(apart[name] for name in names if name in left)]
+            found = LeastTimes(total([part.time for part in parts]), total([part.excess for part in parts]))
+            best = found if best is None else LeastTimes(*map(minimum, best, found))
+        assert best is not None  # no group is a choice too
+        bound = groups_bound(groups, {**work.dims, BATCH_DIM: microbatch}, ranks, self.chip, self.efficiency, self.gradient)
+        return LeastTimes(maximum(0.0, best.time - bound.together), best.excess - total(started))
+
+    def _tasks(self, graph: TrainingGraph, op: Op, microbatch: Number) -> tuple[Task, ...]:
+        return op_tasks(graph, op, {**graph.workload.dims, BATCH_DIM: microbatch}, self.gradient)
+
+    def _started(self, tasks: Sequence[Task]) -> Number:
+        return total([task.times * start_time(task, self.efficiency) for task in tasks])
+
+    def _least(self, graph: TrainingGraph, op: Op, microbatch: Number, ranks: Number, tick: Tick) -> LeastTimes:
+        share, work = graph.contributions[op.name], graph.workload
         role = roles(work, op)
         extents = tuple(work.dims[dim] for dim in op.dims)
         types = tuple(work.tensors[name].dtype for name in (*op.inputs, *op.outputs))
         places = tuple(tuple(map(op.dims.index, dims)) for dims in (role.rows, role.columns, role.reduced, role.batch))
         batch = op.dims.index(BATCH_DIM) if BATCH_DIM in op.dims else -1
         merged = tuple(tuple(work.dims[dim] for dim in work.op(name).dims) for name in share.merged)
-        asked = np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
-        key = extents, types, places, batch, bool(share.summed), merged, asked
-        costs = OpCosts(graph, self.chip, self.efficiency, self.gradient, self.searched)
+        key = extents, types, places, batch, bool(share.summed), merged, _asked(microbatch, ranks)
         if key not in self._known:
-            self._known[key] = least_product_times(costs, op, microbatch, ranks, tick)
-        plain = total([task.times * least_time(task, ranks, self.chip, self.efficiency) for task in tasks])
-        started = total([task.times * start_time(task, self.efficiency) for task in tasks])
-        least = self._known[key]
-        group = next((each for each in self._groups(graph) if each.first[0] == op.name), None)
-        if group is None:
-            return LeastTimes(maximum(0.0, least.time - plain), least.excess - started)
-        # either the product and the kernel behind it, or both as one
-        both = extents, group.pattern, group.dims, group.unsplit, asked
-        if both not in self._known:
-            self._known[both] = least_group_times(costs, group, microbatch, ranks, tick)
-        one = self._known[both]
-        bound = group_bound(group, {**work.dims, BATCH_DIM: microbatch}, ranks, self.chip, self.efficiency, self.gradient)
-        time = minimum(least.time + bound.behind, one.time) - bound.together
-        return LeastTimes(maximum(0.0, time), minimum(least.excess, one.excess) - started)
+            self._known[key] = least_product_times(self._costs(graph), op, microbatch, ranks, tick)
+        return self._known[key]
 
-    def _groups(self, graph: TrainingGraph) -> tuple[ProductGroup, ...]:
-        return product_groups(graph) if self.searched is not None and self.searched.grouped else ()
+    def _least_of_group(
+        self, graph: TrainingGraph, group: ProductGroup, microbatch: Number, ranks: Number, tick: Tick
+    ) -> LeastTimes:
+        extents = tuple(graph.workload.dims[dim] for dim in graph.workload.op(group.first[0]).dims)
+        key = extents, group.pattern, group.dims, group.unsplit, _asked(microbatch, ranks)
+        if key not in self._known:
+            self._known[key] = least_group_times(self._costs(graph), group, microbatch, ranks, tick)
+        return self._known[key]
+
+    def _costs(self, graph: TrainingGraph) -> OpCosts:
+        return OpCosts(graph, self.chip, self.efficiency, self.gradient, self.searched)
+
+    def _groups(self, graph: TrainingGraph) -> tuple[tuple[ProductGroup, ...], ...]:
+        return overlapping_groups(graph) if self.searched is not None and self.searched.grouped else ()
+
+
+def _asked(microbatch: Number, ranks: Number) -> tuple[bytes, bytes]:
+    return np.asarray(microbatch).tobytes(), np.asarray(ranks).tobytes()
 
 
 class LeastTimes(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.ir.workload import OpKind
 from halley.rewrite.backward import Differentiated
-from halley.sharding.joint import Pair
+from halley.sharding.joint import FusibleKernels
 from halley.sharding.layouts import CollectiveTime, Layout, Mesh
 from halley.sharding.solve import KernelTime, ShardingProblem
 from halley.sharding.space import CompoundKernel
@@ -45,7 +45,7 @@ def training_problem(
     same_split: tuple[tuple[str, ...], ...] = (),
     same_layout: tuple[tuple[str, ...], ...] = (),
     runs_per_change: Mapping[str, int] | None = None,
-    pairs: tuple[Pair, ...] = (),
+    groups: tuple[FusibleKernels, ...] = (),
     compounds: tuple[CompoundKernel, ...] = (),
 ) -> ShardingProblem:
     """The problem of a layer between equal layers.
@@ -85,6 +85,6 @@ def training_problem(
         runs_per_change=runs_per_change or {},
         backward=first,
         in_flight=in_flight,
-        pairs=pairs,
+        groups=groups,
         compounds=compounds,
     )

@@ -44,7 +44,7 @@ class ShardingModel(Model):
     in_flight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         description="microbatches whose tensors are kept at once"
     )
-    fused: tuple[str, ...] = Field((), description="first ops of the pairs of kernels that run as one")
+    fused: tuple[str, ...] = Field((), description="names of the groups of kernels that run as one")
     axes: dict[str, int] = Field(description="ranks of each axis")
     time: float = Field(description="time of work and collectives [s]")
     work: dict[str, float] = Field(description="by op, time of its own work on one chip [s]")

@@ -22,7 +22,7 @@ from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
 from halley.sharding.decisions import decisions_of
-from halley.training.groups import sharded_kernels
+from halley.training.groups import fused_groups, sharded_kernels
 from halley.training.part_costs import ModelCosts, training_graphs
 from halley.training.plan import Plan, TrainingProblem, TrainingResult
 from halley.training.search.decided import decided_cost
@@ -35,7 +35,7 @@ KERNELS = "kernels"
 """Name of the number of searched kernels in a certificate's effort."""
 
 LEFT_OUT_KERNELS = (
-    "in one kernel: products behind products, and more than a product with up to eight elementwise ops and reductions behind it",
+    "in one kernel: more than a product with up to eight elementwise ops and reductions behind it, or than an MLP",
     "mappings of attention backward, of scans, and of kernels without products, which take their times from formulas",
 )
 """What the mappings do not contain."""
@@ -254,10 +254,10 @@ class _JointSearch:
         graphs = training_graphs(problem.shape, found.plan.microbatch, problem.sequence, found.plan.recompute, found.plan.fused)
         decisions = []
         for graph, part in zip(graphs, found.cost.parts.parts, strict=True):
-            ops = sharded_kernels(graph, part.sharding, problem.recipe.gradient)
-            apart = {op for op, kernel, _ in ops if isinstance(kernel, GroupKernel) and self.kernels.missing([kernel])}
-            own = decisions_of(part.sharding)
-            decisions.append(replace(own, fused=tuple(first for first in own.fused if first not in apart)))
+            ops, groups = sharded_kernels(graph, part.sharding, problem.recipe.gradient), fused_groups(part.sharding)
+            unknown = (op for op, kernel, _ in ops if isinstance(kernel, GroupKernel) and self.kernels.missing([kernel]))
+            apart, own = {groups[op][0].name for op in unknown}, decisions_of(part.sharding)
+            decisions.append(replace(own, fused=tuple(name for name in own.fused if name not in apart)))
         cost = decided_cost(problem, found.plan, decisions)
         left = len(kernels.missing(plan_kernels(problem, found.plan, cost.parts)))
         words = UNSEARCHED_KERNELS.format(count=counted(left, "kernel"), verb="its time is" if left == 1 else "their times are")
