@@ -186,7 +186,7 @@ def test_a_limit_before_the_first_plan() -> None:
 
 @pytest.mark.medium
 def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C after the kernels of the first plan are searched: that plan, with a bound that holds."""
+    """Ctrl-C after as many searches as the best plan needs, while plans are compared again: a plan with a bound that holds."""
     searches, interrupts = [0], [0]
     assert found().certificate.gap <= joint.OPTIMAL_GAP
     monkeypatch.setattr(joint, "OPTIMAL_GAP", -1.0)  # the first plan is optimal: else the search ends with it
@@ -199,10 +199,12 @@ def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> No
 
     result = best_joint_plan(problem(one_cluster()), interrupted)
     assert interrupts[0] > 0
+    # no mapping of its last group fits: its kernels run apart, and those that were not searched have times by formula
     assert result.problem.searched is not None
-    assert not result.problem.searched.by_formula
+    assert result.problem.searched.by_formula
+    assert "which the search did not reach" in result.certificate.left_out[0]
     assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
-    assert result.cost.time >= found().certificate.bound * (1 - 1e-9)
+    assert result.certificate.bound <= result.cost.time
 
 
 def test_an_interrupt_before_the_first_plan_gives_none() -> None:
@@ -331,7 +333,7 @@ def test_the_answer_says_where_the_times_of_kernels_come_from() -> None:
     assert words is not None
     assert float(words[1]) == pytest.approx(by_formula, abs=1.0)
     by_library = best_training_plan(replace(found().problem, searched=None), others=0)
-    assert as_answer(by_library).lines()[0].endswith("; kernel times by fitted formulas")
+    assert as_answer(by_library).lines()[0].endswith("; kernel times by formula at peaks")
     part = found().cost.parts.parts[1].sharding
     time = next(item.time for item in part.ops if item.op == "values")
     assert time == next(cost.time for shape, cost in searched_in_plan(found()).items() if isinstance(shape, AttentionShape))

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
 from halley.ir.hardware import Chip
@@ -255,11 +257,16 @@ class _JointSearch:
         decisions = []
         for graph, part in zip(graphs, found.cost.parts.parts, strict=True):
             ops, groups = sharded_kernels(graph, part.sharding, problem.recipe.gradient), fused_groups(part.sharding)
-            unknown = (op for op, kernel, _ in ops if isinstance(kernel, GroupKernel) and self.kernels.missing([kernel]))
-            apart, own = {groups[op][0].name for op in unknown}, decisions_of(part.sharding)
+            # not searched, or of no mapping that fits
+            unable = (
+                op for op, kernel, _ in ops if isinstance(kernel, GroupKernel) and not np.isfinite(kernels.times(kernel)).all()
+            )
+            apart, own = {groups[op][0].name for op in unable}, decisions_of(part.sharding)
             decisions.append(replace(own, fused=tuple(name for name in own.fused if name not in apart)))
         cost = decided_cost(problem, found.plan, decisions)
         left = len(kernels.missing(plan_kernels(problem, found.plan, cost.parts)))
+        if not left:  # all of its kernels were searched
+            return replace(found, cost=cost)
         words = UNSEARCHED_KERNELS.format(count=counted(left, "kernel"), verb="its time is" if left == 1 else "their times are")
         certificate = replace(found.certificate, left_out=(words, *found.certificate.left_out))
         return replace(found, problem=problem, cost=cost, certificate=certificate)
