@@ -202,7 +202,7 @@ def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> No
     # no mapping of its last group fits: its kernels run apart, and those that were not searched have times by formula
     assert result.problem.searched is not None
     assert result.problem.searched.by_formula
-    assert "which the search did not reach" in result.certificate.left_out[0]
+    assert any("which the search did not reach" in words for words in result.certificate.left_out), result.certificate.left_out
     assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
     assert result.certificate.bound <= result.cost.time
 
