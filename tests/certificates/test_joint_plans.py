@@ -186,6 +186,26 @@ def test_a_limit_before_the_first_plan() -> None:
 
 @pytest.mark.medium
 def test_an_interrupt_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the kernels of the first plan are searched: that plan, with a bound that holds."""
+    interrupts = [0]
+    assert found().certificate.gap <= joint.OPTIMAL_GAP
+    monkeypatch.setattr(joint, "OPTIMAL_GAP", -1.0)  # the first plan is optimal: else the search ends with it
+
+    def interrupted(*_: object) -> bool:
+        interrupts[0] += 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(joint._JointSearch, "_raise_lowest", interrupted)  # what follows the first plan
+    result = best_joint_plan(problem(one_cluster()))
+    assert interrupts[0] > 0
+    assert result.problem.searched is not None
+    assert not result.problem.searched.by_formula
+    assert result.certificate.bound <= found().cost.time * (1 + 1e-9)
+    assert result.cost.time >= found().certificate.bound * (1 - 1e-9)
+
+
+@pytest.mark.medium
+def test_an_interrupt_before_a_plan_has_exact_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after as many searches as the best plan needs, while plans are compared again: a plan with a bound that holds."""
     searches, interrupts = [0], [0]
     assert found().certificate.gap <= joint.OPTIMAL_GAP
