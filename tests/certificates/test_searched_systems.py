@@ -17,7 +17,7 @@ from tests.certificates.test_joint_groups import MODELS, Fastest, Known, draw
 from halley import codesign, plan
 from halley.errors import BadInput
 from halley.io.cache import FOLDER_VARIABLE
-from halley.io.transformers import model_text
+from halley.io.transformers import ModelDescription, model_text
 from halley.kernels import search
 from halley.kernels.machine import PEAK
 from halley.sweeps.explore import Standing
@@ -74,7 +74,8 @@ def drawn(seed: int, folder: Path) -> Study:
 
 def written(text: str, folder: Path) -> Study:
     for name, shape in {**MODELS, "small": SMALL}.items():
-        (folder / f"{name}.yaml").write_text(model_text(replace(shape, source="a test", published=1e5)), encoding="utf-8")
+        model = ModelDescription(replace(shape, source="a test", published=1e5))
+        (folder / f"{name}.yaml").write_text(model_text(model), encoding="utf-8")
     (folder / "study.yaml").write_text(text, encoding="utf-8")
     return load_study(folder / "study.yaml")
 

@@ -20,10 +20,10 @@ from halley.importers.decoders import DECODERS
 from halley.importers.model import ImportedModel
 from halley.importers.others import OTHERS
 from halley.importers.serving import served_model
-from halley.importers.source import find_model, plan_remarks
+from halley.importers.source import description, find_model, of_description, plan_remarks
 from halley.io.files.json_text import read_json
 from halley.io.files.text import DEPTH_LIMIT, KeyPath
-from halley.io.transformers import model_text, parse_model
+from halley.io.transformers import model_text, parse_description
 from halley.workloads import build
 from halley.workloads.training import training_model
 
@@ -79,11 +79,15 @@ def test_products_of_layers_multiply_by_the_parameters() -> None:
     assert 2 * 28 * (groups["attention"].each + work("mlp")) + 2 * work("logits") == made.work
 
 
-@pytest.mark.parametrize("repository", [name for name in CONFIGS if imported(name).shape is not None])
+@pytest.mark.parametrize("repository", [name for name in CONFIGS if imported(name).extents is not None])
 def test_model_files_are_read_again(repository: str) -> None:
-    shape = imported(repository).shape
-    assert shape is not None
-    assert parse_model(model_text(shape, "a remark")) == shape
+    """With windows and recurrent layers, which serving has."""
+    model = imported(repository)
+    text = model_text(description(model), "a remark")
+    again = of_description(parse_description(text), "model.yaml")
+    assert description(again) == description(model)
+    assert again.extents == model.extents
+    assert (again.windowed, again.hybrid) == (model.windowed, model.hybrid)
 
 
 def test_what_a_plan_leaves_out_is_said() -> None:

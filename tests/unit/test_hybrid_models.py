@@ -101,7 +101,7 @@ def test_granite_by_hand() -> None:
 @pytest.mark.parametrize("name", REPOSITORIES)
 def test_files_are_read_again(name: str) -> None:
     found = load_description(name)
-    again = parse_description(model_text(found.shape, "a remark", found.hybrid))
+    again = parse_description(model_text(found, "a remark"))
     assert again == found
 
 

@@ -65,6 +65,12 @@ def of_description(model: ModelDescription, source: str) -> ImportedModel:
     return ImportedModel(shape.name, "transformer", source, groups, shape, layers, window=window, windowed=windowed)
 
 
+def description(model: ImportedModel) -> ModelDescription:
+    """What a model file says of a model. Raises BadInput: it is neither trained nor served."""
+    shape = planned(model) if model.served is None else model.served
+    return ModelDescription(shape, model.window if model.windowed else 0, model.windowed, model.hybrid)
+
+
 def planned(model: ImportedModel) -> Transformer:
     """The transformer that a plan trains. Raises BadInput: the model is none."""
     if model.shape is None:

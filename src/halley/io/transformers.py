@@ -194,12 +194,13 @@ def _rules(data: object) -> Iterator[DocumentFault]:
         yield DocumentFault(("window", "layers"), f"at most {most} layers", str(layers))
 
 
-def model_text(shape: Transformer, remark: str = "", hybrid: Hybrid | None = None) -> str:
-    """The text of a model file.
+def model_text(model: ModelDescription, remark: str = "") -> str:
+    """The text of a model file, from which `parse_description` reads the same.
 
-    >>> parse_model(model_text(load_model("llama3-8b"))) == load_model("llama3-8b")
+    >>> parse_description(model_text(load_description("mistral-7b"))) == load_description("mistral-7b")
     True
     """
+    shape, hybrid = model.shape, model.hybrid
     given = {
         item.name: getattr(shape, item.name) for item in fields(shape) if item.name != "products"
     }  # a choice of the training
@@ -210,6 +211,8 @@ def model_text(shape: Transformer, remark: str = "", hybrid: Hybrid | None = Non
         part = given.pop(key)
         if part is not None:
             given[key] = asdict(part)
-    document |= given | ({} if hybrid is None else {"hybrid": asdict(hybrid)})
+    document |= given
+    document |= {"window": {"keys": model.keys, "layers": model.windowed}} if model.windowed else {}
+    document |= {} if hybrid is None else {"hybrid": asdict(hybrid)}
     document["published"] = published
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False, width=LINE_WIDTH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from halley.cli.output import saved_first
 from halley.errors import BadInput, Fault
 from halley.importers.files import is_network
 from halley.importers.model import ImportedModel
-from halley.importers.source import find_model, plan_remarks, planned
+from halley.importers.source import description, find_model, plan_remarks
 from halley.io.files.save import write_atomic
 from halley.io.transformers import model_text
 from halley.report.imports import import_document, import_lines, import_tables
@@ -62,8 +63,8 @@ def import_(
 
 def _text(found: ImportedModel) -> str:
     """The model file. Raises BadInput: the model is neither trained nor served."""
-    shape = planned(found) if found.served is None else found.served
-    return model_text(shape, "; ".join(plan_remarks(found)), found.hybrid)
+    remarks = plan_remarks(replace(found, windowed=0))  # windows are a key of their own
+    return model_text(description(found), "; ".join(remarks))
 
 
 def _network(context: typer.Context, source: str, out: str | None, json: bool) -> None:
