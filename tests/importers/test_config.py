@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,29 @@ from halley.importers.serving import served_model
 from halley.importers.source import description, find_model, of_description, plan_remarks
 from halley.io.files.json_text import read_json
 from halley.io.files.text import DEPTH_LIMIT, KeyPath
-from halley.io.transformers import model_text, parse_description
+from halley.io.transformers import load_description, model_text, parse_description
 from halley.workloads import build
 from halley.workloads.training import training_model
+
+SHIPPED = {
+    "llama2-7b": "meta-llama/Llama-2-7b-hf",
+    "llama3-8b": "meta-llama/Llama-3.1-8B",
+    "llama3-405b": "meta-llama/Llama-3.1-405B",
+    "llama3.2-1b": "meta-llama/Llama-3.2-1B",
+    "llama4-scout": "meta-llama/Llama-4-Scout-17B-16E",
+    "mistral-7b": "mistralai/Mistral-7B-v0.1",
+    "mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1",
+    "qwen2.5-7b": "Qwen/Qwen2.5-7B",
+    "qwen3-8b": "Qwen/Qwen3-8B",
+    "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B",
+    "qwen3-235b-a22b": "Qwen/Qwen3-235B-A22B",
+    "gpt-oss-20b": "openai/gpt-oss-20b",
+    "gpt-oss-120b": "openai/gpt-oss-120b",
+    "glm-4.5": "zai-org/GLM-4.5",
+    "kimi-k2": "moonshotai/Kimi-K2-Instruct",
+    "deepseek-v3": "deepseek-ai/DeepSeek-V3",
+}
+"""Transformers that ship with Halley, and the repositories of their configurations."""
 
 
 def imported(repository: str) -> ImportedModel:
@@ -88,6 +109,14 @@ def test_model_files_are_read_again(repository: str) -> None:
     assert description(again) == description(model)
     assert again.extents == model.extents
     assert (again.windowed, again.hybrid) == (model.windowed, model.hybrid)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_have_the_extents_of_their_configurations(name: str) -> None:
+    file, config = load_description(name), description(imported(SHIPPED[name]))
+    own = {"name": name, "source": "", "sequence": 1, "published": 1.0}  # that of the training, and what is counted or stated
+    assert replace(file.shape, **own) == replace(config.shape, **own)
+    assert (file.keys, file.windowed) == (config.keys, config.windowed)
 
 
 def test_what_a_plan_leaves_out_is_said() -> None:

@@ -72,6 +72,24 @@ def test_nvfp4_needs_a_chip_that_has_it() -> None:
         kernels("h100").product(64, 4096, 4096, 1, "nvfp4")
 
 
+@pytest.mark.parametrize(("weights", "bits"), [("int4", 4 + 20 / 128), ("mxfp4", 4.25)])
+def test_formats_of_weights_alone(weights: str, bits: float) -> None:
+    """They are read in fewer bytes, and multiplied in bf16: few tokens take the time of their bytes, many at least that of bf16
+    products. Any chip has them. No schedule is faster than the bound."""
+    made = kernels("h100")
+    assert isinstance(made, MeasuredDecode)
+    few, many = ([float(made.product(rows, 8192, 8192, 1, name)) for name in (weights, "bf16")] for rows in (1, 32768))
+    assert few[0] / few[1] == pytest.approx(bits / 16, rel=0.1)
+    assert few[0] >= 8192 * 8192 * bits / 8 / 3.35e12
+    assert 32768 * 8192 * 8192 / made.formula.chip.mac_rate("bf16") <= many[0] <= many[1]
+    model = served_model("llama3-8b", weights)
+    assert model.weight_bytes == pytest.approx((8_030_261_248 - 2 * 128256 * 4096) * bits / 8 + 2 * 128256 * 4096 * 2, rel=1e-3)
+    deployment = Deployment(model, load_system("1 x a100"), ReplicaLayout(), load_software("vllm"), PEAK)
+    for users in (1, 64):
+        found = served(deployment, Load(Lengths(512, 128), users=users))
+        assert all(found.requests <= bound.requests * (1 + 1e-9) for bound in found.bounds)
+
+
 def test_windows_of_a_configuration_are_served(tmp_path: Path) -> None:
     """At long contexts attention and cache are those of the window, and the bounds hold."""
     fields = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}

@@ -36,7 +36,9 @@ def product_bound(kernel: Gemm, chip: Chip, rates: Machine) -> Array:
         filled, m = np.where(np.floor(m * (1 - kernel.spread)) >= 1, 1.0, 0.0), np.maximum(m - 1, 0.0)
     word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
     arrays = busy_time(batch * m * n * k, rates.most_products(kernel.dtype, kernel.result))
-    return longest_time(arrays, memory_time(chip, batch * (m * k + filled * k * n) * word, batch * m * n * written))
+    return longest_time(
+        arrays, memory_time(chip, batch * (m * k * word + filled * k * n * kernel.stored), batch * m * n * written)
+    )
 
 
 def attention_bound(kernel: Attention, chip: Chip, rates: Machine) -> Array:

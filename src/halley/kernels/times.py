@@ -65,7 +65,8 @@ class Gemm:
     """``batch`` products of [rows, depth] by [depth, columns].
 
     ``result``: dtype of the output. ``spread``: rows of a group are uniformly distributed within this share around ``rows``
-    (experts with more and fewer tokens; whole tokens, so some groups have none).
+    (experts with more and fewer tokens; whole tokens, so some groups have none). ``weight`` [B]: an element of the second operand
+    in memory and cache, where it is stored in fewer bytes than ``dtype`` and converted on the core; 0: as ``dtype``.
     """
 
     rows: Number
@@ -75,6 +76,12 @@ class Gemm:
     dtype: str = "bf16"
     result: str = "bf16"
     spread: float = 0.0
+    weight: float = 0.0
+
+    @property
+    def stored(self) -> float:
+        """Bytes of an element of the second operand."""
+        return self.weight or DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +231,7 @@ def demand(kernel: Kernel) -> tuple[Array, Array]:
         case Gemm():
             word, written = DTYPE_BYTES[kernel.dtype], DTYPE_BYTES[kernel.result]
             m, n, k, batch = (_array(extent) for extent in (kernel.rows, kernel.columns, kernel.depth, kernel.batch))
-            return batch * m * n * k, batch * (m * k + k * n) * word + batch * m * n * written
+            return batch * m * n * k, batch * (m * k * word + k * n * kernel.stored) + batch * m * n * written
         case Stream():
             return 0 * _array(kernel.points), _array(kernel.read) + _array(kernel.written)
         case RowKernel():
@@ -303,7 +310,7 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     row_tiles, filled = _row_tiles(m, tile_rows, kernel.spread)
     column_tiles = np.ceil(n / tile_columns)
     tiles, depth = batch * row_tiles * column_tiles * parts, np.ceil(k / parts)
-    row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * word
+    row_bytes, column_bytes = np.minimum(tile_rows, m) * depth * word, np.minimum(tile_columns, n) * depth * kernel.stored
     active = np.minimum(tiles, chip.cores)
     cache = gathered_bandwidth(active, chip.port, share.cache * chip.cache)
     rate = np.where(tile_rows * tile_columns < LARGEST_TILE_ELEMENTS, share.smaller, 1.0) * chip.product_rate(kernel.dtype, share)
@@ -311,7 +318,7 @@ def _cut_time(extents: Array, cuts: tuple[Array, Array, Array], kernel: Gemm, ch
     feed = busy_time(active * (row_bytes + column_bytes), cache)
     results = batch * m * n * written
     on_cores = waves_time(tiles, chip.cores, transfer_time(share.latency, products, feed))
-    operands = batch * (m * k + filled * k * n) * word
+    operands = batch * (m * k * word + filled * k * n * kernel.stored)
     # groups without rows have no tiles, the others at least one
     wave = wave_bytes(active, SWIZZLE_TILE_ROWS, np.maximum(row_tiles, 1.0), column_tiles, row_bytes, column_bytes)
     streamed = tiles / active * wave

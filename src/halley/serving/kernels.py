@@ -19,6 +19,7 @@ from halley.kernels.library.times import KernelFits
 from halley.kernels.library.times import kernel_time as measured_time
 from halley.kernels.machine import Efficiency, Machine, machine
 from halley.kernels.times import Array, Attention, Gemm, Kernel, Stream, kernel_time
+from halley.serving.model import WEIGHT_ONLY
 from halley.serving.software import ServingSoftware
 
 NVFP4_SHARE = 9 / 16
@@ -31,7 +32,8 @@ class StepKernels(Protocol):
     """Times [s] of kernels that follow each other on one chip, without launches; extents are numbers or arrays."""
 
     def product(self, rows: Number, columns: Number, depth: Number, batch: Number = 1, dtype: str = "bf16") -> Array:
-        """``batch`` products of [rows, depth] by [depth, columns]; ``dtype`` of the weights and the multiplication."""
+        """``batch`` products of [rows, depth] by [depth, columns]; ``dtype`` of the weights, in which they are multiplied unless
+        it is a format of weights alone (`WEIGHT_ONLY`)."""
 
     def attention(self, kernel: Attention) -> Array:
         """Fused attention."""
@@ -54,7 +56,9 @@ class LibraryKernels:
             self.chip.mac_rate(dtype)  # a chip that has it
             # twice the rate of fp8 and 9/16 of its bytes: about a product of fp8 that is shorter by as much
             depth, dtype = depth * NVFP4_SHARE, "fp8"
-        return self.time(Gemm(rows, columns, depth, batch, dtype, "bf16"), self.chip, self.efficiency)
+        weight = WEIGHT_ONLY.get(dtype, 0.0)
+        product = Gemm(rows, columns, depth, batch, "bf16" if weight else dtype, "bf16", weight=weight)
+        return self.time(product, self.chip, self.efficiency)
 
     def attention(self, kernel: Attention) -> Array:
         return self.time(kernel, self.chip, self.efficiency)

@@ -17,7 +17,10 @@ from halley.workloads.transformer import Hybrid, Transformer, hybrid_faults
 ACTIVATION_BYTES = 2
 """Activations, embedding and head are bf16."""
 
-WEIGHT_BYTES: dict[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625}
+WEIGHT_ONLY: dict[str, float] = {"int4": 0.5 + 2.5 / 128, "mxfp4": 0.5 + 1 / 32}
+"""Bytes of a weight in formats of weights alone, which products convert to bf16. int4: a scale of 16 bits and a zero point of
+4 for 128 values, as AWQ and GPTQ; mxfp4: a scale of 8 bits for 32."""
+WEIGHT_BYTES: dict[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "nvfp4": 0.5625, **WEIGHT_ONLY}
 """Bytes of a weight. nvfp4: 4 bits, and an fp8 scale for each 16 of them."""
 CACHE_BYTES: dict[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 """Bytes of an element of the cache."""
@@ -67,7 +70,7 @@ class ServedModel:
     @property
     def compute(self) -> str:
         """Dtype in which matrices are multiplied."""
-        return self.weights
+        return "bf16" if self.weights in WEIGHT_ONLY else self.weights
 
     @property
     def recurrent_layers(self) -> int:

@@ -67,7 +67,7 @@ def moved_states(kernels: StepKernels, model: ServedModel, tp: int, states: Numb
 
 def projections(kernels: StepKernels, model: ServedModel, tp: int, tokens: Array) -> Array:
     """Time [s] of the products of one layer with its weights."""
-    own, shape, dtype = model.hybrid, model.shape, model.compute
+    own, shape, dtype = model.hybrid, model.shape, model.weights
     assert own is not None  # asked for only then
     inner = own.inner / tp
     found = kernels.product(tokens, entry_per_rank(own, tp), shape.model, 1, dtype)

@@ -306,7 +306,7 @@ class StepModel:
         rows, shape, latent = grid(max(self.longest, self.software.budget)), self.model.shape, self.model.shape.latent
         assert latent is not None  # asked for only then
         width = shape.heads / self.layout.tp * (shape.head_dim + latent.value_dim)
-        return PiecewiseLinear(rows, shape.layers * self.kernels.product(rows, width, latent.keys, 1, self.model.compute))
+        return PiecewiseLinear(rows, shape.layers * self.kernels.product(rows, width, latent.keys, 1, self.model.weights))
 
     # --- kernels of one layer --------------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class StepModel:
         return self.kernels.attention(kernel)
 
     def _product(self, rows: Number, columns: Number, depth: Number, batch: Number = 1) -> Array:
-        return self.kernels.product(rows, columns, depth, batch, self.model.compute)
+        return self.kernels.product(rows, columns, depth, batch, self.model.weights)
 
     def _projections(self, tokens: Array) -> Array:
         shape, tp = self.model.shape, self.layout.tp

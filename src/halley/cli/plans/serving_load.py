@@ -23,7 +23,12 @@ ConcurrencyOption = Annotated[
     str | None, typer.Option("--concurrency", help="Users, each of whom asks again at once.", metavar="NUMBER")
 ]
 RateOption = Annotated[str | None, typer.Option("--rate", help="Requests per second, as a Poisson process.", metavar="NUMBER")]
-WeightsOption = Annotated[str, typer.Option("--weights", help="Dtype of matrices: bf16, fp8, int8 or nvfp4.", metavar="DTYPE")]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        "--weights", help="Dtype of matrices: bf16, fp8, int8, nvfp4; int4, mxfp4: of the weights alone.", metavar="DTYPE"
+    ),
+]
 CacheOption = Annotated[str, typer.Option("--cache", help="Dtype of the cache: bf16, fp8 or int8.", metavar="DTYPE")]
 StateOption = Annotated[
     str, typer.Option("--state", help="Dtype of the states of recurrent layers of a hybrid: bf16, fp16 or fp32.", metavar="DTYPE")
