@@ -85,9 +85,9 @@ def test_formats_of_weights_alone(weights: str, bits: float) -> None:
     model = served_model("llama3-8b", weights)
     assert model.weight_bytes == pytest.approx((8_030_261_248 - 2 * 128256 * 4096) * bits / 8 + 2 * 128256 * 4096 * 2, rel=1e-3)
     deployment = Deployment(model, load_system("1 x a100"), ReplicaLayout(), load_software("vllm"), PEAK)
-    for users in (1, 64):
-        found = served(deployment, Load(Lengths(512, 128), users=users))
-        assert all(found.requests <= bound.requests * (1 + 1e-9) for bound in found.bounds)
+    for users in (1.0, 64.0):
+        reached = served(deployment, Load(Lengths(512, 128), concurrency=users)).requests
+        assert all(reached <= bound.rate for bound in schedule_bounds(deployment, Lengths(512, 128)))
 
 
 def test_windows_of_a_configuration_are_served(tmp_path: Path) -> None:
