@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,16 @@ from halley import Problem, build, load_chip, optimise, plan
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
 from halley.mapping.result import Result
-from halley.products.sensitivity import CLOSE, SEARCH_GAP, ChangedValue, HardwareNumber, chip_parameters, sensitivity
+from halley.products.sensitivity import (
+    CLOSE,
+    SEARCH_GAP,
+    ChangedValue,
+    HardwareNumber,
+    assumed_numbers,
+    chip_parameters,
+    sensitivity,
+)
+from halley.products.sensitivity_table import sensitivity_document, sensitivity_lines
 from halley.training.plan import TrainingProblem
 
 WORK = build("gemm-softmax", {"m": 32, "n": 48, "k": 64})
@@ -189,3 +199,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a share above 0" in halley("sensitivity", "gemm.json", "--change", "0%").err
     halley("collective", "all-reduce", "--size", "1MiB", "--system", "dgx-h100", "-o", "other.json")
     assert "expected a mapping or a plan of training" in halley("sensitivity", "other.json").err
+
+
+def test_large_effects_of_assumed_numbers_say_so() -> None:
+    """The file of the H100 cites its DRAM and assumes the bandwidth of L2; an own chip without sources says nothing."""
+    found = sensitivity(plan("gpt2-xl", "8 x h100, nvlink 8", batch=8, fix="tp=1,pp=1,recompute=none"), search=False)
+    assert found.effects[0].parameter.name == "l2 bandwidth"
+    told = [line for line in sensitivity_lines(found) if "is assumed, not published" in line]
+    assert told[0] == f"The l2 bandwidth is assumed, not published: {found.assumed['l2 bandwidth']}."
+    assert not [line for line in told if line.startswith("The dram bandwidth")]
+    assert sensitivity_document(found)["assumed"]["l2 bandwidth"]  # type: ignore[index, call-overload]
+    assert assumed_numbers(replace(load_chip("h100"), sources={})) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,9 @@ RELATIVE_ROUNDING = 1e-9
 SEARCH_GAP = 1e-3
 """Relative gap of the searches: effects are reported to a tenth of a per cent."""
 
+
+ASSUMED = "assumed: "
+"""Begins the source of a number that a chip file does not cite."""
 
 FARTHEST = 4.0
 """Factor by which a parameter moves at most where the end of a plan's range is sought."""
@@ -106,7 +109,8 @@ class Effect:
 class Sensitivity:
     """By parameter, those that matter most first. ``value`` and ``bound`` are those of the given answer, for its ``objective``
     [``unit``]; ``change``: by how much parameters are better or worse (0.1: ten per cent). ``title``: what was asked.
-    ``stopped``: the limit or a signal came before all searches."""
+    ``stopped``: the limit or a signal came before all searches; ``assumed``: by parameter, why the chip's file assumes its value,
+    of those that it does not cite."""
 
     title: str
     objective: str
@@ -116,6 +120,7 @@ class Sensitivity:
     change: float
     effects: tuple[Effect, ...]
     stopped: bool = False
+    assumed: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         first = ", ".join(effect.parameter.name for effect in self.effects[:3])
@@ -175,7 +180,8 @@ def sensitivity(
         held[item.name] = run.range(item)
     effects = [Effect(item, found[item.name, True], found[item.name, False], held.get(item.name)) for item in chosen]
     effects.sort(key=lambda effect: (_ratio(effect.better, view.value), -_ratio(effect.worse, view.value)))
-    return Sensitivity(view.title, view.objective, view.unit, view.value, view.bound, change, tuple(effects), run.stopped)
+    head = view.title, view.objective, view.unit, view.value, view.bound
+    return Sensitivity(*head, change, tuple(effects), run.stopped, assumed_numbers(view.chip))
 
 
 def _ratio(change: ChangedValue, value: float) -> float:
@@ -236,6 +242,7 @@ class _View:
     """What the two kinds of answers have in common here."""
 
     title: str
+    chip: Chip
     objective: str
     unit: str
     value: float
@@ -256,7 +263,7 @@ class _MappingView(_View):
     def __init__(self, result: Result) -> None:
         self.result, problem = result, result.problem
         certificate = result.best.certificate
-        self.title = f"{problem.workload.name} on {problem.chip.label}"
+        self.title, self.chip = f"{problem.workload.name} on {problem.chip.label}", problem.chip
         self.objective, self.unit = problem.objective.value, {"time": "s", "energy": "J", "edp": "J s"}[problem.objective.value]
         self.value, self.bound = certificate.value, certificate.bound
         plan = result.best.plan
@@ -288,7 +295,7 @@ class _TrainingView(_View):
 
     def __init__(self, result: TrainingResult) -> None:
         self.result = result
-        self.title = f"{result.problem.shape.name} on {result.problem.system.name}"
+        self.title, self.chip = f"{result.problem.shape.name} on {result.problem.system.name}", result.problem.system.chip
         self.value, self.bound = result.certificate.value, result.certificate.bound
         self.parts = [decisions_of(item) for item in result.cost.shardings.values()]
 
@@ -357,6 +364,26 @@ def chip_parameters(chip: Chip, energy: bool = False) -> Iterator[Named]:
             yield f"{engine} engine energy", max(own.energy.values()), "J", False, partial(_of_energies, chip, engine)
     if energy and chip.static_power:
         yield "static power", chip.static_power, "W", False, lambda factor: replace(chip, static_power=chip.static_power * factor)
+
+
+def assumed_numbers(chip: Chip) -> dict[str, str]:
+    """By parameter, why the chip's file assumes its value: those of `chip_parameters` that it does not cite.
+
+    >>> from halley import load_chip
+    >>> assumed_numbers(load_chip("h100"))["l2 bandwidth"]
+    "as the A100's; NVIDIA gives none for the H100, and measurements of the PCIe card are lower"
+    """
+    keys = {"capacity": "capacity", "bandwidth": "read_bandwidth", "latency": "latency", "energy": "read_energy"}
+    paths = {"static power": "static_power"}
+    for level in chip.levels:
+        at = f"levels.{level.name}"
+        paths |= {f"{m.name} {name}": f"{at}.memories.{m.name}.{key}" for m in level.memories for name, key in keys.items()}
+        axes = level.network.axes if level.network else ()
+        links = {f"{level.name} port": f"{at}.network.port"}
+        links |= {f"{level.name}.{axis.name} link": f"{at}.network.axes.{axis.name}.link" for axis in axes}
+        paths |= {f"{name} {key}": f"{path}.{key}" for name, path in links.items() for key in ("bandwidth", "latency", "energy")}
+    reasons = {name: chip.sources.get(path, "") for name, path in paths.items()}
+    return {name: text.removeprefix(ASSUMED) for name, text in reasons.items() if text.startswith(ASSUMED)}
 
 
 def _level_parameters(level: Level, energy: bool) -> Iterator[Named]:

@@ -25,6 +25,9 @@ SCHEMA = "halley.sensitivity/1"
 LEAST_RELATIVE_EFFECT = 5e-5
 """Smaller relative effects are none."""
 
+LARGE_SHARE = 0.1
+"""Share of the largest effect from which it is said that a parameter's value is assumed."""
+
 BAR_CHARACTERS = 8
 """Characters of the longest bar."""
 
@@ -51,6 +54,10 @@ def sensitivity_lines(found: Sensitivity) -> tuple[str, ...]:
     without = [item.parameter.name for item in found.effects if _largest(item, found) < LEAST_RELATIVE_EFFECT]
     if without:
         lines.append(f"No effect: {', '.join(without)}.")
+    large = [item for item in found.effects if _largest(item, found) >= max(LEAST_RELATIVE_EFFECT, LARGE_SHARE * _most(found))]
+    for item in large:
+        if reason := found.assumed.get(item.parameter.name):
+            lines.append(f"The {item.parameter.name} is assumed, not published: {reason}.")
     if found.stopped:
         lines.append("Stopped early: '-' was not searched, and ranges that were not found are left out; raise the time limit.")
     return tuple(lines)
@@ -59,7 +66,7 @@ def sensitivity_lines(found: Sensitivity) -> tuple[str, ...]:
 def sensitivity_table(found: Sensitivity) -> Table:
     """A row for each parameter that has an effect."""
     effects = [item for item in found.effects if _largest(item, found) >= LEAST_RELATIVE_EFFECT]
-    longest = max((_largest(item, found) for item in effects if math.isfinite(_largest(item, found))), default=1.0)
+    longest = _most(found)
     rows = [
         (
             item.parameter.name,
@@ -85,6 +92,11 @@ def ranges_table(found: Sensitivity) -> Table:
             rows.append((item.parameter.name, words(value), ends[0], tried[0], ends[1], tried[1]))
     head = ("parameter", "value", "holds from", "below", "holds to", "above")
     return Table("Values with which this plan stays the best", head, tuple(rows), frozenset({1, 2, 4}))
+
+
+def _most(found: Sensitivity) -> float:
+    """The largest finite effect."""
+    return max((size for item in found.effects if math.isfinite(size := _largest(item, found))), default=1.0)
 
 
 def _largest(effect: Effect, found: Sensitivity) -> float:
@@ -120,6 +132,7 @@ def sensitivity_document(found: Sensitivity) -> Plain:
         "bound": found.bound,
         "change": found.change,
         "stopped": found.stopped,
+        "assumed": dict(found.assumed),
         "parameters": [
             {
                 "name": item.parameter.name,
