@@ -75,3 +75,15 @@ def test_dims_that_stay() -> None:
     padded = build("conv", {"height": 1, "width": 8, "channels": 1, "filters": 1, "kernel": 3, "padding": 1})
     assert padded.indices
     assert without_unit_dims(padded) is padded
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [("scatter-add", {"tokens": 3, "slots": 1, "width": 3}), ("embedding", {"tokens": 3, "vocabulary": 1, "width": 3})],
+)
+def test_dims_that_are_reached_by_index_stay(kind: str, sizes: dict[str, object]) -> None:
+    """No op iterates them."""
+    work, chip = build(kind, sizes), load_chip("edge")
+    assert without_unit_dims(work) is work
+    found = optimise(Problem(work, chip, baselines=False)).best
+    assert all(finding.passed for finding in execution_findings("best", work, chip, found.plan))

@@ -26,6 +26,7 @@ def without_unit_dims(workload: Workload) -> Workload:
     """
     gone: set[str] = set()
     indexed = {dim for index in workload.indices for dim in (index.dim, *index.dims)}
+    indexed |= {dim for op in workload.ops for dim in op.sequence}
     for dim, extent in workload.dims.items():
         users = [op for op in workload.ops if dim in op.dims]
         if extent == 1 and dim not in indexed and all(_has_like(workload, op, dim, gone) for op in users):
