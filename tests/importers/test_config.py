@@ -130,6 +130,22 @@ def test_what_a_plan_leaves_out_is_said() -> None:
     assert "24 layers without experts are between" in "\n".join(imported("meta-llama/Llama-4-Maverick-17B-128E").remarks)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"quant_method": "fp8"}, "are in fp8; serving has them with --weights fp8, and takes bf16 without"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "are in mxfp4; serving has them with --weights mxfp4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "are in int4; serving has them with --weights int4"),
+        ({"quant_method": "gptq", "bits": 3}, "are quantised; commands take the element type that they are asked for"),
+        ({"quant_method": ["awq"]}, "are quantised; commands take"),
+        ("fp8", "are quantised; commands take"),
+    ],
+)
+def test_formats_of_weights_are_named(given: object, told: str) -> None:
+    fields = CONFIGS["Qwen/Qwen3-8B"] | {"quantization_config": given}
+    assert told in "\n".join(import_config(json.dumps(fields), "config.json").remarks)
+
+
 def test_windows_that_are_longer_than_the_sequence_cost_nothing() -> None:
     within = imported("mistralai/Mistral-7B-v0.1")
     scores = 32 * 4 * 4096 * 32768  # both products of a token with 32768 keys, in 32 layers

@@ -186,11 +186,13 @@ def test_a_rate_is_above_zero(rate: float) -> None:
         plan_serving("llama3-8b", "2 x h100, nvlink", input=512, output=64, rate=rate)
 
 
-def test_chips_without_a_dtype_take_the_others() -> None:
-    text = DEPLOYMENTS.replace("h100", "a100").replace('slo: "tpot {tpot}"', 'slo: "tpot {tpot}", weights: "bf16,fp8"')
-    study = parse_study(text)
+@pytest.mark.parametrize(("chip", "able"), [("a100", ["bf16", "int4"]), ("b200", ["bf16", "fp8", "nvfp4", "int4"])])
+def test_chips_without_a_dtype_take_the_others(chip: str, able: list[str]) -> None:
+    """Formats of the weights alone need no rate."""
+    words = 'slo: "tpot {tpot}", weights: "bf16,fp8,nvfp4,int4"'
+    study = parse_study(DEPLOYMENTS.replace("h100", chip).replace('slo: "tpot {tpot}"', words))
     question = study.problem(study.designs()[0], 0)
-    assert [model.weights for model in question.problem.models] == ["bf16"]
+    assert [model.weights for model in question.problem.models] == able
 
 
 def test_states_of_a_hybrid_have_a_dtype() -> None:

@@ -20,6 +20,13 @@ MEDIA = {
     "llava": "llama",
 }
 """Model types of several media, with the type of their text model where the file does not say it."""
+QUANTISED: dict[str, dict[int, str]] = {
+    "fp8": {0: "fp8"},
+    "mxfp4": {0: "mxfp4"},
+    "awq": {4: "int4"},
+    "gptq": {4: "int4"},
+}
+"""By method and bits (0: none stated), the format of weights that serving has."""
 NAME_LIMIT = 60
 """Most characters of a model's name; the rest is cut off."""
 
@@ -54,8 +61,7 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         fields.findings.clear()
         fields.wrong("model_type", "a known architecture", remedy)
     fields.done()
-    if fields.has("quantization_config"):
-        remarks.append("the weights of the file are quantised; commands take the element type that they are asked for")
+    remarks += _quantised(fields.data.get("quantization_config"))
     if kind in OTHERS:
         counted = OTHERS[kind](fields)
         fields.done()
@@ -85,6 +91,18 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         draft.remarks[:0] = [*remarks, *_assumed(fields)]
         made = draft.finish(given, kind, source)
     return made
+
+
+def _quantised(given: object) -> list[str]:
+    """What is to be said of the weights' format, and which option of serving has it."""
+    if given is None:
+        return []
+    config = given if isinstance(given, dict) else {}
+    method, bits = config.get("quant_method"), config.get("bits", 0)
+    known = QUANTISED.get(method, {}).get(bits) if isinstance(method, str) and isinstance(bits, int) else None
+    if known is None:
+        return ["the weights of the file are quantised; commands take the element type that they are asked for"]
+    return [f"the weights of the file are in {known}; serving has them with --weights {known}, and takes bf16 without"]
 
 
 def _assumed(fields: Fields) -> list[str]:

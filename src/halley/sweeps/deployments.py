@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from halley.errors import Infeasible
 from halley.importers.serving import STATE, lengths_of, serving_problem
 from halley.ir.system import System
+from halley.kernels.machine import machine
+from halley.serving.model import WEIGHT_ONLY
 from halley.serving.plans.problem import ServingProblem
 from halley.serving.plans.search import ServingPlan
 from halley.serving.plans.search import search as best_deployment
@@ -74,8 +76,8 @@ class StudyDeployment:
 
 def _able(weights: str, system: System) -> str:
     """Of the dtypes to choose from, those that the chips of a design have; all where they have none, for the complaint."""
-    rates = system.chip.matrix.rate if system.chip.matrix is not None else {}
-    return ",".join(dtype for dtype in weights.split(",") if dtype.strip() in rates) or weights
+    able = {*machine(system.chip).macs, *WEIGHT_ONLY}
+    return ",".join(dtype for dtype in weights.split(",") if dtype.strip() in able) or weights
 
 
 def layout_of(plan: ServingPlan) -> str:
