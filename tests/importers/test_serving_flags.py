@@ -89,11 +89,25 @@ def test_other_names_of_a_setting() -> None:
     found = read_serving_flags("python -m sglang.launch_server --model-path x --tp 8 --dp 2 --enable-dp-attention --ep-size 8")
     assert found.layout == ReplicaLayout(tp=4, dp=2, ep=8)
     assert read_serving_flags("vllm serve x").layout == ReplicaLayout()
+    short = read_serving_flags("vllm serve x -tp 2 -pp 2 --max-num-seqs 64 -dp=2")
+    assert (short.layout, short.users) == (ReplicaLayout(2, pp=2, dp=2), 64)
+
+
+@pytest.mark.parametrize(
+    ("flags", "weights"),
+    [("--quantization awq_marlin", "int4"), ("-q mxfp4", "mxfp4"), ("--quantization=modelopt_fp4", "nvfp4"), ("", None)],
+)
+def test_formats_of_weights(flags: str, weights: str | None) -> None:
+    assert read_serving_flags(f"vllm serve x {flags}").weights == weights
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            "vllm serve x -q gguf",
+            "--quantization: expected one of fp8, .*; got 'gguf'; leave it out, and give --weights",
+        ),
         ("--tensor-parallel-size 8", "expected a command with one of vllm serve"),
         ("vllm serve x --tensor-parallel-size eight --max-num-seqs 0", "expected a whole number from 1; got 'eight'"),
         ("python -m sglang.launch_server --tp 4 --dp 3", "expected a divisor of the 4 tensor-parallel ranks; got 3"),

@@ -7,6 +7,7 @@ long-standing ones.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -225,6 +226,15 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The names that each engine has for a setting."""
 
+QUANTISATIONS = {
+    **dict.fromkeys(("fp8", "modelopt", "w8a8_fp8"), "fp8"),
+    **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "moe_wna16"), "int4"),
+    "w8a8_int8": "int8",
+    "mxfp4": "mxfp4",
+    **dict.fromkeys(("modelopt_fp4", "nvfp4"), "nvfp4"),
+}
+"""What vLLM and SGLang call formats of weights; those of AWQ and GPTQ are taken to have 4 bits, as nearly all checkpoints."""
+
 COMMANDS = {"vllm": "vllm serve", "sglang": "sglang", "trtllm": "trtllm-serve"}
 """What the command of each engine contains."""
 
@@ -243,8 +253,8 @@ def read_serving_flags(text: str, where: str = "flags") -> ServingFlags:
     engine = next((name for name, mark in COMMANDS.items() if mark in text), "")
     if not engine:
         raise BadInput(Fault(where, f"a command with one of {', '.join(COMMANDS.values())}", "none of them"))
-    start = min((at for at in (text.find(" --"), text.find("\n--")) if at >= 0), default=len(text))
-    given = read_flags(text[start:], where)
+    first = re.search(r"\s-{1,2}[A-Za-z]", text)
+    given = read_flags(text[first.start() :] if first else "", where)
     faults: list[Fault] = []
 
     def number(setting: str, default: int | None) -> int | None:
@@ -267,9 +277,13 @@ def read_serving_flags(text: str, where: str = "flags") -> ServingFlags:
         users = users if users is None or engine == "trtllm" else max(users // dp, 1)
     elif given.get("--enable-expert-parallel") == "true":
         ep = tp * dp
+    quantised = given.get("--quantization", given.get("-q"))
+    weights = QUANTISATIONS.get(quantised) if quantised is not None else None
+    if quantised is not None and weights is None:
+        remedy = "leave it out, and give --weights"
+        faults.append(Fault(f"{where}, --quantization", f"one of {', '.join(QUANTISATIONS)}", repr(quantised[:40]), remedy))
     if faults:
         raise BadInput(faults)
-    weights = "fp8" if given.get("--quantization") == "fp8" else None
     cache = "fp8" if given.get("--kv-cache-dtype", "").startswith("fp8") else None
     said = given.get(STATE_FLAG)
     state = next((name for name, word in STATE_WORDS.items() if word == said), None)

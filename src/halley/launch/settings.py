@@ -57,6 +57,7 @@ def _quoted(value: Setting) -> str:
 
 
 _PIECE = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")
+_FLAG = re.compile(r"--|-[A-Za-z]")  # a number below 0 is a value
 
 
 def read_flags(text: str, where: str) -> dict[str, str]:
@@ -74,7 +75,7 @@ def read_flags(text: str, where: str) -> dict[str, str]:
         for piece in _PIECE.findall(re.sub(r"(^|\s)#.*", "", line).rstrip("\\ \t")):
             word = re.sub("['\"]", "", piece)
             key, equals, value = word.partition("=")
-            if word.startswith("--") or equals:
+            if _FLAG.match(word) or equals:
                 if key in found:
                     faults.append(Fault(f"{where}:{number}", "each setting once", f"{key[:60]!r} again", "remove one"))
                 found[key] = value if equals else "true"
