@@ -124,11 +124,14 @@ def resident_skeletons(
             return node
         return Hold(stage.hierarchy.vector, tuple((name,) for name in stage.arriving), node, tiles[coming.name])
 
+    stays_last = not _overwritten(stage, last)
+
     def build(tiles: Tiles) -> Node:
-        nodes = stage.steps([op for op in stage.ops if op not in last])
-        if last:
-            held = Hold(stage.hierarchy.vector, leaves, one(stage.steps(last)), tiles[leaving.name])
-            nodes.append(Temporal(rows, tiles[tile.name], held))
+        nodes: list[Node] = []
+        order = sorted(stage.ops, key=lambda op: op in last) if stays_last else stage.ops
+        for leave, run in groupby(order, lambda op: op in last):
+            ops = list(run)
+            nodes += [_in_chunks(stage, ops, rows, tiles[tile.name], tiles[leaving.name])] if leave else stage.steps(ops)
         return with_arriving(one(nodes), tiles)
 
     def in_rounds(tiles: Tiles) -> Node:
@@ -142,6 +145,23 @@ def resident_skeletons(
         rounds = (*arriving, tile)
         found.append(Skeleton(lambda: f"rows in place, overlapped{name}", rounds, in_rounds, True, passed=passed(stage)))
     return found
+
+
+def _overwritten(stage: RowStage, last: Sequence[Op]) -> bool:
+    """Whether one of the ``last`` ops reads a tensor in whose buffer a later op of the others writes its result."""
+    workload = stage.workload
+    pairs = ((op, later) for at, op in enumerate(stage.ops) if op in last for later in stage.ops[at + 1 :] if later not in last)
+    return any(
+        later.inputs[0] in op.inputs and later.outputs[0] in in_place(workload, workload.ops, later.inputs[0])
+        for op, later in pairs
+        if later.inputs
+    )
+
+
+def _in_chunks(stage: RowStage, ops: Sequence[Op], rows: str, tile: Number, count: Number) -> Node:
+    """Ops whose results leave in chunks of rows."""
+    leaves = tuple((name,) for op in ops for name in op.outputs)
+    return Temporal(rows, tile, Hold(stage.hierarchy.vector, leaves, one(stage.steps(ops)), count))
 
 
 def chunked_skeletons(
