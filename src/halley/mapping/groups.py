@@ -187,7 +187,7 @@ class FusedGroups:
         def make() -> GroupSearch:
             space = self._frames(workload, kernels, division)
             costs = Costing(workload, chip, space.ops, enclose, self.objectives, self.trees, self.tally)
-            return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap)), space)
+            return GroupSearch(GroupState(costs, floors.frame, Frontier(len(self.objectives), self.gap), floors.engines), space)
 
         none = np.empty((0, len(self.objectives)))
         if not fusible(FusedOps(workload, machine, tuple(ops))):

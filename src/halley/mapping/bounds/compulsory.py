@@ -75,12 +75,18 @@ class CompulsoryBounds:
         partition = frame.partition
         if partition is None:
             return self._above(self._group(laid, () if self.workload.indices or masks(self.workload) else frame.split))
+        return self._above(self._costs(self.engines(frame, laid), laid, lambda name: 1.0))
+
+    def engines(self, frame: Frame, laid: Compute | None = None) -> float:
+        """Least time [s] of the engines of the busiest child of a frame with partitions. Unlike `frame` it has no traffic of the
+        group as a whole, of which a child may have no part: times of children may be added."""
+        partition = frame.partition
+        assert partition is not None
         (size,) = (own.axis.size for own in self.machine.axes if (own.level, own.axis.name) == (partition.level, partition.axis))
-        times = [
+        return max(
             sum(self._work(op, laid)[0] for stage in child for op in frame.stages[stage].ops) * size / count
             for child, count in zip(frame.cut, partition.counts, strict=True)
-        ]
-        return self._above(self._costs(max(times), laid, lambda name: 1.0))
+        )
 
     def _above(self, costs: Mapping[str, float]) -> dict[str, float]:
         """Costs that are at least those of the group."""

@@ -45,7 +45,8 @@ class JointBound(NamedTuple):
 
 @dataclass(slots=True)
 class GroupState:
-    """``costs`` of the stages; ``least``: compulsory lower bounds of a frame, by objective; the incumbents ``found``.
+    """``costs`` of the stages; ``least``: compulsory lower bounds of a frame, by objective; the incumbents ``found``;
+    ``engines``: least time [s] of the engines of a frame's busiest child.
 
     Kept for frames with the same parts: compiled shapes of overlapped stages (``vectors``), costs outside the stages
     (``outside_costs``), and whether all orders of a shape's loops are pruned (``orders``).
@@ -55,6 +56,7 @@ class GroupState:
     costs: Costing
     least: Callable[[Frame, Compute | None], Mapping[str, float]]
     found: Frontier
+    engines: Callable[[Frame], float] = lambda frame: 0.0
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
     outside_costs: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
     orders: dict[Hashable, JointBound] = field(default_factory=dict)

@@ -109,7 +109,7 @@ class GroupSearch:
         if objectives == self.objectives:
             return GroupSearch(replace(self.group, found=found, orders={}), space)
         own = Costing(costs.workload, costs.chip, space.ops, costs.enclose, objectives, costs.trees, costs.tally)
-        return GroupSearch(GroupState(own, self.group.least, found), space)
+        return GroupSearch(GroupState(own, self.group.least, found, self.group.engines), space)
 
     # --- the order of frames ------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class Pipelines:
         for first, end in self.runs:
             run = tuple(range(first, end))
             parts = (implicit_set.part(run, count) for count in range(1, self.members))
-            self.work[first, end, 1:-1] = [group.least(part, None)["time"] for part in parts]
+            self.work[first, end, 1:-1] = [group.engines(part) for part in parts]
         resources = common_resources(group, implicit_set.part((0,), 1))
         self.alone: Array = np.zeros((2 + len(resources), *self.work.shape, 1))
         self.rounds: Array = np.full(1, np.inf)
