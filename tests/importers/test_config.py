@@ -131,19 +131,43 @@ def test_what_a_plan_leaves_out_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "format_"),
     [
-        ({"quant_method": "fp8"}, "are in fp8; serving has them with --weights fp8, and takes bf16 without"),
-        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "are in mxfp4; serving has them with --weights mxfp4"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "are in int4; serving has them with --weights int4"),
-        ({"quant_method": "gptq", "bits": 3}, "are quantised; commands take the element type that they are asked for"),
-        ({"quant_method": ["awq"]}, "are quantised; commands take"),
-        ("fp8", "are quantised; commands take"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "mxfp4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 3}, ""),
+        ({"quant_method": ["awq"]}, ""),
+        ("fp8", ""),
     ],
 )
-def test_formats_of_weights_are_named(given: object, told: str) -> None:
+def test_formats_of_weights_are_named(given: object, format_: str) -> None:
     fields = CONFIGS["Qwen/Qwen3-8B"] | {"quantization_config": given}
-    assert told in "\n".join(import_config(json.dumps(fields), "config.json").remarks)
+    model = import_config(json.dumps(fields), "config.json")
+    assert model.formats.get("--weights", "") == format_
+    told = "\n".join(plan_remarks(model))
+    assert ("are quantised; commands take the element type" in told) == (not format_)
+    assert (f"its file has weights in {format_}: '--weights {format_}' serves it so" in told) == bool(format_)
+
+
+@pytest.mark.parametrize(("given", "format_"), [("float32", "fp32"), ("bfloat16", ""), (["float32"], "")])
+def test_dtypes_of_states_are_named(given: object, format_: str) -> None:
+    fields = CONFIGS["nvidia/Nemotron-H-8B-Base-8K"] | {"mamba_ssm_cache_dtype": given}
+    assert import_config(json.dumps(fields), "config.json").formats.get("--state", "") == format_
+
+
+def test_serving_says_what_the_file_has() -> None:
+    """On stderr, unless it is asked for."""
+    fields = CONFIGS["nvidia/Nemotron-H-8B-Base-8K"] | {
+        "mamba_ssm_cache_dtype": "float32",
+        "quantization_config": {"quant_method": "fp8"},
+    }
+    words = ("--system", "1 x h100", "--input", "512", "--output", "64")
+    plain = halley("serve", json.dumps(fields), *words, "--concurrency", "4", width=200)
+    assert "its file has weights in fp8: '--weights fp8' serves it so" in plain.err
+    assert "its file has recurrent states in fp32: '--state fp32' serves it so" in plain.err
+    asked = halley("plan", json.dumps(fields), "--serve", *words, "--weights", "bf16,fp8", "--state", "fp32", width=200)
+    assert "its file has" not in asked.err
 
 
 def test_windows_that_are_longer_than_the_sequence_cost_nothing() -> None:

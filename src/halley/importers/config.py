@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from halley.errors import did_you_mean
@@ -27,6 +28,8 @@ QUANTISED: dict[str, dict[int, str]] = {
     "gptq": {4: "int4"},
 }
 """By method and bits (0: none stated), the format of weights that serving has."""
+STATES = {"float32": "fp32", "float16": "fp16"}
+"""Dtypes of recurrent states, as serving names them."""
 NAME_LIMIT = 60
 """Most characters of a model's name; the rest is cut off."""
 
@@ -61,7 +64,9 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         fields.findings.clear()
         fields.wrong("model_type", "a known architecture", remedy)
     fields.done()
-    remarks += _quantised(fields.data.get("quantization_config"))
+    formats = _formats(fields.data)
+    if fields.has("quantization_config") and "--weights" not in formats:
+        remarks.append("the weights of the file are quantised; commands take the element type that they are asked for")
     if kind in OTHERS:
         counted = OTHERS[kind](fields)
         fields.done()
@@ -90,19 +95,19 @@ def import_config(text: str, source: str, name: str = "") -> ImportedModel:
         fields.done()
         draft.remarks[:0] = [*remarks, *_assumed(fields)]
         made = draft.finish(given, kind, source)
-    return made
+    return replace(made, formats=formats)
 
 
-def _quantised(given: object) -> list[str]:
-    """What is to be said of the weights' format, and which option of serving has it."""
-    if given is None:
-        return []
-    config = given if isinstance(given, dict) else {}
-    method, bits = config.get("quant_method"), config.get("bits", 0)
-    known = QUANTISED.get(method, {}).get(bits) if isinstance(method, str) and isinstance(bits, int) else None
-    if known is None:
-        return ["the weights of the file are quantised; commands take the element type that they are asked for"]
-    return [f"the weights of the file are in {known}; serving has them with --weights {known}, and takes bf16 without"]
+def _formats(data: Mapping[str, object]) -> dict[str, str]:
+    """By option of serving, the format of weights and of recurrent states that a file has."""
+    found: dict[str, str] = {}
+    config = data.get("quantization_config")
+    if isinstance(config, dict):
+        method, bits = config.get("quant_method"), config.get("bits", 0)
+        known = QUANTISED.get(method, {}).get(bits) if isinstance(method, str) and isinstance(bits, int) else None
+        found |= {"--weights": known} if known else {}
+    state = data.get("mamba_ssm_cache_dtype")
+    return found | ({"--state": STATES[state]} if isinstance(state, str) and state in STATES else {})
 
 
 def _assumed(fields: Fields) -> list[str]:

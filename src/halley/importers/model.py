@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halley.workloads.transformer import Hybrid, Transformer
 
@@ -63,7 +63,8 @@ class ImportedModel:
     ``name``; ``architecture``: the model type; ``source``: the file. ``groups``: all parameters. ``shape``: the transformer that
     a plan trains, None if it is none, and then ``missing`` says why. ``layers``: workloads by name. ``remarks``: what differs
     from the file. ``windowed``: layers in which a token attends to ``window`` keys at most. ``served``: what is served where no
-    plan trains the model, with the recurrent layers of a ``hybrid``; None: nothing is.
+    plan trains the model, with the recurrent layers of a ``hybrid``; None: nothing is. ``formats``: by option of serving, the
+    format that the file has.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ImportedModel:
     windowed: int = 0
     served: Transformer | None = None
     hybrid: Hybrid | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def extents(self) -> Transformer | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from halley.errors import BadInput, Fault
@@ -16,6 +17,8 @@ from halley.library import MODELS
 from halley.workloads.transformer import Transformer
 
 PASTED = "the pasted text"
+MEANINGS = {"--weights": "weights", "--state": "recurrent states"}
+"""By option of serving, what has a format."""
 
 
 def find_model(reference: str) -> ImportedModel:
@@ -84,7 +87,7 @@ def planned(model: ImportedModel) -> Transformer:
 def plan_remarks(model: ImportedModel, sequence: int | None = None) -> list[str]:
     """What a plan leaves out of the model, with its share, and how the file was read; ``sequence``: tokens of a sequence, by
     default as in the training."""
-    found = list(model.remarks)
+    found = [*model.remarks, *format_remarks(model)]
     if model.windowed and model.shape is not None:
         found.append(_window_words(model, model.shape, sequence or model.shape.sequence))
     left = model.left_out
@@ -94,6 +97,15 @@ def plan_remarks(model: ImportedModel, sequence: int | None = None) -> list[str]
         share = f"{count:,} of {model.parameters:,} parameters ({100 * count / model.parameters:.2g} %)"
         found.append(f"a plan leaves out {words}: {share}")
     return found
+
+
+def format_remarks(model: ImportedModel, asked: Mapping[str, Collection[str]] | None = None) -> list[str]:
+    """Formats of the file that serving takes by an option, but for those ``asked`` for, by option."""
+    return [
+        f"its file has {MEANINGS[option]} in {given}: '{option} {given}' serves it so"
+        for option, given in model.formats.items()
+        if given not in (asked or {}).get(option, ())
+    ]
 
 
 def _window_words(model: ImportedModel, shape: Transformer, sequence: int) -> str:

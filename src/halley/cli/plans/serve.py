@@ -28,6 +28,7 @@ from halley.cli.plans.serving_load import (
     WeightsOption,
     load_of,
     refuse_load,
+    say_formats,
 )
 from halley.cli.plans.systems import EfficiencyOption, SystemOption, system_of
 from halley.errors import BadInput, Fault
@@ -137,6 +138,8 @@ def serve(
     """
     found = system_of(system)
     asked = served_model(model, weights, cache, state)
+    if from_flags is None:
+        say_formats(model, weights, state)
     if trace is not None:
         refuse_load(
             {"--input": input_, "--output": output, "--concurrency": concurrency, "--rate": rate, "--events": events, "-o": out}

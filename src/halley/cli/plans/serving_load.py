@@ -11,6 +11,7 @@ from halley.cli import options
 from halley.errors import BadInput, Fault
 from halley.importers.serving import TOKENS_LIMIT
 from halley.importers.serving import lengths_of as checked_lengths
+from halley.importers.source import find_model, format_remarks
 from halley.serving.deployment import Load
 from halley.serving.steady import Lengths
 
@@ -90,3 +91,11 @@ def refuse_load(given: Mapping[str, object]) -> None:
     """Raises BadInput: options that a trace replaces."""
     if faults := [Fault(name, "a trace alone", f"{name} with --trace", "leave it out") for name, value in given.items() if value]:
         raise BadInput(faults)
+
+
+def say_formats(model: str, weights: str, state: str) -> None:
+    """Says on stderr which formats the file of the model has that were not asked for."""
+    found = find_model(model)
+    asked = {"--weights": [dtype.strip() for dtype in weights.split(",")], "--state": [state]}
+    for remark in format_remarks(found, asked):
+        options.remark_to_stderr(f"{found.name}: {remark}")

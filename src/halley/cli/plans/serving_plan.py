@@ -8,7 +8,7 @@ from halley.cli import options
 from halley.cli.files import refuse_existing
 from halley.cli.output import give
 from halley.cli.plans.launch import show_flags
-from halley.cli.plans.serving_load import lengths_of, rate_of
+from halley.cli.plans.serving_load import lengths_of, rate_of, say_formats
 from halley.cli.plans.systems import system_of
 from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
@@ -58,6 +58,7 @@ def plan_serving(
         refuse_existing(out, force)
     asked = None if rate is None else rate_of(rate)
     fitted = slo, weights, cache, software, efficiency
+    say_formats(model, weights, state)
     problem = serving_problem(model, found, lengths, *fitted, asked, front, together, draft, acceptance, state)
     with searching(options.remarks(), f"{problem.models[0].shape.name} on {found.name}", "deployment") as bar:
         result = search(problem, bar)
