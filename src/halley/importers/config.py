@@ -21,12 +21,7 @@ MEDIA = {
     "llava": "llama",
 }
 """Model types of several media, with the type of their text model where the file does not say it."""
-QUANTISED: dict[str, dict[int, str]] = {
-    "fp8": {0: "fp8"},
-    "mxfp4": {0: "mxfp4"},
-    "awq": {4: "int4"},
-    "gptq": {4: "int4"},
-}
+QUANTISED = {("fp8", 0): "fp8", ("mxfp4", 0): "mxfp4", ("awq", 4): "int4", ("gptq", 4): "int4"}
 """By method and bits (0: none stated), the format of weights that serving has."""
 STATES = {"float32": "fp32", "float16": "fp16"}
 """Dtypes of recurrent states, as serving names them."""
@@ -104,7 +99,7 @@ def _formats(data: Mapping[str, object]) -> dict[str, str]:
     config = data.get("quantization_config")
     if isinstance(config, dict):
         method, bits = config.get("quant_method"), config.get("bits", 0)
-        known = QUANTISED.get(method, {}).get(bits) if isinstance(method, str) and isinstance(bits, int) else None
+        known = QUANTISED.get((method, bits)) if isinstance(method, str) and isinstance(bits, int) else None
         found |= {"--weights": known} if known else {}
     state = data.get("mamba_ssm_cache_dtype")
     return found | ({"--state": STATES[state]} if isinstance(state, str) and state in STATES else {})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.files import is_model
-from halley.importers.source import find_model, planned
+from halley.importers.source import description, find_model
 from halley.io.acceptance import load_acceptance
 from halley.io.chips.fits import DEFAULT_FIT, load_chip_fit
 from halley.io.chips.kernel_fits import serving_fits
@@ -186,10 +186,8 @@ def served_model(name: str, weights: str = "bf16", cache: str = "bf16", state: s
     >>> served_model("nemotron-h-8b", state="fp32").attention_layers
     4
     """
-    found = find_model(name)
-    shape = planned(found) if found.served is None else found.served
-    window = found.window if found.windowed else 0
-    return ServedModel(shape, weights, cache, window, found.windowed, found.hybrid or shape.recurrent, state)
+    model = description(find_model(name))
+    return ServedModel(model.shape, weights, cache, model.keys, model.windowed, model.hybrid or model.shape.recurrent, state)
 
 
 def lengths_of(prompt: int, answer: int, cached: int = 0, where: str = "prefix") -> Lengths:

@@ -71,7 +71,7 @@ def of_description(model: ModelDescription, source: str) -> ImportedModel:
 def description(model: ImportedModel) -> ModelDescription:
     """What a model file says of a model. Raises BadInput: it is neither trained nor served."""
     shape = planned(model) if model.served is None else model.served
-    return ModelDescription(shape, model.window if model.windowed else 0, model.windowed, model.hybrid)
+    return ModelDescription(shape, model.window, model.windowed, model.hybrid)
 
 
 def planned(model: ImportedModel) -> Transformer:

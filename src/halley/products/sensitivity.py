@@ -367,21 +367,26 @@ def chip_parameters(chip: Chip, energy: bool = False) -> Iterator[Named]:
 
 
 def assumed_numbers(chip: Chip) -> dict[str, str]:
-    """By parameter, why the chip's file assumes its value: those of `chip_parameters` that it does not cite.
+    """By parameter, why the chip's file assumes its value: of memories and links, and static power, those that it does not cite.
 
     >>> from halley import load_chip
     >>> assumed_numbers(load_chip("h100"))["l2 bandwidth"]
     "as the A100's; NVIDIA gives none for the H100, and measurements of the PCIe card are lower"
     """
-    keys = {"capacity": "capacity", "bandwidth": "read_bandwidth", "latency": "latency", "energy": "read_energy"}
     paths = {"static power": "static_power"}
     for level in chip.levels:
-        at = f"levels.{level.name}"
-        paths |= {f"{m.name} {name}": f"{at}.memories.{m.name}.{key}" for m in level.memories for name, key in keys.items()}
-        axes = level.network.axes if level.network else ()
-        links = {f"{level.name} port": f"{at}.network.port"}
-        links |= {f"{level.name}.{axis.name} link": f"{at}.network.axes.{axis.name}.link" for axis in axes}
-        paths |= {f"{name} {key}": f"{path}.{key}" for name, path in links.items() for key in ("bandwidth", "latency", "energy")}
+        at, network = f"levels.{level.name}", level.network
+        for memory in level.memories:
+            for name, *_, keys in _memory_parameters(memory, True):
+                paths[f"{memory.name} {name}"] = f"{at}.memories.{memory.name}.{keys[0]}"
+        links = (
+            {f"{level.name}.{axis.name} link": (f"axes.{axis.name}.link", axis.link) for axis in network.axes} if network else {}
+        )
+        if network and network.port:
+            links[f"{level.name} port"] = "port", network.port
+        for what, (place, link) in links.items():
+            for name, *_, key in _link_parameters(link, True):
+                paths[f"{what} {name}"] = f"{at}.network.{place}.{key}"
     reasons = {name: chip.sources.get(path, "") for name, path in paths.items()}
     return {name: text.removeprefix(ASSUMED) for name, text in reasons.items() if text.startswith(ASSUMED)}
 
