@@ -13,7 +13,7 @@ from halley.mapping.problem import Problem
 from halley.mapping.space.unit_dims import without_unit_dims
 from halley.rewrite.legality import faults
 from halley.verify.mapping import execution_findings
-from halley.workloads import build
+from halley.workloads import build, graph
 
 
 def product_and_map(m: int, k: int, f: int, lead: tuple[str, ...], function: str = "gelu_gradient") -> Workload:
@@ -86,4 +86,15 @@ def test_dims_that_are_reached_by_index_stay(kind: str, sizes: dict[str, object]
     work, chip = build(kind, sizes), load_chip("edge")
     assert without_unit_dims(work) is work
     found = optimise(Problem(work, chip, baselines=False)).best
+    assert all(finding.passed for finding in execution_findings("best", work, chip, found.plan))
+
+
+@pytest.mark.parametrize("line", ["Z[m,p] = O[h,m,e] * W[h,e,p]", "Z[h,e,p] = O[h,e,m] * W[m,p]", "Z[m,h,e] = O[m,p] * W[p,h,e]"])
+def test_the_dims_on_the_array_stay(line: str) -> None:
+    """A mapping that names none has the last row, column and reduced dims there. The search took those of the workload without
+    ``e``, and ended with an internal error."""
+    chip, work = load_chip("edge"), graph(line, {"m": 2, "h": 2, "e": 1, "p": 2})
+    found = optimise(Problem(work, chip, baselines=False)).best
+    without = optimise(Problem(graph(line.replace("e,", "").replace(",e", ""), {"m": 2, "h": 2, "p": 2}), chip, baselines=False))
+    assert found.certificate.value == pytest.approx(without.best.certificate.value, rel=1e-12)
     assert all(finding.passed for finding in execution_findings("best", work, chip, found.plan))

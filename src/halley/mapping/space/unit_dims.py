@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from halley.ir.workload import FUNCTIONS, PLACED, Op, Workload
+from halley.ir.workload import FUNCTIONS, PLACED, Op, OpKind, Workload, roles
 
 
 def without_unit_dims(workload: Workload) -> Workload:
@@ -13,7 +13,8 @@ def without_unit_dims(workload: Workload) -> Workload:
     workload, of equal costs.
 
     Only such a dim goes: without its only row dim, a GEMM would be another operation. The last dim of an op stays: it runs along
-    the lanes.
+    the lanes. So does the last row, column or reduced dim of a contraction: it is mapped to the array where a mapping names none
+    (`on_sides`).
 
     >>> from halley.ir.workload import Op, OpKind, Tensor
     >>> dims, product = {"b": 1, "m": 4, "k": 5, "n": 6}, ("b", "m", "n", "k")
@@ -42,6 +43,10 @@ def _has_like(workload: Workload, op: Op, dim: str, gone: Set[str]) -> bool:
     """Whether another dim that stays is in the same tensors of an op, and no value depends on a position."""
     if op.dims[-1] == dim or op.along or op.indices or PLACED in FUNCTIONS[op.function].constants:
         return False
+    if op.kind is OpKind.CONTRACT:
+        role = roles(workload, op)
+        if any(dim in side[-1:] for side in (role.rows, role.columns, role.reduced)):
+            return False
     tensors = [workload.tensors[name].dims for name in (*op.inputs, *op.outputs)]
     where = [dim in own for own in tensors]
     others = (other for other in op.dims if other != dim and other not in gone)
