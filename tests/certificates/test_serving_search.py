@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.candidates import PER_OCTAVE, deployments
-from halley.serving.plans.pools import BUSY_SHARE_MOST, best_pools
+from halley.serving.plans.pools import BUSY_SHARE_MOST, PROMPTS_AT_ONCE, best_pools, prompt_steps
 from halley.serving.plans.problem import BUDGETS, Drafts, Limits, ServingObjective, ServingProblem
 from halley.serving.plans.search import search
 from halley.serving.served import served
@@ -91,15 +92,27 @@ def batches(made: Deployment, lengths: Lengths) -> Iterator[int]:
 
 
 def enumerated(asked: ServingProblem) -> dict[Deployment, float]:
-    """The most requests per second of every candidate over all batches that keep the limits, where there are some. Batches are
-    held to the bounds of their users, those that serve most first."""
+    """The most requests per second of every candidate over all batches that keep the limits, where there are some: four to an
+    octave, and all between the largest of these that keeps them and the next. Batches are held to the bounds of their users,
+    those that serve most first."""
     found: dict[Deployment, float] = {}
     for made in candidates(asked):
-        kept = []
-        for users in batches(made, asked.lengths):
+        kept: list[tuple[float, int]] = []
+
+        def keeps(users: int, made: Deployment = made, kept: list[tuple[float, int]] = kept) -> bool:
             state = closed_loop(made.step, made.engine_memory, users, asked.lengths)
-            if state.ttft <= asked.limits.ttft and state.tpot <= asked.limits.tpot:
-                kept.append((state.rate * made.engines, users))
+            if state.ttft > asked.limits.ttft or state.tpot > asked.limits.tpot:
+                return False
+            kept.append((state.rate * made.engines, users))
+            return True
+
+        tried = list(batches(made, asked.lengths))
+        verdicts = [keeps(users) for users in tried]
+        if any(verdicts) and not verdicts[-1]:
+            last = max(place for place, verdict in enumerate(verdicts) if verdict)
+            for users in range(tried[last] + 1, tried[last + 1]):
+                if not keeps(users):
+                    break
         for rate, users in sorted(kept, reverse=True):
             if rate <= found.get(made, 0.0):
                 break
@@ -120,29 +133,62 @@ def fewest_chips(asked: ServingProblem, found: dict[Deployment, float]) -> float
     return min(counts, default=math.inf)
 
 
+@cache
+def waiting_in_batches(load: float, times: tuple[float, ...]) -> float:
+    """Mean time in a queue whose server takes all that wait, of up to len(times) at once; ``load``: share of the rate of full
+    batches. The numbers at the ends of steps after 2^14 steps, from an empty queue."""
+    most, rate = len(times), load * len(times) / times[-1]
+    count = most + 120
+    arrivals = [[math.exp(-rate * t + k * math.log(rate * t) - math.lgamma(k + 1)) for k in range(count)] for t in times]
+    chances = np.zeros((count, count))
+    for number in range(count):
+        served = min(max(number, 1), most)
+        left = max(number, 1) - served
+        chances[number, left:] = arrivals[served - 1][: count - left]
+        chances[number, -1] += 1 - chances[number].sum()
+    for _ in range(14):
+        chances = chances @ chances
+    held = length = 0.0
+    for number, chance in enumerate(chances[0]):
+        there = max(number, 1)
+        time = times[min(there, most) - 1]
+        held += chance * (there * time + rate * time * time / 2)
+        length += chance * (time + (0 if number else 1 / rate))
+    return held / length / rate
+
+
 def pools_enumerated(asked: ServingProblem) -> tuple[float, float]:
     """(most requests per second of pools, fewest chips of pools that serve the rate asked for), over all pairs of layouts, all
-    numbers of replicas of both, and a fine grid of rates."""
+    budgets for prompts, all batches that decode, all numbers of replicas of both, and a fine grid of rates."""
     lengths, limits, total = asked.lengths, asked.limits, asked.system.chips
-    made = [each for each in candidates(asked) if each.software.budget == max(asked.budgets) and each.layout.chips < total]
+    made = [each for each in candidates(asked) if each.layout.chips < total]
     most, fewest = 0.0, math.inf
     for first, second in itertools.product(made, made):
-        if (first.model, first.speculation) != (second.model, second.speculation):
+        if (first.model, first.speculation) != (second.model, second.speculation) or second.software.budget < max(asked.budgets):
             continue
         one = second.decode_steps(lengths) / (lengths.output - 1)  # steps of an output token
-        steps = [(n, one * float(second.step.time(StepBatch(n, lengths.mean_context)))) for n in batches(second, lengths)]
-        steps = [(n, time) for n, time in steps if time <= limits.tpot]
+        most_users = int(second.capacity_users(lengths))
+        times = one * second.step.time(StepBatch(np.arange(1.0, most_users + 1), lengths.mean_context))
+        steps = [(n, float(time)) for n, time in enumerate(times, 1) if time <= limits.tpot]
         if not steps:
             continue
         each, tpot = max((second.layout.dp * second.layout.pp * n / time / (lengths.output - 1), time) for n, time in steps)
-        single = prompt_time(first.step, 1, lengths)
+        single, budget = prompt_time(first.step, 1, lengths), first.software.budget
+        full = max(min(int(budget // lengths.new), first.software.users, PROMPTS_AT_ONCE), 1)  # prompts of a full step
+        several = [float(first.step.time(StepBatch(0, 0, n * lengths.new, lengths.input, n))) for n in range(1, full + 1)]
+        batches_of = tuple(several) if full > 1 else (single,)
         moved = transfer_time(first, lengths.input, asked.system.axes[0].link, first.layout.tp)
         best = 0.0
-        for share in range(1, 1001):
-            busy = BUSY_SHARE_MOST * share / 1000
-            rate = busy * first.layout.dp * first.layout.pp / single
+        for share in range(1, 101 if full > 1 else 1001):
+            busy = BUSY_SHARE_MOST * share / (100 if full > 1 else 1000)
+            own = busy * full / batches_of[-1]  # of an engine
+            rate = own * first.layout.dp * first.layout.pp
             streams = first.software.request_user * rate
-            ttft = first.software.request + single * (1 + busy / 2 / (1 - busy)) + moved
+            if full > 1:
+                inside = waiting_in_batches(busy, batches_of)
+            else:
+                inside = single * (1 + busy / 2 / (1 - busy))
+            ttft = first.software.request + inside + moved
             ttft = math.inf if streams >= 1 else (ttft + streams * (lengths.output - 1) * tpot) / (1 - streams)
             if ttft <= limits.ttft:
                 best = rate
@@ -389,11 +435,10 @@ def test_pools_queue_below_full_load_and_have_a_front_end() -> None:
     quick, front = (best_pools(each, deployments(each), 0.0) for each in (asked, slow))
     assert quick is not None
     assert front is not None
-    first = Deployment(quick.model, asked.system, quick.prompts, replace(SOFTWARE, budget=2048), PEAK)
-    single = prompt_time(first.step, 1, asked.lengths)
-    busy = quick.rate * single / quick.prompt_replicas / quick.prompts.pp
-    assert busy <= BUSY_SHARE_MOST * (1 + 1e-9)
-    assert quick.ttft == pytest.approx(single * (1 + busy / 2 / (1 - busy)) + quick.transfer)
+    first = Deployment(quick.model, asked.system, quick.prompts, replace(SOFTWARE, budget=quick.prompt_budget), PEAK)
+    steps, rate = prompt_steps(first.step, asked.lengths), quick.rate / quick.prompt_replicas / quick.prompts.pp
+    assert rate <= BUSY_SHARE_MOST * steps.most * (1 + 1e-9)
+    assert quick.ttft == pytest.approx(steps.latency(rate) + quick.transfer)
     users = front.rate * (front.ttft + 99 * front.tpot) / front.prompt_replicas
     alike = front.prompts == quick.prompts and front.prompt_replicas == quick.prompt_replicas and front.rate == quick.rate
     assert alike

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.reference.serving_cases import deployment
 
 from halley.serving.layout import ReplicaLayout
+from halley.serving.plans.pools import prompt_steps
 from halley.serving.simulate import generated, simulate
 from halley.serving.steady import Lengths, closed_loop
 from halley.serving.step import StepBatch
@@ -25,22 +26,44 @@ KINDS = {
 }
 
 
-def bound(kind: str, lengths: Lengths, tpot: float = math.inf) -> float:
+def bound(kind: str, lengths: Lengths, tpot: float = math.inf, ttft: float = math.inf) -> float:
     made = deployment(*KINDS[kind])
-    return engine_bound(made.step, most_sequences(made, lengths), lengths, request_rows(lengths, tpot))
+    return engine_bound(made.step, most_sequences(made, lengths), lengths, request_rows(lengths, tpot, ttft))
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.sampled_from(sorted(KINDS)), st.integers(1, 64), st.integers(20, 1500), st.integers(2, 100), st.floats(0.7, 1.5))
 def test_no_simulation_exceeds_them(kind: str, users: int, long: int, answer: int, near: float) -> None:
-    """Also under a limit of TPOT that the simulation keeps."""
+    """Also under limits of TPOT and TTFT that the simulation keeps."""
     made, lengths = deployment(*KINDS[kind]), Lengths(long, answer)
     found = simulate(made.step, made.engine_memory, generated(users + 20, 0.0, (long, long), (answer, answer)), concurrency=users)
     rate = found.requests / found.time
     assert rate <= bound(kind, lengths)
-    tpot = near * found.tpot.mean
-    if found.tpot.mean <= tpot:
-        assert rate <= bound(kind, lengths, tpot)
+    if near >= 1:
+        tpot, ttft = near * found.tpot.mean, near * found.ttft.mean
+        assert rate <= min(bound(kind, lengths, tpot), bound(kind, lengths, ttft=ttft), bound(kind, lengths, tpot, ttft))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_of_ttft_bounds_large_steps(kind: str) -> None:
+    """Prompts alone, one for each output token: the tightest limit allows one of them in a step, or none."""
+    made, lengths = deployment(*KINDS[kind]), Lengths(512, 1)
+    alone = float(made.step.time(StepBatch(0, 0, lengths.new, lengths.input, 1)))
+    limits = [bound(kind, lengths, ttft=limit * alone) for limit in (0.5, 1.02, 2.0, math.inf)]
+    assert limits[0] == 0 or limits[0] < limits[1]
+    assert 1 / alone <= limits[1] <= limits[2] <= limits[3]
+
+
+@pytest.mark.parametrize("long", [100, 256, 500, 1500])
+@pytest.mark.parametrize("kind", ["dense", "experts", "latent"])
+def test_pools_wait_as_in_the_simulation(kind: str, long: int) -> None:
+    """Prompts that arrive by themselves, in steps of all that wait: the closed form of pools against events."""
+    made, lengths = deployment(*KINDS[kind]), Lengths(long, 1)
+    steps = prompt_steps(made.step, lengths)
+    for load in (0.2, 0.5, 0.8):
+        rate = load * steps.most
+        found = simulate(made.step, made.engine_memory, generated(20_000, rate, (long, long), (1, 1)))
+        assert steps.latency(rate) == pytest.approx(found.ttft.mean, rel=0.08)
 
 
 @settings(max_examples=20, deadline=None)
@@ -55,31 +78,34 @@ def test_closed_forms_keep_them(kind: str, users: float, long: float, answer: fl
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tpot", [math.inf, 0.02])
-def test_the_bound_is_the_optimum_of_the_programme(kind: str, tpot: float) -> None:
+@pytest.mark.parametrize("ttft", [math.inf, 0.15])
+def test_the_bound_is_the_optimum_of_the_programme(kind: str, tpot: float, ttft: float) -> None:
     """Against a solver; and no other prices give a lower bound."""
     optimize = pytest.importorskip("scipy.optimize")
     made, lengths = deployment(*KINDS[kind]), Lengths(300, 60)
     kinds = step_kinds(made.step, most_sequences(made, lengths), lengths, False)
-    rows = request_rows(lengths, tpot)
+    rows = request_rows(lengths, tpot, ttft)
     programme = StepProgramme(kinds, rows)
-    optimum = solved(optimize, kinds, (rows.output, rows.prompt, rows.context, rows.patience))
+    optimum = solved(optimize, kinds, (rows.output, rows.prompt, rows.context, rows.patience), rows.first)
     assert programme.bound(programme.multipliers()) == pytest.approx(optimum, rel=1e-4)
     random = np.random.default_rng(0)
     for _ in range(50):
-        assert programme.bound(random.random(4) * (1, 1, 1e-3, 20)) >= optimum * (1 - 1e-9)
+        assert programme.bound(random.random(5) * (1, 1, 1e-3, 20, 20)) >= optimum * (1 - 1e-9)
 
 
-def solved(optimize: object, kinds: StepKinds, request: tuple[float, ...]) -> float:
+def solved(optimize: object, kinds: StepKinds, request: tuple[float, ...], first: float) -> float:
     """The optimum by a general solver."""
     count = len(kinds.time)
-    table = np.zeros((5, count + 1))
+    table = np.zeros((6, count + 1))
     table[:4, :count] = kinds.time, -kinds.users, -kinds.prompt, -kinds.users * kinds.context
     table[:4, count] = kinds.apart, *request[:3]
     if math.isfinite(request[3]):
         table[4, :count], table[4, count] = kinds.least * kinds.time, -request[3]
+    if math.isfinite(first):
+        table[5, :count], table[5, count] = kinds.least_prompt * kinds.time, -request[1] * (first - kinds.apart)
     costs = np.zeros(count + 1)
     costs[-1] = -1
-    found = optimize.linprog(costs, table, [1, 0, 0, 0, 0])  # type: ignore[attr-defined]
+    found = optimize.linprog(costs, table, [1, 0, 0, 0, 0, 0])  # type: ignore[attr-defined]
     return -float(found.fun)
 
 

@@ -63,10 +63,12 @@ def server_decisions(value: Served | ServingPlan) -> tuple[ServerDecisions, ...]
         return (_server(best, lengths, math.ceil(value.best.users)),)
     pools, software = value.pools, value.problem.software
     longest = math.ceil(lengths.input + lengths.output)
-    common = software.budget, longest, software.share, software.page, pools.speculation
+    common = longest, software.share, software.page, pools.speculation
+    prompts = pools.prompt_replicas, PROMPTS, software.users, pools.prompt_budget
+    decoding = pools.decode_replicas, DECODING, math.ceil(pools.users), max(value.problem.budgets)
     return (
-        ServerDecisions(pools.model, pools.prompts, pools.prompt_replicas, PROMPTS, software.users, *common),
-        ServerDecisions(pools.model, pools.decoding, pools.decode_replicas, DECODING, math.ceil(pools.users), *common),
+        ServerDecisions(pools.model, pools.prompts, *prompts, *common),
+        ServerDecisions(pools.model, pools.decoding, *decoding, *common),
     )
 
 

@@ -1,7 +1,7 @@
 """Upper bounds of the throughput of an engine from the times of its steps, for any schedule of its requests.
 
 A schedule is a number of steps per second of each kind: n sequences of context c that get a token, q tokens of prompts. Whatever
-the order and the batching, these numbers obey a linear programme of five rows. Its dual has a multiplier for each row, and any
+the order and the batching, these numbers obey a linear programme of six rows. Its dual has a multiplier for each row, and any
 multipliers of at least 0 give a bound: those of a coarse programme are used for a fine one.
 
 Requests have the lengths that the deployment is asked for, and all attention ranks of a replica have equal batches.
@@ -9,6 +9,7 @@ Requests have the lengths that the deployment is asked for, and all attention ra
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,40 +38,50 @@ SLACK = 1e-7
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepKinds:
-    """Kinds of steps, an array element each: most sequences ``users``, at least ``least``, most ``prompt`` tokens, ``context``;
-    least ``time`` [s]. ``apart`` [s]: time of a request that is in none of them (attention and scans of its prompt)."""
+    """Kinds of steps, an array element each: most sequences ``users``, at least ``least``, most ``prompt`` tokens, at least
+    ``least_prompt``, ``context``; least ``time`` [s]. ``apart`` [s]: time of a request that is in none of them (attention and
+    scans of its prompt)."""
 
     users: Array
     least: Array
     prompt: Array
+    least_prompt: Array
     context: Array
     time: Array
     apart: float
 
 
-UNLIMITED = np.array([1.0, 1.0, 1.0, 0.0])
-"""Multipliers without that of the time of steps."""
+LIMITS = np.array([[1.0, 1.0, 1.0, *limits] for limits in itertools.product((1.0, 0.0), repeat=2)])
+"""Multipliers with and without those of the rows that limit times, which can be so large that only the others bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """What one request asks of the steps: ``output`` steps that decode it, prompt tokens, contexts in these steps added up, and
-    ``patience`` [s]: time of these steps, added up."""
+    ``patience`` [s]: time of these steps, added up. ``first`` [s]: the most that the steps of its prompt take, added up."""
 
     output: float
     prompt: float
     context: float
     patience: float
+    first: float = math.inf
 
 
 def request_rows(
-    lengths: Lengths, tpot: float = math.inf, prompts: bool = True, decoding: bool = True, each: float = 1.0
+    lengths: Lengths,
+    tpot: float = math.inf,
+    ttft: float = math.inf,
+    prompts: bool = True,
+    decoding: bool = True,
+    each: float = 1.0,
 ) -> Rows:
-    """Of a request; without ``prompts`` or ``decoding`` where others do that. ``each``: output tokens of a sequence in a step."""
+    """Of a request whose times to first token and per output token have the limits ``ttft`` and ``tpot`` [s] on average; without
+    ``prompts`` or ``decoding`` where others do that. ``each``: output tokens of a sequence in a step."""
     tokens = max(lengths.output - 1, 0.0) if decoding else 0.0
     steps = decode_steps(tokens, each)
     context = steps * (lengths.input + 1 + each * (steps - 1) / 2)  # before the first token of each step, and that one
-    return Rows(steps, lengths.new if prompts else 0.0, context, tokens * tpot * (1 + TIME_LIMIT_SLACK) if tokens else math.inf)
+    patience = tokens * tpot * (1 + TIME_LIMIT_SLACK) if tokens else math.inf
+    return Rows(steps, lengths.new if prompts else 0.0, context, patience, ttft * (1 + TIME_LIMIT_SLACK) if prompts else math.inf)
 
 
 def rising(line: PiecewiseLinear) -> PiecewiseLinear:
@@ -105,10 +116,10 @@ def step_kinds(step: StepModel, most: float, lengths: Lengths, fine: bool) -> St
         more = np.where(n > 0, least_time(step.draft, n, np.zeros(1), c, lengths, drafted), 0.0)
         time = time + least_time(step.draft, n, q, c, lengths, drafted) + (step.width - 2) * more
         apart += drafted
-    every = np.broadcast_arrays(last[:, None, None], n, last_prompt[None, :, None], c, time)
+    every = np.broadcast_arrays(last[:, None, None], n, last_prompt[None, :, None], q, c, time)
     some = (every[0] + every[2] > 0) & ((n > 0) | (c == context[0]))  # without sequences their context does not matter
     own = tuple(np.ascontiguousarray(np.asarray(each, dtype=np.float64)[some]) for each in every)
-    return StepKinds(own[0], own[1], own[2], own[3], own[4], apart)
+    return StepKinds(own[0], own[1], own[2], own[3], own[4], own[5], apart)
 
 
 def least_time(step: StepModel, users: Array, prompt: Array, context: Array, lengths: Lengths, apart: float) -> Array:
@@ -180,61 +191,76 @@ class StepProgramme:
 
         \\max \\lambda: \\quad \\sum_s x_s t_s + \\lambda A \\le 1, \\quad \\sum_s x_s n_s \\ge \\lambda O, \\quad
         \\sum_s x_s q_s \\ge \\lambda P, \\quad \\sum_s x_s n_s c_s \\ge \\lambda C, \\quad
-        \\sum_s x_s n_s t_s \\le \\lambda T
+        \\sum_s x_s n_s t_s \\le \\lambda T, \\quad \\sum_s x_s q_s t_s \\le \\lambda P (F - A)
 
-    The last row limits the mean over output tokens of the time of their steps. With multipliers y of all rows but the first,
+    The fifth row limits the mean over output tokens of the time of their steps. The last one limits the mean time to first token:
+    it is at least the time of the steps in which the prompt has tokens, and in a step with q tokens at least q / P requests wait.
+    With multipliers y of all rows but the first,
 
     .. math::
 
-        \\lambda \\le \\frac{1}{A + D / \\mu}, \\quad D = y_O O + y_P P + y_C C - y_T T, \\quad
-        \\mu = \\max_s \\frac{n_s (y_O + y_C c_s - y_T t_s) + y_P q_s}{t_s}
+        \\lambda \\le \\frac{1}{A + D / \\mu}, \\quad D = y_O O + y_P P + y_C C - y_T T - y_F P (F - A), \\quad
+        \\mu = \\max_s \\frac{n_s (y_O + y_C c_s - y_T t_s) + q_s (y_P - y_F t_s)}{t_s}
 
     Symbols: x_s [1/s] steps of kind s, n_s, q_s [1] its output and prompt tokens, c_s [1] mean context, t_s [s] time; lambda
-    [1/s] requests, A [s] time of a request apart; O, P, C [1], T [s]: `Rows` of a request. Source: the dual of a linear
+    [1/s] requests, A [s] time of a request apart; O, P, C [1], T, F [s]: `Rows` of a request. Source: the dual of a linear
     programme.
     """
 
     kinds: StepKinds
     rows: Rows
 
+    @property
+    def request(self) -> Array:
+        """What a request adds to the rows: time, output, prompt, context, time of its output tokens' and its prompt tokens' steps
+        (negative where a row has to reach it; infinite limits as they are)."""
+        rows, apart = self.rows, self.kinds.apart
+        limits = rows.patience, rows.prompt * (rows.first - apart) if rows.prompt else math.inf
+        return np.array([apart, rows.output, rows.prompt, rows.context, *(-limit for limit in limits)])
+
     def bound(self, multipliers: Array) -> float:
-        """The bound of some multipliers [output, prompt, context, patience], all at least 0; infinite if they bound nothing."""
-        kinds, rows = self.kinds, self.rows
-        output, prompt, context, patience = (max(float(multiplier), 0.0) for multiplier in multipliers)
-        if not math.isfinite(rows.patience):
-            patience = 0.0
-        gain = output * rows.output + prompt * rows.prompt + context * rows.context
-        cost = patience * rows.patience if patience else 0.0
+        """The bound of some multipliers [output, prompt, context, patience, first], all at least 0; infinite if they bound
+        nothing."""
+        kinds, request = self.kinds, self.request[1:]
+        if request[-1] >= 0:
+            return 0.0  # a prompt's attention alone takes too long
+        prices = np.where(np.isfinite(request), np.maximum(multipliers, 0.0), 0.0)
+        output, prompt, context, patience, first = prices.tolist()
         worth = (kinds.users * (output + context * kinds.context) + prompt * kinds.prompt) / kinds.time
-        most = float((worth - patience * kinds.least).max())
+        charge = patience * kinds.least + first * kinds.least_prompt
+        most = float((worth - charge).max())
+        terms = [float(price * item) for price, item in zip(prices, request, strict=True) if price]
         # differences of large numbers: on the safe side
-        most, gain = most + RELATIVE_ROUNDING * float(worth.max()), gain - cost - RELATIVE_ROUNDING * (gain + cost)
+        most += RELATIVE_ROUNDING * float((worth + charge).max())
+        gain = math.fsum(terms) - RELATIVE_ROUNDING * math.fsum(map(abs, terms))
         if gain <= 0:
             return math.inf
         return 1 / (kinds.apart + gain / most) if most > 0 else 0.0
 
     def multipliers(self) -> Array:
         """Multipliers by the simplex method: those of its basis when no kind of step improves it."""
-        kinds, rows = self.kinds, self.rows
-        limited = math.isfinite(rows.patience)
-        time = float(kinds.time.min())
+        kinds, request = self.kinds, self.request
         columns = np.stack(
             [
                 kinds.time,
                 -kinds.users,
                 -kinds.prompt,
                 -kinds.users * kinds.context,
-                kinds.least * kinds.time if limited else np.zeros(len(kinds.time)),
+                kinds.least * kinds.time,
+                kinds.least_prompt * kinds.time,
             ]
         )
+        unlimited = ~np.isfinite(request)
+        columns[unlimited], request[unlimited] = 0.0, 0.0
         scale = np.maximum(np.abs(columns).max(axis=1), 1e-300)
-        scale[0] = time
+        scale[0] = float(kinds.time.min())
         columns = columns / scale[:, None]
-        request = np.array([kinds.apart, rows.output, rows.prompt, rows.context, -rows.patience if limited else 0.0]) / scale
+        request = request / scale
         request /= np.abs(request).max()
-        basis, costs = np.eye(5), np.zeros(5)
-        right = np.array([1.0, *(SLACK * (1 + place) for place in range(4))])
-        multipliers = np.zeros(5)
+        count = len(request)
+        basis, costs, unit = np.eye(count), np.zeros(count), np.eye(count)
+        right = np.array([1.0, *(SLACK * (1 + place) for place in range(count - 1))])
+        multipliers = np.zeros(count)
         for _ in range(ITERATIONS):
             inverse = np.linalg.inv(basis)
             multipliers = costs @ inverse
@@ -243,7 +269,7 @@ class StepProgramme:
             of_request = 1 - float(multipliers @ request)
             slack = -multipliers
             options = [(float(reduced[at]), 0.0, columns[:, at]), (of_request, 1.0, request)]
-            options += [(float(slack[row]), 0.0, np.eye(5)[row]) for row in range(5)]
+            options += [(float(slack[row]), 0.0, unit[row]) for row in range(count)]
             value, cost, entering = max(options, key=lambda option: option[0])
             if value <= 1e-9:
                 break
@@ -269,8 +295,7 @@ def engine_bound(
         return known[fine] if rows.prompt else replace(known[fine], apart=0.0)  # prompts are others' then
 
     rough = StepProgramme(kinds(False), rows)
-    multipliers = rough.multipliers()
-    each = multipliers, multipliers * UNLIMITED  # at the limit those of time can be so large that only the others say something
+    each = rough.multipliers() * LIMITS
     found = min(map(rough.bound, each))
     if found <= enough:
         return found

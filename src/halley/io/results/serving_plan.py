@@ -101,8 +101,8 @@ def serving_plan_document(plan: ServingPlan) -> Plain:
         "pools": None
         if pools is None
         else {
-            "prompts": asdict(pools.prompts) | {"replicas": pools.prompt_replicas},
-            "decoding": asdict(pools.decoding) | {"replicas": pools.decode_replicas},
+            "prompts": asdict(pools.prompts) | {"replicas": pools.prompt_replicas, "budget": pools.prompt_budget},
+            "decoding": asdict(pools.decoding) | {"replicas": pools.decode_replicas, "users_per_engine": pools.users},
             "requests_per_s": pools.rate,
             "ttft_s": pools.ttft,
             "tpot_s": pools.tpot,

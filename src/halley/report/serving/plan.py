@@ -13,6 +13,7 @@ from halley.report.markup import el
 from halley.report.serving.deployment import serving_tables
 from halley.report.table import Table, gap_text
 from halley.serving.deployment import Deployment
+from halley.serving.layout import ReplicaLayout
 from halley.serving.plans.candidates import OperatingPoint
 from halley.serving.plans.problem import ServingObjective, ServingProblem
 from halley.serving.plans.search import ServingPlan
@@ -92,18 +93,19 @@ def serving_plan_tables(plan: ServingPlan, details: bool = False) -> list[Table]
     return tables
 
 
+def _replicas(layout: ReplicaLayout, count: int) -> str:
+    return f"{count} x ({layout.text}): {counted(count * layout.chips, 'chip')}"
+
+
 def _pools(plan: ServingPlan) -> Table:
     pools, output = plan.pools, plan.problem.lengths.output
     if pools is None:
         raise ValueError("a plan without pools")
     rows = (
-        (
-            "prompts",
-            f"{pools.prompt_replicas} x ({pools.prompts.text}): {counted(pools.prompt_replicas * pools.prompts.chips, 'chip')}",
-        ),
+        ("prompts", f"{_replicas(pools.prompts, pools.prompt_replicas)}, up to {pools.prompt_budget:,} tokens a step"),
         (
             "decoding",
-            f"{pools.decode_replicas} x ({pools.decoding.text}): {counted(pools.decode_replicas * pools.decoding.chips, 'chip')}",
+            f"{_replicas(pools.decoding, pools.decode_replicas)}, {counted(pools.users, 'sequence')} an engine",
         ),
         ("throughput", f"{pools.rate * output:,.0f} tokens/s out, {pools.rate:.3g} requests/s"),
         ("TTFT, TPOT", f"{format_time(pools.ttft)}, {format_time(pools.tpot)}; {1 / pools.tpot:,.1f} tokens/s for each user"),

@@ -16,7 +16,7 @@ from halley.serving.model import ServedModel
 from halley.serving.plans.problem import ServingProblem
 from halley.serving.steady import closed_loops, held_to
 from halley.serving.step import StepModel
-from halley.serving.step_bounds import StepKinds, engine_bound, most_sequences, request_rows
+from halley.serving.step_bounds import Rows, StepKinds, engine_bound, most_sequences, request_rows
 
 PER_OCTAVE = 4
 """Batches that are tried between a number and its double."""
@@ -138,60 +138,40 @@ class CandidateBounds:
 
     def together(self, place: int, enough: float) -> float:
         """Most requests per second of a candidate. ``enough`` [1/s]: lower bounds need not be closer."""
-        own = self.made[place]
-        key, step = _kind(own), self.steps.widest(own)
+        own, limits = self.made[place], self.problem.limits
+        key = _kind(own)
         if key not in self.engines:
-            kinds = self.kinds.setdefault(key, {})
-            rows = request_rows(self.problem.lengths, self.problem.limits.tpot, each=step.each)
-            asked = step, self.most[key], self.problem.lengths, rows
-            self.engines[key] = engine_bound(*asked, enough / own.engines, kinds)
-            kinds.pop(True, None)  # large, and rarely asked for again
+            rows = request_rows(self.problem.lengths, limits.tpot, limits.ttft, each=own.tokens_of_step)
+            self.engines[key] = self._engine(own, rows, enough / own.engines)
         return self.engines[key] * own.engines
 
-    def apart(self) -> tuple[float, str]:
-        """Most requests per second with prompts and decoding on separate chips, and why.
+    def phase(self, own: Deployment, decoding: bool, fine: bool) -> float:
+        """Most prompts per second that a replica of a candidate processes, or most requests that it decodes; on rough kinds of
+        steps, or on ``fine`` ones."""
+        lengths, limits = self.problem.lengths, self.problem.limits
+        if decoding:
+            rows = request_rows(lengths, limits.tpot, prompts=False, each=own.tokens_of_step)
+        else:
+            rows = request_rows(lengths, ttft=limits.ttft, decoding=False)
+        return own.layout.dp * own.layout.pp * self._engine(own, rows, 0.0 if fine else math.inf)
 
-        A chip serves at most r_P prompts a second, or decodes at most r_D requests: of m chips,
-
-        .. math:: X \\le \\max_{M, K} \\frac{m}{1 / r_P + 1 / r_D}
-
-        over models M (a precision each) and windows K, which both pools have in common: the caches that move from one to the
-        other are those of the model and of the draft.
-        """
-        lengths, tpot = self.problem.lengths, self.problem.limits.tpot
-        prompts: dict[tuple[ServedModel, int], tuple[float, str]] = {}
-        decoding: dict[tuple[ServedModel, int], tuple[float, str]] = {}
-        for key, own in {_kind(own): own for own in self.made}.items():
-            step, pair = self.steps.widest(own), (own.model, _window(own))
-            kinds = self.kinds.setdefault(key, {})
-            each = own.layout.dp * own.layout.pp / own.layout.chips
-            asked = (
-                (prompts, request_rows(lengths, decoding=False)),
-                (decoding, request_rows(lengths, tpot, prompts=False, each=step.each)),
-            )
-            for best, rows in asked:
-                so_far = best.get(pair, (0.0, ""))
-                found = each * engine_bound(step, self.most[key], lengths, rows, so_far[0] / each, kinds)
-                best[pair] = max(so_far, (found, own.layout.text))
-            kinds.pop(True, None)
-        bound, why = 0.0, "no pools"
-        for pair, (first, where) in prompts.items():
-            second, there = decoding[pair]
-            rate = self.problem.system.chips / (1 / first + 1 / second) if first and second else 0.0
-            if rate > bound:
-                words = f"pools of {where} and {there}: {first:.3g} prompts/s a chip, {second:.3g} requests/s decoded a chip"
-                bound, why = rate, f"{words}, in any order and batching"
-        return bound, why
+    def _engine(self, own: Deployment, rows: Rows, enough: float) -> float:
+        """`engine_bound` of one engine of a candidate."""
+        key = _kind(own)
+        kinds = self.kinds.setdefault(key, {})
+        found = engine_bound(self.steps.widest(own), self.most[key], self.problem.lengths, rows, enough, kinds)
+        kinds.pop(True, None)  # large, and rarely asked for again
+        return found
 
 
-def _window(deployment: Deployment) -> int:
+def window(deployment: Deployment) -> int:
     """Tokens that are proposed in a round; 0: none."""
     return 0 if deployment.speculation is None else deployment.speculation.window
 
 
 def _kind(deployment: Deployment) -> tuple[ServedModel, ReplicaLayout, int]:
     """What deployments with the same steps have in common."""
-    return deployment.model, deployment.layout, _window(deployment)
+    return deployment.model, deployment.layout, window(deployment)
 
 
 def batches(most: float) -> list[int]:
@@ -205,22 +185,42 @@ def batches(most: float) -> list[int]:
 
 
 def points(deployment: Deployment, number: int, problem: ServingProblem, most: float) -> Iterator[OperatingPoint]:
-    """The candidate with every batch. ``most`` [1/s]: a bound of the requests of any schedule under the limits. The closed form
-    is not a schedule, so its rate is capped by that bound."""
-    lengths = problem.lengths
-    fits = deployment.capacity_users(lengths)
-    every = batches(fits)
-    for first in range(0, len(every), BATCHES_AT_ONCE):
-        tried = every[first : first + BATCHES_AT_ONCE]
-        for users, state in zip(tried, closed_loops(deployment.step, deployment.engine_memory, tried, lengths), strict=True):
-            if state.tpot <= problem.limits.tpot and state.ttft <= problem.limits.ttft:
+    """The candidate with every batch of `batches`, and with the largest one that keeps the limits. ``most`` [1/s]: a bound of the
+    requests of any schedule under the limits. The closed form is not a schedule, so its rate is capped by that bound."""
+    asked, kept, beyond = (deployment, number, problem, most), 0, 0
+    for users, excess, point in _points(*asked, batches(deployment.capacity_users(problem.lengths))):
+        yield point
+        if excess <= 1:
+            kept, beyond = users, 0
+        elif not beyond:
+            beyond = users
+        if excess > LIMIT_EXCESS_FACTOR:
+            break  # larger batches are no faster
+    while kept and beyond > kept + 1:
+        between = range(kept + 1, beyond)
+        for users, excess, point in _points(*asked, between[:: -(-len(between) // BATCHES_AT_ONCE)]):
+            yield point
+            if excess > 1:
+                beyond = users
+                break
+            kept = users
+
+
+def _points(
+    deployment: Deployment, number: int, problem: ServingProblem, most: float, tried: Sequence[int]
+) -> Iterator[tuple[int, float, OperatingPoint]]:
+    """(batch, largest ratio of a time to its limit, point) of some batches."""
+    lengths, limits = problem.lengths, problem.limits
+    for first in range(0, len(tried), BATCHES_AT_ONCE):
+        some = tried[first : first + BATCHES_AT_ONCE]
+        for users, state in zip(some, closed_loops(deployment.step, deployment.engine_memory, some, lengths), strict=True):
+            excess = max(state.tpot / limits.tpot, state.ttft / limits.ttft)
+            if excess <= 1:
                 state = held_to(state, most / deployment.engines)
             requests = state.rate * deployment.engines
             chip = requests * lengths.output / deployment.chips
             user = 1 / state.tpot if state.tpot > 0 else math.inf
-            yield OperatingPoint(number, users, state.ttft, state.tpot, requests, user, chip)
-            if state.tpot > LIMIT_EXCESS_FACTOR * problem.limits.tpot or state.ttft > LIMIT_EXCESS_FACTOR * problem.limits.ttft:
-                return  # larger batches are no faster
+            yield users, excess, OperatingPoint(number, users, state.ttft, state.tpot, requests, user, chip)
 
 
 def pareto(every: Sequence[OperatingPoint]) -> list[OperatingPoint]:

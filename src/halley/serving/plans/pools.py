@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from halley.ir.hardware import Link
 from halley.serving.deployment import Deployment, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.plans.candidates import batches
 from halley.serving.plans.problem import REPLICAS_ROUNDING, ServingObjective, ServingProblem, replicas_for
 from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Speculation
-from halley.serving.steady import front_end_alone, prompt_time
-from halley.serving.step import StepBatch
+from halley.serving.steady import Lengths, front_end_alone, prompt_time, root
+from halley.serving.step import StepBatch, StepModel
+from halley.serving.tables import Array
 
 BUSY_SHARE_MOST = 0.9
-"""Share of the time that chips for prompts work at most: beyond it their queue grows without end."""
-RATE_BISECTIONS = 50
-"""Halvings of a rate for which the time to first token is at its limit."""
+"""Share of the prompts of full steps that chips for prompts get at most: beyond it their queue grows without end."""
+PROMPTS_AT_ONCE = 64
+"""Prompts of a step at most: what steps cost whatever their prompts is small for as many."""
+QUEUE_STATES = 100
+"""Prompts that wait beyond those of a full step, at most: at the largest share of full steps one in 10^8 steps has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
     """Chips for prompts and chips for decoding: layouts and replicas of each, ``rate`` [1/s] of requests, times [s], ``transfer``
     [s] of the cache of a request. With ``speculation`` the chips for prompts process those of the draft too, and its cache moves
-    with that of the model."""
+    with that of the model. A step for prompts has at most ``prompt_budget`` tokens."""
 
     prompts: ReplicaLayout
     prompt_replicas: int
@@ -40,6 +43,7 @@ class Pools:
     ttft: float
     tpot: float
     transfer: float
+    prompt_budget: int
     speculation: Speculation | None = None
 
     @property
@@ -48,13 +52,80 @@ class Pools:
         return self.prompt_replicas * self.prompts.chips + self.decode_replicas * self.decoding.chips
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class PromptSteps:
+    """Steps of an engine that processes prompts, as many at once as have arrived: ``times`` [s] of steps of 1, 2, ... prompts."""
+
+    times: Array
+
+    @property
+    def most(self) -> float:
+        """Prompts per second of full steps."""
+        return len(self.times) / float(self.times[-1])
+
+    def latency(self, rate: float) -> float:
+        """Mean time of a prompt [s] that is one of ``rate`` [1/s] Poisson arrivals; infinite where prompts outrun the engine.
+
+        With n prompts at the end of a step, the next one takes s = min(n, b) of them, or the first that arrives where there is
+        none. The numbers at the ends of steps are a Markov chain, and by Little's law
+
+        .. math:: T = \\frac{\\sum_n p_n (n t_s + \\lambda t_s^2 / 2)}{p_0 + \\lambda \\sum_n p_n t_s}
+
+        Symbols: p_n [1] chance of n prompts at the end of a step, where none counts as 1 in the sums, b [1] prompts of a full
+        step, t_s [s] time of a step, lambda [1/s] rate. Source: the queue with service in batches (Bailey, J. R. Stat. Soc. B 16,
+        1954), with times that depend on the batch. Steps of one prompt: the queue M/D/1 (Pollaczek, Khinchine).
+
+        >>> [round(PromptSteps(np.array(times)).latency(10.0), 4) for times in ([0.05], [0.05, 0.09])]
+        [0.075, 0.0755]
+        """
+        if rate > BUSY_SHARE_MOST * (1 + REPLICAS_ROUNDING) * self.most:
+            return math.inf
+        largest = len(self.times)
+        if largest == 1:
+            busy = rate * float(self.times[0])
+            return float(self.times[0]) * (2 - busy) / (2 * (1 - busy))
+        present = np.maximum(np.arange(largest + QUEUE_STATES), 1)
+        taken = np.minimum(present, largest)
+        time = self.times[taken - 1]
+        more = poisson_chances(rate * self.times, len(present))[taken - 1]
+        # those that are left and those that arrive; the last number stands for all above it
+        at = np.arange(len(present))
+        moved = at[None, :] - (present - taken)[:, None]
+        chances = np.where(moved >= 0, np.take_along_axis(more, np.maximum(moved, 0), axis=1), 0.0)
+        chances[:, -1] += 1 - chances.sum(axis=1)
+        balance = chances.T - np.eye(len(present))
+        balance[-1] = 1.0
+        share = np.linalg.solve(balance, np.eye(len(present))[-1])
+        held = float(share @ (present * time + rate * time**2 / 2))
+        return held / float(share[0] + rate * (share @ time))
+
+
+def poisson_chances(means: Array, count: int) -> Array:
+    """Chances of 0, 1, ... events, ``count`` numbers, in a row for each mean.
+
+    >>> poisson_chances(np.array([1.0]), 3).round(4).tolist()
+    [[0.3679, 0.3679, 0.1839]]
+    """
+    ratios = means[:, None] / np.maximum(np.arange(count), 1)
+    ratios[:, 0] = np.exp(-means)
+    return np.asarray(ratios.cumprod(axis=1))
+
+
+def prompt_steps(step: StepModel, lengths: Lengths) -> PromptSteps:
+    """Of a step model: steps of whole prompts, or one prompt after the other where a step does not fit two."""
+    most = min(int(step.software.budget / lengths.new), step.software.users, PROMPTS_AT_ONCE)
+    if most < 2:
+        return PromptSteps(np.array([prompt_time(step, 1, lengths)]))
+    counts = np.arange(1.0, most + 1)
+    return PromptSteps(np.asarray(step.time(StepBatch(0, 0, counts * lengths.new, lengths.input, counts))))
+
+
 @dataclass(frozen=True, slots=True)
 class _PromptReplica:
-    """A replica that processes prompts: ``single`` [s] a prompt, on ``engines`` at a time, ``moved`` [s] its cache, ``front``
-    [s] the front end."""
+    """A replica that processes prompts in ``steps``, ``moved`` [s] the cache of one, ``front`` [s] the front end."""
 
     layout: ReplicaLayout
-    single: float
+    steps: PromptSteps
     moved: float
     front: float
     software: ServingSoftware
@@ -66,27 +137,29 @@ class _PromptReplica:
     def ttft(self, rate: float, decoding: float) -> float:
         """Time to first token [s] of Poisson arrivals of ``rate`` [1/s], whose requests decode for so long [s] elsewhere.
 
-        .. math:: T = t (1 + \\frac{\\rho}{2 (1 - \\rho)}) + t_K + f + g \\lambda (T + D), \\quad \\rho = \\lambda t / e
+        .. math:: T = T_P(\\lambda / e) + t_K + f + g \\lambda (T + D)
 
-        Symbols: t [s] of a prompt, t_K [s] transfer of its cache, f, g [s] front end of a request and for each in flight, lambda
-        [1/s] rate, D [s] decoding, e [1] engines. Source: the queue M/D/1 (Pollaczek, Khinchine). Infinite where the prompts or
-        the front end cannot keep up.
+        Symbols: T_P [s] of a prompt in its engine (`PromptSteps.latency`), t_K [s] transfer of its cache, f, g [s] front end of a
+        request and for each in flight, lambda [1/s] rate, D [s] decoding, e [1] engines. Infinite where the prompts or the front
+        end cannot keep up.
         """
-        busy, streamed = rate * self.single / self.engines, self.software.request_user * rate
-        if busy > BUSY_SHARE_MOST * (1 + REPLICAS_ROUNDING) or streamed >= 1:
+        streamed = self.software.request_user * rate
+        if streamed >= 1:
             return math.inf
-        inside = self.single * (1 + busy / (2 * (1 - busy))) + self.moved + self.front
+        inside = self.steps.latency(rate / self.engines) + self.moved + self.front
         return (inside + streamed * decoding) / (1 - streamed)
+
+    @property
+    def fastest(self) -> float:
+        """The largest rate without a limit of TTFT [1/s]."""
+        return BUSY_SHARE_MOST * self.engines * self.steps.most
 
     def most(self, limit: float, decoding: float) -> float:
         """The largest rate [1/s] at which the TTFT is at most ``limit`` [s]; 0: none."""
-        low, high = 0.0, BUSY_SHARE_MOST * self.engines / self.single
-        if self.ttft(high, decoding) <= limit:
-            return high
-        for _ in range(RATE_BISECTIONS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.ttft(middle, decoding) <= limit else (low, middle)
-        return low
+        if self.ttft(self.fastest, decoding) <= limit:
+            return self.fastest
+        spare = self.ttft(0.0, decoding) - limit
+        return root(lambda rate: self.ttft(rate, decoding) - limit, 0.0, self.fastest, spare) if spare < 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,65 +175,129 @@ class _DecodeReplica:
 def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float) -> Pools | None:
     """The best split into a pool for prompts and one for decoding whose cost (`objective_cost`) is below ``cost``; None: there is
     none."""
-    lengths, limits, total = problem.lengths, problem.limits, problem.system.chips
-    prompts: dict[tuple[ServedModel, Speculation | None, ReplicaLayout], _PromptReplica] = {}
-    decoding: dict[tuple[ServedModel, Speculation | None, ReplicaLayout], _DecodeReplica] = {}
     link = problem.system.axes[0].link if problem.system.axes else None
     if link is None:
         return None
-    largest = max(problem.budgets)
+    groups: dict[tuple[ServedModel, Speculation | None], list[Deployment]] = {}
     for deployment in made:
-        key, layout = (deployment.model, deployment.speculation, deployment.layout), deployment.layout
-        if deployment.software.budget != largest or layout.chips >= total:
-            continue
-        moved = transfer_time(deployment, lengths.input, link, layout.tp)
-        single, front = prompt_time(deployment.step, 1, lengths), front_end_alone(deployment.software, deployment.model)
-        prompts[key] = _PromptReplica(layout, single, moved, front, deployment.software)
-        most_users = deployment.capacity_users(lengths)
-        users = np.array(batches(most_users), dtype=np.float64)
-        users = users[users <= most_users]
-        steps = deployment.decode_steps(lengths)
-        times = deployment.step.time(StepBatch(users, lengths.mean_context)) * (steps / (lengths.output - 1))
-        allowed = np.flatnonzero(times <= limits.tpot)
-        if allowed.size:
-            rates = users[allowed] / times[allowed] / (lengths.output - 1) * layout.dp * layout.pp
-            place = int(np.argmax(rates))
-            decoding[key] = _DecodeReplica(
-                layout, float(rates[place]), float(times[allowed][place]), float(users[allowed][place])
-            )
+        if deployment.layout.chips < problem.system.chips:
+            groups.setdefault((deployment.model, deployment.speculation), []).append(deployment)
     best: Pools | None = None
-    for (model, speculation, _), first in prompts.items():
-        for (other, own, _), second in decoding.items():
-            if (other, own) != (model, speculation):
-                continue
-            most = first.most(limits.ttft, (lengths.output - 1) * second.tpot)
-            for made_pools in _splits(problem, first, second, most):
-                value = made_pools[0]
-                if value < cost:
-                    cost, best = value, replace(_pools(problem, model, first, second, *made_pools[1:]), speculation=speculation)
+    for (model, speculation), group in groups.items():
+        found = _best_of(problem, group, link, cost)
+        if found is not None:
+            cost, pair = found
+            best = replace(_pools(problem, model, *pair), speculation=speculation)
     return best
 
 
-def _splits(
-    problem: ServingProblem, first: _PromptReplica, second: _DecodeReplica, most: float
-) -> Iterator[tuple[float, int, int, float]]:
-    """(cost, replicas for prompts, replicas for decoding, requests per second): every split of the chips, or the smallest that
-    serves the rate asked for. ``most`` [1/s]: of a replica for prompts."""
+def _best_of(
+    problem: ServingProblem, group: Sequence[Deployment], link: Link, cost: float
+) -> tuple[float, tuple[_PromptReplica, _DecodeReplica]] | None:
+    """The least cost below ``cost`` of deployments of one model and speculation, and its replicas; None: there is none. Pairs
+    come in the order of their costs without the limit of TTFT, which are no more than those with it."""
+    lengths, limits = problem.lengths, problem.limits
+    largest = max(problem.budgets)
+    prompts = [_prompt_replica(each, lengths, link) for each in group]
+    made = (_decode_replica(each, problem) for each in group if each.software.budget == largest)
+    decoding = _undominated([each for each in made if each is not None])
+    if not decoding:
+        return None
+    second = np.array([(each.layout.chips, each.rate) for each in decoding]).T
+    first = np.array([(each.layout.chips, each.fastest) for each in prompts]).T[:, :, None]
+    least = pool_costs(problem, first, second)
+    best = None
+    for place in np.argsort(least, axis=None, kind="stable"):
+        row, column = np.unravel_index(int(place), least.shape)
+        if least[row, column] >= cost:
+            break
+        pair = prompts[row], decoding[column]
+        most = pair[0].most(limits.ttft, (lengths.output - 1) * pair[1].tpot)
+        own = float(pool_costs(problem, np.array([pair[0].layout.chips, most]), second[:, column]))
+        if own < cost:
+            cost, best = own, pair
+    return None if best is None else (cost, best)
+
+
+def pool_costs(problem: ServingProblem, first: Array, second: Array) -> Array:
+    """Costs (`objective_cost`) of pools of whole replicas of two layouts. ``first``, ``second``: (chips, requests per second) of
+    a replica for prompts, and of one that decodes; the cost has the shape of both together."""
     total = problem.system.chips
+    if problem.objective is ServingObjective.THROUGHPUT:
+        return -most_requests(total, *first, *second)
+    with np.errstate(divide="ignore"):
+        counts = [np.maximum(np.ceil(problem.rate / each[1] - REPLICAS_ROUNDING), 1.0) for each in (first, second)]
+    chips = counts[0] * first[0] + counts[1] * second[0]
+    return np.asarray(np.where(chips <= total, chips, math.inf))
+
+
+def most_requests(total: float, prompt_chips: Array, prompt_rates: Array, decode_chips: Array, decode_rates: Array) -> Array:
+    """Most requests per second of whole replicas of two layouts on ``total`` chips, element by element.
+
+    .. math:: X = \\max_a \\min(a r_P, \\lfloor (m - a c_P) / c_D \\rfloor r_D)
+
+    Symbols: m [1] chips, c_P, c_D [1] of a replica, r_P, r_D [1/s] of a replica, a [1] replicas for prompts. The first term grows
+    with a, the second falls: the largest a with the first no larger than the second is bisected.
+
+    >>> most_requests(8, np.array([1.0, 2.0]), np.array([1.0, 5.0]), np.array([4.0, 4.0]), np.array([3.0, 3.0])).tolist()
+    [3.0, 3.0]
+    """
+
+    def other(replicas: Array) -> Array:
+        return np.asarray(np.floor((total - replicas * prompt_chips) / decode_chips) * decode_rates)
+
+    high = np.maximum(np.floor((total - decode_chips) / prompt_chips), 0.0)
+    low, top = np.zeros_like(high + decode_rates), high + 1.0
+    for _ in range(math.ceil(math.log2(total + 2))):
+        middle = np.floor((low + top) / 2)
+        below = middle * prompt_rates <= other(middle)
+        low, top = np.where(below, middle, low), np.where(below, top, middle)
+    low = np.minimum(low, high)
+    most = np.maximum(low * prompt_rates, np.where(low < high, other(low + 1), 0.0))
+    return np.asarray(np.where(high >= 1, most, 0.0))
+
+
+def _prompt_replica(deployment: Deployment, lengths: Lengths, link: Link) -> _PromptReplica:
+    moved = transfer_time(deployment, lengths.input, link, deployment.layout.tp)
+    front = front_end_alone(deployment.software, deployment.model)
+    return _PromptReplica(deployment.layout, prompt_steps(deployment.step, lengths), moved, front, deployment.software)
+
+
+def _decode_replica(deployment: Deployment, problem: ServingProblem) -> _DecodeReplica | None:
+    """With the batch that serves most under the limit of TPOT; None: there is none."""
+    lengths, layout = problem.lengths, deployment.layout
+    users = np.arange(1.0, math.floor(deployment.capacity_users(lengths)) + 1)
+    steps = deployment.decode_steps(lengths) / (lengths.output - 1)
+    times = deployment.step.time(StepBatch(users, lengths.mean_context)) * steps
+    allowed = np.flatnonzero(times <= problem.limits.tpot)
+    if not allowed.size:
+        return None
+    rates = users[allowed] / times[allowed] / (lengths.output - 1) * layout.dp * layout.pp
+    place = int(np.argmax(rates))
+    return _DecodeReplica(layout, float(rates[place]), float(times[allowed][place]), float(users[allowed][place]))
+
+
+def _undominated(every: Sequence[_DecodeReplica]) -> list[_DecodeReplica]:
+    """Those to which no other is equal or better in chips, requests per second and TPOT."""
+    found: list[_DecodeReplica] = []
+    for each in sorted(every, key=lambda item: (item.layout.chips, -item.rate, item.tpot)):
+        if not any(other.rate >= each.rate and other.tpot <= each.tpot for other in found):
+            found.append(each)
+    return found
+
+
+def _pools(problem: ServingProblem, model: ServedModel, first: _PromptReplica, second: _DecodeReplica) -> Pools:
+    """The pools of two replicas, as many of each as serve most, or as the rate asked for needs."""
+    total, chips = problem.system.chips, (first.layout.chips, second.layout.chips)
+    decode = (problem.lengths.output - 1) * second.tpot
+    most = first.most(problem.limits.ttft, decode)
     if problem.objective is ServingObjective.CHIPS:
-        counts = replicas_for(problem, most, total), replicas_for(problem, second.rate, total)
-        chips = counts[0] * first.layout.chips + counts[1] * second.layout.chips
-        if chips <= total:
-            yield chips, int(counts[0]), int(counts[1]), problem.rate
-        return
-    for replicas in range(1, (total - second.layout.chips) // first.layout.chips + 1):
-        rest = (total - replicas * first.layout.chips) // second.layout.chips
-        rate = min(replicas * most, rest * second.rate)
-        if rate > 0:
-            yield -rate, replicas, rest, rate
-
-
-def _pools(problem: ServingProblem, model: ServedModel, first: _PromptReplica, second: _DecodeReplica, *split: float) -> Pools:
-    replicas, rest, rate = int(split[0]), int(split[1]), split[2]
-    ttft = first.ttft(rate / replicas, (problem.lengths.output - 1) * second.tpot)
-    return Pools(first.layout, replicas, second.layout, rest, model, second.users, rate, ttft, second.tpot, first.moved)
+        replicas, rest, rate = replicas_for(problem, most, total), replicas_for(problem, second.rate, total), problem.rate
+    else:
+        counts = np.arange(1.0, (total - chips[1]) // chips[0] + 1)
+        rates = np.minimum(counts * most, (total - counts * chips[0]) // chips[1] * second.rate)
+        replicas, rate = float(counts[rates.argmax()]), float(rates.max())
+        rest = (total - replicas * chips[0]) // chips[1]
+    ttft = first.ttft(rate / replicas, decode)
+    times = rate, ttft, second.tpot, first.moved
+    return Pools(first.layout, int(replicas), second.layout, int(rest), model, second.users, *times, first.software.budget)

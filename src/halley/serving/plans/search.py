@@ -26,9 +26,9 @@ from halley.serving.plans.candidates import (
     pareto,
     points,
 )
+from halley.serving.plans.pool_bounds import pools_bound
 from halley.serving.plans.pools import Pools, best_pools
 from halley.serving.plans.problem import (
-    REPLICAS_ROUNDING,
     ServingObjective,
     ServingProblem,
     objective_cost,
@@ -40,7 +40,7 @@ from halley.units import counted
 
 LEFT_OUT = (
     "engines with different layouts, other than a pool for prompts and one for decoding",
-    "batches between those tried (four to an octave)",
+    "batches between those tried (four to an octave, and the largest that keeps the limits)",
     "placement of ranks other than tensor-parallel innermost",
 )
 SPECULATION_LEFT_OUT = "speculation with trees of tokens, or with a draft on other chips"
@@ -183,9 +183,9 @@ def _least_cost(found: _Search, split: bool) -> tuple[float, float, str]:
     place = min(range(len(found.made)), key=found.floor)
     cost, (bound, why) = found.floor(place)[0], found.bounds[place]
     if split:
-        apart, words = found.by_steps.apart()
-        if _apart_cost(found.problem, apart) < cost:
-            cost, bound, why = _apart_cost(found.problem, apart), apart, words
+        apart = pools_bound(found.problem, found.made, found.by_steps)
+        if apart.cost < cost:
+            return apart.cost, apart.rate, apart.why
     return cost, bound, why
 
 
@@ -243,13 +243,6 @@ def _served(problem: ServingProblem, deployment: Deployment, best: OperatingPoin
         most *= copies / deployment.replicas
         deployment = replace(deployment, copies=int(copies))
     return served(deployment, Load(problem.lengths, concurrency=best.users * deployment.engines), most)
-
-
-def _apart_cost(problem: ServingProblem, rate: float) -> float:
-    """The least cost of pools that serve at most ``rate`` [1/s] on all chips."""
-    if problem.objective is ServingObjective.THROUGHPUT:
-        return -rate
-    return max(math.ceil(problem.rate / (rate / problem.system.chips) - REPLICAS_ROUNDING), 2) if rate else math.inf
 
 
 def _most(problem: ServingProblem, pools: Pools | None) -> tuple[OperatingPoint, Served]:
