@@ -157,17 +157,20 @@ NODES_PER_BATCH = 1 << 10
 
 class Batches:
     """Open nodes as arrays, the last ones added first, and in each batch the lowest bounds first. ``pruned`` says which bounds
-    (rows) are no better than the incumbents. ``beam``: the search is heuristic, and follows only so many nodes of a batch."""
+    (rows) are no better than the incumbents. ``beam``: the search is heuristic, and follows only so many nodes of a batch;
+    ``left_out``: whether there were more."""
 
     def __init__(self, batch: Batch, pruned: Callable[[Values], NDArray[np.bool_]], beam: int = 0) -> None:
-        self._stack, self.pruned, self.beam = [batch], pruned, beam
+        self._stack, self.pruned, self.beam, self.left_out = [batch], pruned, beam, False
 
     def take(self) -> Batch | None:
         while self._stack:
             bounds, rows = self._last()
             alive = np.flatnonzero(~self.pruned(bounds))
             alive = alive[np.lexsort(bounds[alive].T[::-1])]
-            if not self.beam:
+            if self.beam:
+                self.left_out |= len(alive) > self.beam
+            else:
                 self._put_back(bounds[alive[NODES_PER_BATCH:]], rows[alive[NODES_PER_BATCH:]])
             alive = alive[: self.beam or NODES_PER_BATCH]
             if len(alive):

@@ -16,8 +16,8 @@ CHAINS_WITH_OPEN_BUFFERS = 1 << 6
 """Numbers of buffers are fixed once every dim has at most this many chains left. Bounds with open numbers of buffers are weak,
 but fixing all of their hundreds of combinations first would multiply the number of bounds."""
 
-DIVE_BEAM_WIDTH = 128
-"""Beam width of a dive for a first mapping [sets]."""
+DIVE_BEAM_WIDTHS = 128, 2048, 8192
+"""Beam widths of dives for a first mapping [sets], each where the one before left out sets and found a mapping far from the bound."""
 
 DIVE_SHAPES = 4
 """Number of shapes of a stage, the most promising ones, that are tried for a first mapping."""

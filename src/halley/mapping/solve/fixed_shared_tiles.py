@@ -13,7 +13,7 @@ import numpy as np
 
 from halley.cost.programs.program import Indices
 from halley.errors import Fault, InternalError
-from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTH, DIVE_SHAPES, opened, split_in, starts
+from halley.mapping.bounds.chain_sets import DIVE_BEAM_WIDTHS, DIVE_SHAPES, opened, split_in, starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.solve.stage_fronts import Fronts, Pick, Vector, dominated, undominated
 from halley.mapping.space.stages import BUFFERS
@@ -185,7 +185,7 @@ class _StageSearch:
             kept = kept[~dominated(fixed.by_dominance_resources(states[:, kept]), self.front)]
             yield values[kept], rows[kept]
 
-        branch_and_bound(Batches((floor, rows), fixed.pruned, DIVE_BEAM_WIDTH if fixed.quick else 0), branch)
+        branch_and_bound(Batches((floor, rows), fixed.pruned, DIVE_BEAM_WIDTHS[0] if fixed.quick else 0), branch)
 
     def _states(self, part: Vector, rows: Indices) -> Values:
         """States of a shape's sets."""

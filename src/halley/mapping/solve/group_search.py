@@ -7,7 +7,7 @@ its bound is no better than the incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -16,7 +16,7 @@ import numpy as np
 from halley.cost.programs.program import Indices
 from halley.mapping.bounds.chain_sets import (
     CHAINS_WITH_OPEN_BUFFERS,
-    DIVE_BEAM_WIDTH,
+    DIVE_BEAM_WIDTHS,
     DIVE_SHAPES,
     opened,
     split_in,
@@ -49,6 +49,10 @@ SPLITS_PER_BATCH = 16
 FIRST_DIVES_WITHOUT_GAIN = 4
 """Dives into frames of one stage before their shapes are compiled end after this many that do not improve the incumbents."""
 
+GAP_OF_NARROW_DIVES = 0.1
+"""Relative gap between the incumbent and the bounds of frames of one stage, above which their dives are repeated with a wider
+beam."""
+
 DIVES_WITHOUT_GAIN = 32
 """Dives end after this many consecutive mappings that do not improve the incumbents."""
 
@@ -60,12 +64,15 @@ IDLING_DIVES_WITHOUT_GAIN = 2
 @dataclass(slots=True)
 class GroupSearch:
     """Search of a ``group`` over the frames of a ``space``. ``frames``: the current frames by number; frames with stages on
-    partitions of an axis are added and removed in batches. ``open_bounds``: lower bounds of what an interrupted search leaves."""
+    partitions of an axis are added and removed in batches. ``open_bounds``: lower bounds of what an interrupted search leaves.
+    ``beam``: width of dives; ``beam_left_out``: whether one has left out sets."""
 
     group: GroupState
     space: GroupSpace
     frames: list[Frame] = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
+    beam: int = DIVE_BEAM_WIDTHS[0]
+    beam_left_out: bool = False
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
     _sequential_costs: dict[Hashable, Values] = field(default_factory=dict)
@@ -179,8 +186,24 @@ class GroupSearch:
 
     def _dive_first(self, numbers: Sequence[int]) -> None:
         """A first mapping of frames of one stage, the lowest bounds first, until a few do not improve the incumbents: against a
-        good one, most shapes of the other frames are pruned before they are compiled."""
+        good one, most shapes of the other frames are pruned before they are compiled. Again with a wider beam where that left
+        out sets, and the incumbent is far from the bounds."""
         first = {at: self._first_bound(at) for at in numbers if self._single(at) and not self.frames[at].idles}
+        for self.beam in DIVE_BEAM_WIDTHS:
+            self.beam_left_out = False
+            self._dive_frames(first)
+            if not self.beam_left_out or self._near(first.values()):
+                break
+        self.beam = DIVE_BEAM_WIDTHS[0]
+
+    def _near(self, bounds: Iterable[tuple[float, ...]]) -> bool:
+        """Whether the incumbent of a single objective is near the least of some lower bounds; of several, none is looked for."""
+        if len(self.objectives) > 1 or not len(self.found.points):
+            return len(self.objectives) > 1
+        return float(self.found.points.min()) <= (1 + GAP_OF_NARROW_DIVES) * min(bounds, default=(np.inf,))[0]
+
+    def _dive_frames(self, first: Mapping[int, tuple[float, ...]]) -> None:
+        """A first mapping of the frames with these bounds, the lowest first, until a few do not improve the incumbents."""
         without_gain, width, gap = 0, len(self.objectives), self.found.gap
         for frame in sorted(first, key=first.__getitem__):
             if without_gain == FIRST_DIVES_WITHOUT_GAIN:
@@ -474,7 +497,9 @@ class GroupSearch:
         if BUFFERS in dims:
             nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
             bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
-        branch_and_bound(Batches((bound, nodes), pruned, DIVE_BEAM_WIDTH if quick else 0), branch)
+        batches = Batches((bound, nodes), pruned, self.beam if quick else 0)
+        branch_and_bound(batches, branch)
+        self.beam_left_out |= batches.left_out
 
     def _keep(self, shape: Shape, costs: Values, nodes: Indices, front: Frontier, others: Values) -> None:
         """Add single mappings to the stage's frontier."""
