@@ -17,7 +17,7 @@ CHAINS_WITH_OPEN_BUFFERS = 1 << 6
 but fixing all of their hundreds of combinations first would multiply the number of bounds."""
 
 DIVE_BEAM_WIDTHS = 128, 2048, 8192
-"""Beam widths of dives for a first mapping [sets], each where the one before left out sets and found a mapping far from the bound."""
+"""Beam widths of dives for a first mapping [sets]: each where the one before left out sets and ended far from the bound."""
 
 DIVE_SHAPES = 4
 """Number of shapes of a stage, the most promising ones, that are tried for a first mapping."""
