@@ -98,3 +98,11 @@ def test_the_dims_on_the_array_stay(line: str) -> None:
     without = optimise(Problem(graph(line.replace("e,", "").replace(",e", ""), {"m": 2, "h": 2, "p": 2}), chip, baselines=False))
     assert found.certificate.value == pytest.approx(without.best.certificate.value, rel=1e-12)
     assert all(finding.passed for finding in execution_findings("best", work, chip, found.plan))
+
+
+def test_dims_that_a_map_reorders_stay() -> None:
+    """Without ``n`` the result had the dims of its input in their order, and the search overwrote it: an illegal plan."""
+    chip, work = load_chip("edge"), graph("T[n,h,m] = X[h,n,m] * Y[n,h]", {"n": 1, "h": 1, "m": 5})
+    assert without_unit_dims(work) is work
+    found = optimise(Problem(work, chip, baselines=False)).best
+    assert all(finding.passed for finding in execution_findings("best", work, chip, found.plan))

@@ -14,7 +14,7 @@ def without_unit_dims(workload: Workload) -> Workload:
 
     Only such a dim goes: without its only row dim, a GEMM would be another operation. The last dim of an op stays: it runs along
     the lanes. So does the last row, column or reduced dim of a contraction: it is mapped to the array where a mapping names none
-    (`on_sides`).
+    (`on_sides`). Of a map that reorders the dims of an input, all stay: without some its result could overwrite that input.
 
     >>> from halley.ir.workload import Op, OpKind, Tensor
     >>> dims, product = {"b": 1, "m": 4, "k": 5, "n": 6}, ("b", "m", "n", "k")
@@ -42,6 +42,10 @@ def without_unit_dims(workload: Workload) -> Workload:
 def _has_like(workload: Workload, op: Op, dim: str, gone: Set[str]) -> bool:
     """Whether another dim that stays is in the same tensors of an op, and no value depends on a position."""
     if op.dims[-1] == dim or op.along or op.indices or PLACED in FUNCTIONS[op.function].constants:
+        return False
+    made = {workload.tensors[name].dims for name in op.outputs}
+    given = {workload.tensors[name].dims for name in op.inputs}
+    if op.kind is OpKind.MAP and any(one != other and sorted(one) == sorted(other) for one in made for other in given):
         return False
     if op.kind is OpKind.CONTRACT:
         role = roles(workload, op)
