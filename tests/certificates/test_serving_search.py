@@ -485,3 +485,11 @@ def test_limits_that_nothing_keeps() -> None:
     with pytest.raises(BadInput, match="times above 0"):
         Limits(0.0, 1.0)
     assert BUDGETS
+
+
+def test_limits_that_pools_do_not_keep_either() -> None:
+    """No prompt is processed within the limit of TTFT: pools that serve nothing are no answer."""
+    asked = replace(problem("2 x h100, nvlink 2", Lengths(30000, 2), Limits(0.2, 0.05)), pools=True)
+    assert best_pools(asked, deployments(asked), math.inf) is None
+    with pytest.raises(Infeasible, match=r"TTFT at most 0.2 s; got TTFT"):
+        search(asked)

@@ -178,6 +178,8 @@ def best_pools(problem: ServingProblem, made: Sequence[Deployment], cost: float)
     link = problem.system.axes[0].link if problem.system.axes else None
     if link is None:
         return None
+    if problem.objective is ServingObjective.THROUGHPUT:
+        cost = min(cost, 0.0)  # pools that serve nothing are none
     groups: dict[tuple[ServedModel, Speculation | None], list[Deployment]] = {}
     for deployment in made:
         if deployment.layout.chips < problem.system.chips:
