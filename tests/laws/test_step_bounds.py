@@ -69,11 +69,12 @@ def test_pools_wait_as_in_the_simulation(kind: str, long: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(KINDS)), st.floats(8, 64), st.floats(16, 4000), st.floats(16, 500))
 def test_closed_forms_keep_them(kind: str, users: float, long: float, answer: float) -> None:
-    """Closed forms are no schedules: they time steps of a mean number of sequences. Up to 3 % faster than any is allowed."""
+    """Closed forms are no schedules: they time steps of a mean number of sequences. Up to 4 % faster than any is allowed; with
+    prompts of many chunks and few output tokens they can be 6 % faster (docs/serving.md)."""
     made, lengths = deployment(*KINDS[kind]), Lengths(long, answer)
     state = closed_loop(made.step, made.engine_memory, users, lengths)
-    assert state.rate <= 1.03 * bound(kind, lengths)
-    assert state.rate <= 1.03 * bound(kind, lengths, state.tpot)
+    assert state.rate <= 1.04 * bound(kind, lengths)
+    assert state.rate <= 1.04 * bound(kind, lengths, state.tpot)
 
 
 @pytest.mark.parametrize("kind", KINDS)
