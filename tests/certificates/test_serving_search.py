@@ -25,8 +25,9 @@ from halley.serving.deployment import Deployment, Load, transfer_time
 from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
 from halley.serving.plans.candidates import PER_OCTAVE, deployments
-from halley.serving.plans.pools import BUSY_SHARE_MOST, PROMPTS_AT_ONCE, best_pools, prompt_steps
+from halley.serving.plans.pools import best_pools
 from halley.serving.plans.problem import BUDGETS, Drafts, Limits, ServingObjective, ServingProblem
+from halley.serving.plans.prompt_queue import BUSY_SHARE_MOST, PROMPTS_AT_ONCE, prompt_steps
 from halley.serving.plans.search import search
 from halley.serving.served import served
 from halley.serving.speculation import Acceptance, Speculation, proposing_head

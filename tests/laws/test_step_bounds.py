@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.reference.serving_cases import deployment
 
 from halley.serving.layout import ReplicaLayout
-from halley.serving.plans.pools import prompt_steps
+from halley.serving.plans.prompt_queue import prompt_steps
 from halley.serving.simulate import generated, simulate
 from halley.serving.steady import Lengths, closed_loop
 from halley.serving.step import StepBatch

@@ -7,7 +7,7 @@ its bound is no better than the incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -65,13 +65,12 @@ IDLING_DIVES_WITHOUT_GAIN = 2
 class GroupSearch:
     """Search of a ``group`` over the frames of a ``space``. ``frames``: the current frames by number; frames with stages on
     partitions of an axis are added and removed in batches. ``open_bounds``: lower bounds of what an interrupted search leaves.
-    ``beam``: width of dives; ``beam_left_out``: whether one has left out sets."""
+    ``beam_left_out``: whether the beam of a dive has left out sets."""
 
     group: GroupState
     space: GroupSpace
     frames: list[Frame] = field(init=False)
     open_bounds: list[Values] = field(default_factory=list)
-    beam: int = DIVE_BEAM_WIDTHS[0]
     beam_left_out: bool = False
     _floors: dict[int, list[Values]] = field(default_factory=dict)
     _rounds: dict[int, Rounds | None] = field(default_factory=dict)
@@ -189,20 +188,14 @@ class GroupSearch:
         good one, most shapes of the other frames are pruned before they are compiled. Again with a wider beam where that left
         out sets, and the incumbent is far from the bounds."""
         first = {at: self._first_bound(at) for at in numbers if self._single(at) and not self.frames[at].idles}
-        for self.beam in DIVE_BEAM_WIDTHS:
+        for beam in DIVE_BEAM_WIDTHS if len(self.objectives) == 1 else DIVE_BEAM_WIDTHS[:1]:
             self.beam_left_out = False
-            self._dive_frames(first)
-            if not self.beam_left_out or self._near(first.values()):
+            self._dive_frames(first, beam)
+            least = min(first.values(), default=(np.inf,))[0]
+            if not self.beam_left_out or self.found.points.min(initial=np.inf) <= (1 + GAP_OF_NARROW_DIVES) * least:
                 break
-        self.beam = DIVE_BEAM_WIDTHS[0]
 
-    def _near(self, bounds: Iterable[tuple[float, ...]]) -> bool:
-        """Whether the incumbent of a single objective is near the least of some lower bounds; of several, none is looked for."""
-        if len(self.objectives) > 1 or not len(self.found.points):
-            return len(self.objectives) > 1
-        return float(self.found.points.min()) <= (1 + GAP_OF_NARROW_DIVES) * min(bounds, default=(np.inf,))[0]
-
-    def _dive_frames(self, first: Mapping[int, tuple[float, ...]]) -> None:
+    def _dive_frames(self, first: Mapping[int, tuple[float, ...]], beam: int) -> None:
         """A first mapping of the frames with these bounds, the lowest first, until a few do not improve the incumbents."""
         without_gain, width, gap = 0, len(self.objectives), self.found.gap
         for frame in sorted(first, key=first.__getitem__):
@@ -212,7 +205,7 @@ class GroupSearch:
                 continue
             before, self.found.gap = self.found.points, 0.0  # a mapping may close the gap that is better by less than the gap
             try:
-                self._dive_single(frame)
+                self._dive_single(frame, beam)
             finally:
                 self.found.gap = gap
             without_gain = without_gain + 1 if self.found.points is before else 0
@@ -229,7 +222,7 @@ class GroupSearch:
             if frame not in dived and not self.frames[frame].idles and not self.found.pruned(bounds[position][None, :])[0]:
                 dived.add(frame)
                 before = self.found.points
-                self.solve(frame, combination, quick=True)
+                self.solve(frame, combination, DIVE_BEAM_WIDTHS[0])
                 without_gain = without_gain + 1 if self.found.points is before else 0
 
     def _dive_idling(self, numbers: Sequence[int]) -> None:
@@ -264,7 +257,7 @@ class GroupSearch:
             if self._single(frame):
                 self._dive_single(frame)
             elif len(total := self._total(frame)) and np.isfinite(best := total[np.lexsort(total.T[::-1])[:1]]).all():
-                self.solve(frame, int(np.flatnonzero((total == best).all(axis=1))[0]), quick=True)
+                self.solve(frame, int(np.flatnonzero((total == best).all(axis=1))[0]), DIVE_BEAM_WIDTHS[0])
         if self.found.payloads:
             return
         for frame in sorted(range(len(self.frames)), key=lambda at: (at not in first, first.get(at, ()))):
@@ -276,7 +269,7 @@ class GroupSearch:
             total = self._total(frame)
             for position in np.lexsort(total.T[::-1])[:2]:
                 if np.isfinite(total[position]).all():
-                    self.solve(frame, int(position), quick=True)
+                    self.solve(frame, int(position), DIVE_BEAM_WIDTHS[0])
                 if self.found.payloads:
                     return
 
@@ -296,7 +289,7 @@ class GroupSearch:
         own = self.frames[frame]
         return not own.joint and len(own.stages) == 1 and self.costs.combinations(own) == 1
 
-    def _dive_single(self, frame: int) -> None:
+    def _dive_single(self, frame: int, beam: int = DIVE_BEAM_WIDTHS[0]) -> None:
         """Solve a frame of one stage quickly for one shape: that of the least untiled relaxation that has a mapping. The others
         are not compiled: once there is an incumbent, most of them are pruned (`halley.mapping.solve.loop_orders`)."""
         made = self.frames[frame]
@@ -310,7 +303,7 @@ class GroupSearch:
             floors[useful[place], some] = shape.floor(starts(shape.trees, shared, rows), rows)[some]
             self._floors[frame] = [floors]
             try:
-                self.solve(frame, 0, quick=True)
+                self.solve(frame, 0, beam)
             finally:
                 del self._floors[frame]  # those of the other shapes are not known
             if self.found.payloads:
@@ -409,12 +402,12 @@ class GroupSearch:
 
     # --- shared tile sizes fixed --------------------------------------------------------------------------------------
 
-    def solve(self, frame: int, combination: int, quick: bool = False) -> None:
-        """The best mappings of every stage, then their combinations. ``quick`` takes the first mapping of each stage. A frame
-        with idle members is searched for all combinations of its shared sizes together."""
+    def solve(self, frame: int, combination: int, beam: int = 0) -> None:
+        """The best mappings of every stage, then their combinations. With a ``beam`` of some width it takes the first mapping of
+        each stage. A frame with idle members is searched for all combinations of its shared sizes together."""
         if self.frames[frame].joint:
             if rounds := self._overlapped(frame):
-                rounds.solve(combination, quick)
+                rounds.solve(combination, beam > 0)
             return
         made, floors = self.frames[frame], self._floor(frame)
         some = slice(None) if made.idles else slice(combination, combination + 1)
@@ -422,7 +415,7 @@ class GroupSearch:
         fronts: list[Frontier] = []
         for index, stage in enumerate(made.stages):
             others = sum((rest[i] for i in range(len(rest)) if i != index), np.zeros(len(self.objectives)))
-            front = self._solve_stage(frame, index, stage, some, others, quick)
+            front = self._solve_stage(frame, index, stage, some, others, beam)
             if not front.payloads:
                 return
             rest[index] = front.points.min(axis=0)
@@ -440,13 +433,13 @@ class GroupSearch:
                 tiles |= self.costs.fixed_sizes(skeleton.slots) | sizes
             self.group.reach(made, tuple(skeleton for skeleton, _ in picked), tiles)
 
-    def _solve_stage(self, frame: int, index: int, stage: GroupStage, some: slice, others: Values, quick: bool) -> Frontier:
+    def _solve_stage(self, frame: int, index: int, stage: GroupStage, some: slice, others: Values, beam: int) -> Frontier:
         """Frontier of one stage with ``some`` combinations of the shared tiles, without mappings that cannot improve the group's
         frontier even with the least costs of the other stages."""
         made, floors = self.frames[frame], self._floor(frame)[index][:, some]
         front = Frontier(len(self.objectives), self.found.gap)
         order = np.lexsort(floors.min(axis=1).T[::-1])
-        for position in order[:DIVE_SHAPES] if quick else order:
+        for position in order[:DIVE_SHAPES] if beam else order:
             skeleton = stage.skeletons[position]
             left = np.flatnonzero(~self._pruned(front, floors[position], others))
             if not len(left) or ruled_out(self.group, made, skeleton):
@@ -454,7 +447,7 @@ class GroupSearch:
             shape = self.costs.shape(made, index, skeleton)
             every = starts(shape.trees, self.costs.searched_slots(made.shared), self.costs.combinations(made))
             start = {dim: nodes[some][left] for dim, nodes in every.items()}
-            self._refine(shape, start, floors[position, left], front, others, quick)
+            self._refine(shape, start, floors[position, left], front, others, beam)
         return front
 
     def _pruned(self, front: Frontier, bounds: Values, others: Values) -> Flags:
@@ -464,7 +457,7 @@ class GroupSearch:
         return result
 
     def _refine(
-        self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, quick: bool
+        self, shape: Shape, start: Mapping[str, Indices], bound: Values, front: Frontier, others: Values, beam: int
     ) -> None:
         """Divide sets of tile chains down to single mappings, the most promising sets first."""
 
@@ -497,7 +490,7 @@ class GroupSearch:
         if BUFFERS in dims:
             nodes = opened(nodes, dims.index(BUFFERS), shape.trees[BUFFERS].alike)
             bound = shape.bounds({dim: nodes[:, at] for at, dim in enumerate(dims)}, len(nodes), pruned)
-        batches = Batches((bound, nodes), pruned, self.beam if quick else 0)
+        batches = Batches((bound, nodes), pruned, beam)
         branch_and_bound(batches, branch)
         self.beam_left_out |= batches.left_out
 

@@ -43,9 +43,7 @@ def _has_like(workload: Workload, op: Op, dim: str, gone: Set[str]) -> bool:
     """Whether another dim that stays is in the same tensors of an op, and no value depends on a position."""
     if op.dims[-1] == dim or op.along or op.indices or PLACED in FUNCTIONS[op.function].constants:
         return False
-    made = {workload.tensors[name].dims for name in op.outputs}
-    given = {workload.tensors[name].dims for name in op.inputs}
-    if op.kind is OpKind.MAP and any(one != other and sorted(one) == sorted(other) for one in made for other in given):
+    if op.kind is OpKind.MAP and _reorders(workload, op):
         return False
     if op.kind is OpKind.CONTRACT:
         role = roles(workload, op)
@@ -55,6 +53,13 @@ def _has_like(workload: Workload, op: Op, dim: str, gone: Set[str]) -> bool:
     where = [dim in own for own in tensors]
     others = (other for other in op.dims if other != dim and other not in gone)
     return any([other in own for own in tensors] == where for other in others)
+
+
+def _reorders(workload: Workload, op: Op) -> bool:
+    """Whether the result of an op has the dims of an input in another order."""
+    made = workload.tensors[op.outputs[0]].dims
+    given = (workload.tensors[name].dims for name in op.inputs)
+    return any(own != made and sorted(own) == sorted(made) for own in given)
 
 
 def _without(dims: tuple[str, ...], gone: Set[str]) -> tuple[str, ...]:

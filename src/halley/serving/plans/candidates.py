@@ -164,14 +164,14 @@ class CandidateBounds:
         return found
 
 
-def window(deployment: Deployment) -> int:
+def _window(deployment: Deployment) -> int:
     """Tokens that are proposed in a round; 0: none."""
     return 0 if deployment.speculation is None else deployment.speculation.window
 
 
 def _kind(deployment: Deployment) -> tuple[ServedModel, ReplicaLayout, int]:
     """What deployments with the same steps have in common."""
-    return deployment.model, deployment.layout, window(deployment)
+    return deployment.model, deployment.layout, _window(deployment)
 
 
 def batches(most: float) -> list[int]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from halley.serving.deployment import Deployment
+from halley.serving.layout import ReplicaLayout
 from halley.serving.model import ServedModel
-from halley.serving.plans.candidates import CandidateBounds, window
+from halley.serving.plans.candidates import CandidateBounds
 from halley.serving.plans.pools import most_requests, pool_costs
 from halley.serving.plans.problem import ServingProblem
+from halley.serving.speculation import Speculation
 from halley.serving.tables import Array
 
 PROMPTS, DECODING = 0, 1
@@ -67,9 +69,9 @@ class _Layouts:
 
 def pools_bound(problem: ServingProblem, made: Sequence[Deployment], bounds: CandidateBounds) -> PoolsBound:
     """The bound of all pairs of layouts. Rough rates come first; those of the best pair are made fine until all of it is."""
-    groups: dict[tuple[ServedModel, int], dict[object, Deployment]] = {}
+    groups: dict[tuple[ServedModel, Speculation | None], dict[ReplicaLayout, Deployment]] = {}
     for each in made:
-        groups.setdefault((each.model, window(each)), {})[each.layout] = each
+        groups.setdefault((each.model, each.speculation), {})[each.layout] = each
     layouts = [_Layouts(list(group.values()), bounds) for group in groups.values()]
     found = [each.best(problem) for each in layouts]
     while True:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
+
 from halley.errors import BadInput, Fault
 from halley.ir.system import System
 from halley.kernels.library.times import KernelFits
@@ -17,6 +19,7 @@ from halley.serving.model import ServedModel
 from halley.serving.software import ServingSoftware
 from halley.serving.speculation import Acceptance, Speculation, windows_worth_trying
 from halley.serving.steady import Lengths
+from halley.serving.tables import Array
 
 BUDGETS = (512, 2048, 8192)
 """Tokens of a step that are tried."""
@@ -91,8 +94,18 @@ def objective_cost(problem: ServingProblem, deployment: Deployment, rate: float)
 
 def replicas_for(problem: ServingProblem, each: float, most: float) -> float:
     """Replicas that the required rate needs if one serves ``each`` [1/s]; infinite if that is more than ``most``."""
-    need = max(math.ceil(problem.rate / each - REPLICAS_ROUNDING), 1) if each > 0 else math.inf
+    need = float(replicas_needed(problem.rate, np.float64(each)))
     return need if need <= most else math.inf
+
+
+def replicas_needed(rate: float, each: Array | np.float64) -> Array:
+    """Replicas that a ``rate`` [1/s] needs if one serves ``each`` [1/s], element by element; infinite where that is 0.
+
+    >>> replicas_needed(10.0, np.array([5.0, 4.0, 0.0])).tolist()
+    [2.0, 3.0, inf]
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.maximum(np.ceil(rate / each - REPLICAS_ROUNDING), 1.0))
 
 
 def rate_to_beat(problem: ServingProblem, deployment: Deployment, cost: float) -> float:
