@@ -179,9 +179,12 @@ def pools_enumerated(asked: ServingProblem) -> tuple[float, float]:
         several = [float(first.step.time(StepBatch(0, 0, n * lengths.new, lengths.input, n))) for n in range(1, full + 1)]
         batches_of = tuple(several) if full > 1 else (single,)
         moved = transfer_time(first, lengths.input, asked.system.axes[0].link, first.layout.tp)
-        best = 0.0
-        for share in range(1, 101 if full > 1 else 1001):
-            busy = BUSY_SHARE_MOST * share / (100 if full > 1 else 1000)
+        best, kept = 0.0, 0
+        # every tenth of a thousand shares, and those up to the next tenth behind the last one that keeps the limit
+        for share in itertools.chain(range(10, 1001, 10), (10 * tenth + more for tenth in range(100) for more in range(1, 10))):
+            if share % 10 and share // 10 * 10 != kept:
+                continue
+            busy = BUSY_SHARE_MOST * share / 1000
             own = busy * full / batches_of[-1]  # of an engine
             rate = own * first.layout.dp * first.layout.pp
             streams = first.software.request_user * rate
@@ -192,7 +195,8 @@ def pools_enumerated(asked: ServingProblem) -> tuple[float, float]:
             ttft = first.software.request + inside + moved
             ttft = math.inf if streams >= 1 else (ttft + streams * (lengths.output - 1) * tpot) / (1 - streams)
             if ttft <= limits.ttft:
-                best = rate
+                best = max(best, rate)
+                kept = share if share % 10 == 0 else kept
         for prompts, decoding in itertools.product(range(1, total + 1), repeat=2):
             chips = prompts * first.layout.chips + decoding * second.layout.chips
             if chips <= total:
