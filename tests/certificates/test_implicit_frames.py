@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
+from itertools import islice
 
 import numpy as np
 import pytest
-from tests.certificates.exhaustive import draw_chip, draw_workload
+from tests.certificates.exhaustive import draw_chip, draw_graph, draw_hierarchy, draw_workload
 
 from halley.cost.evaluate import evaluate
 from halley.io.chips.load import load_chip
@@ -26,6 +27,7 @@ from halley.mapping.groups import FusedGroups
 from halley.mapping.problem import Problem
 from halley.mapping.solve import group_search
 from halley.mapping.solve.group_search import GroupSearch
+from halley.mapping.solve.outside_stages import OutsideCost, outside_cost
 from halley.mapping.solve.pipelines import Pipelines
 from halley.mapping.solve.space_size import count_mappings
 from halley.mapping.space.frame_sets import Frame, GroupSpace, ImplicitFrames
@@ -190,3 +192,42 @@ def test_overlap_in_a_single_round_is_no_better_than_a_sequence() -> None:
             assert float(in_turn.energy) <= float(at_once.energy) * (1 + 1e-12)
             assert all(used <= at_once.footprint[memory] for memory, used in in_turn.footprint.items())
     assert compared > 10
+
+
+def several_on_one_axis() -> Iterator[GroupSearch]:
+    """Searches of drawn groups that have several sets of frames on parts of one axis: through other memories, or with another
+    split around the stages."""
+    for seed in range(739_000, 740_000):
+        draw = random.Random(seed)
+        workload = draw.choice([draw_graph, draw_workload])(draw)
+        groups = FusedGroups(Problem(workload, draw_hierarchy(draw), fixed_variant=True), ("time",), ("time",), 0.0, SearchCounter())
+        for mask in (0b11, 0b111):
+            search = groups.of(workload, mask).search if mask < 1 << len(workload.kernels or workload.ops) else None
+            sets = search.space.implicit_sets if search else ()
+            if search and len({(own.level, own.axis) for own in sets}) < len(sets):
+                yield search
+
+
+def test_costs_outside_the_stages_are_those_of_the_frame() -> None:
+    """Whatever frames of other sets on the same axis were asked for before."""
+    compared, known_elsewhere = 0, 0
+    for search in islice(several_on_one_axis(), 8):
+        known: dict[Hashable, OutsideCost] = {}
+        seen: dict[Hashable, int] = {}
+        for implicit_set in search.space.implicit_sets:
+            for frame in islice(implicit_set, 40):
+                compared += 1
+                known_elsewhere += seen.setdefault((frame.cut, implicit_set.axis), id(implicit_set)) != id(implicit_set)
+                of_its_own = astuple(outside_cost(search.costs, frame, {}))
+                np.testing.assert_equal(astuple(outside_cost(search.costs, frame, known)), of_its_own)
+    assert compared > 20
+    assert known_elsewhere
+
+
+def test_the_counterpart_of_a_frame_is_in_the_set_at_its_place() -> None:
+    """Of each frame of a space in another one that is alike, as that of an equal group."""
+    for search in islice(several_on_one_axis(), 8):
+        work, chip = search.costs.workload, search.costs.chip
+        alike = frames(work, hierarchy(chip), [work.op(op) for op in search.space.ops])
+        pairs = zip(search.space, alike, strict=True)
+        assert all(alike.counterpart(theirs, search.space).name == mine.name for theirs, mine in islice(pairs, 500))

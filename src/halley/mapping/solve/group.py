@@ -19,7 +19,6 @@ from halley.mapping.bounds.progress import SearchCounter
 from halley.mapping.solve.outside_stages import OutsideCost
 from halley.mapping.solve.stage_fronts import Vector
 from halley.mapping.space.choice import GroupMapping
-from halley.mapping.space.compose import Cut
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import Skeleton
 
@@ -58,7 +57,7 @@ class GroupState:
     found: Frontier
     engines: Callable[[Frame], float] = lambda frame: 0.0
     vectors: dict[Hashable, Vector] = field(default_factory=dict)
-    outside_costs: dict[tuple[Cut, str], OutsideCost] = field(default_factory=dict)
+    outside_costs: dict[Hashable, OutsideCost] = field(default_factory=dict)
     orders: dict[Hashable, JointBound] = field(default_factory=dict)
     dominance_resources: tuple[set[Hashable], set[Hashable]] = field(default_factory=lambda: (set(), set()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -23,7 +23,6 @@ from halley.ir.mapping import Sequence as Steps
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.costing import Costing
 from halley.mapping.bounds.incumbents import Flags
-from halley.mapping.space.compose import Cut
 from halley.mapping.space.frame_sets import Frame
 
 
@@ -60,13 +59,14 @@ class OutsideCost:
     counted: Array
 
 
-def outside_cost(costs: Costing, frame: Frame, known: dict[tuple[Cut, str], OutsideCost]) -> OutsideCost:
+def outside_cost(costs: Costing, frame: Frame, known: dict[Hashable, OutsideCost]) -> OutsideCost:
     """The cost of a frame outside its stages. It does not depend on the shapes of the stages, as Holds depend only on which
     tensors the stages access. Holds around partitions of an axis are outside the clusters, so it is the same for all
-    partitions: these are in ``known``."""
+    partitions: these are in ``known``. Frames of other memories or splits around the stages have other Holds, and another
+    ``wrap``."""
     if frame.partition is None:
         return _found(costs, frame)
-    key = frame.cut, frame.partition.axis
+    key = frame.wrap, frame.cut, frame.partition.level, frame.partition.axis
     if key not in known:
         known[key] = _found(costs, frame)
     return known[key]

@@ -135,6 +135,11 @@ class ImplicitFrames:
             self._made[index, members] = self.lay_out(index, members)
         return self._made[index, members]
 
+    def has(self, frame: Frame) -> bool:
+        """Whether a frame is one of these: other sets may have the same axis, and another memory or split around the stages."""
+        part = frame.partition
+        return part is not None and (part.level, part.axis) == (self.level, self.axis) and frame.wrap is self.sequential.wrap
+
     def frame(self, cut: Cut, counts: tuple[int, ...]) -> Frame:
         """The frame in which each child of a cut has so many members."""
         stages = tuple(self.stage(index, count) for child, count in zip(cut, counts, strict=True) for index in child)
@@ -198,7 +203,7 @@ class GroupSpace:
     def counterpart(self, frame: Frame, other: GroupSpace) -> Frame:
         """The frame that stands here where another one, or some of its shapes, stands in a space that is alike."""
         if frame.partition is not None:
-            implicit_set = next(own for own in self.implicit_sets if own.axis == frame.partition.axis)
-            return implicit_set.frame(frame.cut, frame.partition.counts)
+            at = next(at for at, its in enumerate(other.implicit_sets) if its.has(frame))
+            return self.implicit_sets[at].frame(frame.cut, frame.partition.counts)
         at = next(at for at, its in enumerate(other.plain) if _in_the_place(its, frame))
         return self.plain[at]
