@@ -50,6 +50,10 @@ class HalleyError(Exception):
         self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Between processes: made again of its faults, not of their text."""
+        return type(self), (self.faults,)
+
 
 class BadInput(HalleyError):
     """The input is wrong; nothing was computed."""

@@ -200,7 +200,9 @@ def several_on_one_axis() -> Iterator[GroupSearch]:
     for seed in range(739_000, 740_000):
         draw = random.Random(seed)
         workload = draw.choice([draw_graph, draw_workload])(draw)
-        groups = FusedGroups(Problem(workload, draw_hierarchy(draw), fixed_variant=True), ("time",), ("time",), 0.0, SearchCounter())
+        groups = FusedGroups(
+            Problem(workload, draw_hierarchy(draw), fixed_variant=True), ("time",), ("time",), 0.0, SearchCounter()
+        )
         for mask in (0b11, 0b111):
             search = groups.of(workload, mask).search if mask < 1 << len(workload.kernels or workload.ops) else None
             sets = search.space.implicit_sets if search else ()

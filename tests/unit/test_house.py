@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "halley"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("answer", "errors", "version"),
+    ("answer", "errors", "processes", "version"),
     ("units",),
     ("formulas",),
     ("ir", "optim"),

@@ -15,6 +15,7 @@ from halley.answer import Status
 from halley.errors import Fault, SearchStopped
 from halley.graphs.kernels import inner_tensors, op_extents
 from halley.graphs.plan import GraphPlan, GraphProblem, decided_graph_plan, graph_kernel, plan_graph
+from halley.kernels.ahead import SearchesAhead
 from halley.kernels.searched import KernelCost, KernelShape, KernelStore, SearchedKernels
 from halley.kernels.times import Kernel
 from halley.optim.deadline import Deadline, TimeIsUp
@@ -29,13 +30,18 @@ UNSEARCHED_PRODUCTS = "mappings of {count} of this sharding, which the search di
 
 
 def plan_searched_graph(
-    problem: GraphProblem, progress: Progress | None = None, limit: float | None = None, store: KernelStore | None = None
+    problem: GraphProblem,
+    progress: Progress | None = None,
+    limit: float | None = None,
+    store: KernelStore | None = None,
+    workers: int = 1,
 ) -> GraphPlan:
     """The fastest sharding over all mappings of its products; other kernels take formulas at the rates of the data sheet.
 
     ``progress`` is called with the state of the search, and the share of the gap that is closed. ``limit`` [s]: time after which
     the search stops with the best sharding so far; an interrupt does the same. Products that were not searched then take their
-    times from formulas. ``store``: products that were searched before, and where those of this search go.
+    times from formulas. ``store``: products that were searched before, and where those of this search go; ``workers``:
+    processes that search them, this one alone if fewer than two, on which the answer does not depend.
 
     Raises Infeasible: nothing fits into memory; BadInput: as `GraphProblem`; SearchStopped: no sharding was found in time.
     """
@@ -43,16 +49,22 @@ def plan_searched_graph(
     problem = replace(problem, searched=kernels)
     deadline = Deadline() if limit is None else Deadline(time.perf_counter() + limit)
     best: GraphPlan | None = None
+
+    def left() -> float | None:
+        return None if limit is None else max(deadline.end - time.perf_counter(), 0.0)
+
     try:
-        while True:
-            best = plan_graph(problem, deadline.check)
-            missing = kernels.missing(graph_kernels(best))
-            if not missing:
-                return _with_left_out(best, LEFT_OUT_KERNELS)
-            for number, shape in enumerate(missing):
-                if progress is not None:
-                    progress(f"searches {shape}, {number + 1} of {len(missing)} of a sharding", number / len(missing))
-                kernels.search(shape, None if limit is None else max(deadline.end - time.perf_counter(), 0.0))
+        with SearchesAhead(problem.system.chip, workers) as searches:
+            while True:
+                best = plan_graph(problem, deadline.check)
+                missing = kernels.missing(graph_kernels(best))
+                if not missing:
+                    return _with_left_out(best, LEFT_OUT_KERNELS)
+                for number, shape in enumerate(missing):
+                    if progress is not None:
+                        progress(f"searches {shape}, {number + 1} of {len(missing)} of a sharding", number / len(missing))
+                    searches.expect(missing[number:], left())
+                    kernels.add(shape, searches.search(shape, left()))
     except (KeyboardInterrupt, SearchStopped, TimeIsUp) as stop:
         if best is not None:
             return _by_formula(best)

@@ -262,7 +262,10 @@ class SearchedKernels:
         Raises SearchStopped: ``limit`` [s], or a signal, ended the search before; Infeasible: no mapping fits.
         """
         # loaded when it is needed: planning with a library's times does not load the search of mappings
-        cost: KernelCost = import_module("halley.kernels.search").searched_kernel(self.chip, shape, limit)
+        self.add(shape, import_module("halley.kernels.search").searched_kernel(self.chip, shape, limit))
+
+    def add(self, shape: KernelShape, cost: KernelCost) -> None:
+        """Keeps what a search has found."""
         self.searched += 1
         self.known[shape] = cost
         if self.store is not None:

@@ -31,6 +31,7 @@ def plan(
     kernels: str = LIBRARY,
     time_limit: float | str | None = None,
     progress: Progress | None = None,
+    workers: int = 1,
 ) -> TrainingResult:
     """The fastest plan of an iteration of training, with its certificate.
 
@@ -38,7 +39,8 @@ def plan(
     form such as ``"1024 x h100, nvlink 8, ib"``; ``batch``: sequences of an iteration; ``sequence``: tokens of each, those of the
     model unless given; ``fix``: decisions such as ``"tp=8,pp=8"``; ``whole``: each axis for one kind of parallelism;
     ``efficiency``: fit of a chip's kernels; ``software``: what launches them, that measured on the chip unless given,
-    ``"none"``: hosts take no time; ``kernels``: ``"library"`` or ``"searched"``; ``time_limit`` in seconds, or as text.
+    ``"none"``: hosts take no time; ``kernels``: ``"library"`` or ``"searched"``; ``time_limit`` in seconds, or as text;
+    ``workers``: processes that search kernels (a script needs ``if __name__ == "__main__"`` for more than one).
 
     >>> result = plan("gpt2-xl", "8 x h100, nvlink 8", batch=8)
     >>> result.certificate.gap < 0.01
@@ -47,10 +49,10 @@ def plan(
     Raises BadInput: an unknown name, or numbers that make no sense; Infeasible: no plan fits the memory; SearchStopped: the limit
     came before any plan.
     """
-    at_least("plan", 1, batch=batch, sequence=sequence)
+    at_least("plan", 1, batch=batch, sequence=sequence, workers=workers)
     searched = is_searched(kernels, efficiency)
     limit = limit_of("plan", time_limit)
     problem = training_problem(model, system, batch, sequence, fix, whole, optimizer, efficiency, software, searched)
     if searched:
-        return best_joint_plan(problem, progress, limit, user_store())
+        return best_joint_plan(problem, progress, limit, user_store(), workers)
     return best_training_plan(problem, progress, limit)

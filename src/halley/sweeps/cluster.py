@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from halley.errors import BadInput, Fault
-from halley.sweeps.pool import THREADS
+from halley.processes import THREADS
 
 T = TypeVar("T")
 

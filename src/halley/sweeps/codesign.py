@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halley.errors import BadInput, Fault, did_you_mean
+from halley.processes import WorkerPool
 from halley.sweeps.answered import Answered
 from halley.sweeps.bases import FileBase
 from halley.sweeps.expressions import limit_of
 from halley.sweeps.figures import CHIP_FIGURES, SYSTEM_UNITS, figure_text, figures_of
 from halley.sweeps.load import load_study
-from halley.sweeps.pool import WorkerPool
 from halley.sweeps.run import DesignOutcome, DesignSweep, Progress, SweepResult
 from halley.sweeps.store import MEMORY, SweepStore
 from halley.sweeps.study import Design, Study, numberless

@@ -15,11 +15,11 @@ from halley.answer import relative_gap
 from halley.errors import BadInput, Fault, SearchStopped
 from halley.ir.hardware import Chip
 from halley.ir.system import System
+from halley.processes import InProcess, WorkerPool
 from halley.sweeps.answered import Answered, LowerBound
 from halley.sweeps.explore import RELATIVE_ROUNDING, Cover, Exploration, Standing
 from halley.sweeps.load import load_study
 from halley.sweeps.order import Order
-from halley.sweeps.pool import InProcess, WorkerPool
 from halley.sweeps.store import MEMORY, SweepStore
 from halley.sweeps.study import Design, Study, problem_key
 from halley.sweeps.work import lower_bounds, search, transferred

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from halley.errors import BadInput, Fault
-from halley.sweeps.pool import WorkerPool
+from halley.processes import WorkerPool
 from halley.sweeps.run import DesignSweep, SweepResult
 from halley.sweeps.store import MEMORY, SweepStore
 from halley.sweeps.study import Design, Study

@@ -24,7 +24,9 @@ from halley.cli.plans.systems import (
     KernelsOption,
     SoftwareOption,
     SystemOption,
+    WorkersOption,
     efficiency_of,
+    kernel_workers,
     system_of,
 )
 from halley.cli.solve import searching
@@ -99,6 +101,7 @@ def plan(
         ),
     ] = None,
     kernels: KernelsOption = LIBRARY,
+    workers: WorkersOption = None,
     emit: Annotated[
         str | None,
         typer.Option(
@@ -159,7 +162,7 @@ def plan(
     training |= {"--optimizer": optimizer, "--time-limit": time_limit, "--page": page, "--products": products}
     training |= {"--details": details}
     training |= {"--from-flags": from_flags, "--for": framework}
-    training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY}
+    training |= {"--view": view != VIEWS[0], "--kernels": kernels != LIBRARY, "--workers": workers}
     serving = {"--input": input_, "--prefix": prefix, "--slo": slo, "--rate": rate, "--front": front, "--together": together}
     serving |= {"--draft": draft, "--acceptance": acceptance}
     refuse_foreign(serve, training if serve else serving)
@@ -173,6 +176,7 @@ def plan(
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
     searched = is_searched(kernels, efficiency, "--")
+    processes = kernel_workers(workers, searched or view == "dfmodel")
     if emit is not None:
         known_framework(emit)
         if json:
@@ -181,7 +185,7 @@ def plan(
             )
     foreign = {"--page": page, "--efficiency": efficiency, "--optimizer": optimizer, "--time-limit": time_limit, "--ops": ops}
     foreign |= {"--kernels": searched, "--emit": emit, "--from-flags": from_flags, "--software": software, "--products": products}
-    foreign |= {"--for": framework}
+    foreign |= {"--for": framework, "--workers": workers}
     _refuse(view, foreign if view == "dfmodel" else {"--streaming": streaming})
     found, (imported, shape) = both(lambda: system_of(system), lambda: _model(model))
     if products is not None:
@@ -203,7 +207,7 @@ def plan(
     limit = SPATIAL_LIMIT if found.chip.streams and limit is None else limit
     store = user_store() if searched else None
     with searching(remarks, f"{shape.name} on {found.name}", "plan") as bar:
-        result = best_joint_plan(problem, bar, limit, store) if searched else best_training_plan(problem, bar, limit)
+        result = best_joint_plan(problem, bar, limit, store, processes) if searched else best_training_plan(problem, bar, limit)
     if store is not None and store.fault is not None:
         remarks.print(Text(f"searched kernels were not kept: {store.fault}"))
     document, proof = plan_document(result), verdict(result.certificate, result.status)

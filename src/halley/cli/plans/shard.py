@@ -19,7 +19,9 @@ from halley.cli.plans.systems import (
     EfficiencyOption,
     KernelsOption,
     SystemOption,
+    WorkersOption,
     efficiency_of,
+    kernel_workers,
     system_of,
 )
 from halley.cli.solve import searching
@@ -59,6 +61,7 @@ def shard(
     fused: Annotated[bool, typer.Option("--fused", help="With --overlap: chips run fused kernels concurrently.")] = False,
     efficiency: EfficiencyOption = None,
     kernels: KernelsOption = LIBRARY,
+    workers: WorkersOption = None,
     time_limit: TimeLimitOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Show the sharding of every op.")] = False,
     out: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan as JSON.", metavar="FILE")] = None,
@@ -80,6 +83,7 @@ def shard(
     searched, limit = is_searched(kernels, efficiency, "--"), options.seconds(time_limit)
     if limit is not None and not searched:
         raise BadInput(Fault("--time-limit", "--kernels searched beside it", "library kernels", "leave it out"))
+    processes = kernel_workers(workers, searched)
     found = system_of(system)
     problem = GraphProblem(
         work,
@@ -100,7 +104,7 @@ def shard(
     else:
         remarks, store = options.remarks(), user_store()
         with searching(remarks, f"{work.name} on {found.name}", "sharding") as bar:
-            plan = plan_searched_graph(problem, bar, limit, store)
+            plan = plan_searched_graph(problem, bar, limit, store, processes)
         if store is not None and store.fault is not None:
             remarks.print(Text(f"searched kernels were not kept: {store.fault}"))
     give((graph_headline(plan), graph_verdict(plan)), graph_tables(plan, ops), graph_document(plan), json, out, force)

@@ -14,6 +14,10 @@ from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
 from halley.ir.system import System
 from halley.kernels.machine import Efficiency
+from halley.processes import MOST_WORKERS, cores
+
+MOST_BY_DEFAULT = 8
+"""Processes that search kernels, unless more are asked for: a search takes up to a gigabyte."""
 
 SystemOption = Annotated[
     str | None,
@@ -28,6 +32,15 @@ KernelsOption = Annotated[
         "--kernels",
         help="Times of products, attention: library (fitted formulas) or searched (best mappings).",
         metavar="WORD",
+    ),
+]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        "-j",
+        "--workers",
+        help=f"With --kernels searched: processes that search; one for each core, at most {MOST_BY_DEFAULT}, unless given.",
+        metavar="N",
     ),
 ]
 SoftwareOption = Annotated[
@@ -54,3 +67,10 @@ def efficiency_of(system: System, name: str | None) -> Efficiency:
     if remark:
         options.remarks().print(Text(remark))
     return found
+
+
+def kernel_workers(given: str | None, searched: bool) -> int:
+    """The processes that search kernels. Raises BadInput: no number, or kernels that are not ``searched``."""
+    if given is not None and not searched:
+        raise BadInput(Fault("--workers", "--kernels searched beside it", "library kernels", "leave it out"))
+    return options.whole_number("--workers", given, min(cores(), MOST_BY_DEFAULT), most=MOST_WORKERS, example=4)

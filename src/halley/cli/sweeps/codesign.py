@@ -14,11 +14,12 @@ from halley.cli.files import refuse_existing, write_answers
 from halley.cli.options import ForceOption, JsonOption
 from halley.cli.output import saved_first
 from halley.cli.solve import SearchProgressBar
-from halley.cli.sweeps.sweep import MOST_WORKERS, StoreOption, StudyArgument
+from halley.cli.sweeps.sweep import StoreOption, StudyArgument
 from halley.errors import BadInput, Fault
 from halley.io.chips.save import chip_text
 from halley.io.files.save import dumps
 from halley.io.systems.save import system_yaml
+from halley.processes import MOST_WORKERS
 from halley.report.sweeps import codesign as report
 from halley.report.terminal import show
 from halley.sweeps.codesign import codesign as search

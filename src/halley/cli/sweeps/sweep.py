@@ -20,6 +20,7 @@ from halley.cli.solve import SearchProgressBar
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.io.chips.save import chip_text
 from halley.io.systems.save import system_yaml
+from halley.processes import MOST_WORKERS
 from halley.report.rows import csv_text
 from halley.report.sweeps import facts
 from halley.report.terminal import show as show_tables
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 RAY = "ray"
 """The engine of searches beyond one machine."""
-
-MOST_WORKERS = 1024
-"""Most searches at a time."""
 
 RUN = "run"
 """The command that a study file without a command means."""

@@ -20,6 +20,7 @@ import numpy as np
 from halley.answer import Status, relative_gap
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
 from halley.ir.hardware import Chip
+from halley.kernels.ahead import SearchesAhead
 from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
@@ -57,13 +58,15 @@ def best_joint_plan(
     progress: Progress | None = None,
     limit: float | None = None,
     store: KernelStore | None = None,
+    workers: int = 1,
 ) -> TrainingResult:
     """The fastest plan of a problem over all mappings of its kernels, over all memories of a chip that can hold its tensors.
 
     ``progress`` and ``limit`` [s]: as in `halley.training.search.search.best_training_plan`; ``store``: kernels that were
-    searched before, and where those of this search go. The problem's efficiency is not used: other kernels take their times from
-    formulas with the rates of the data sheet, and so do all that were not searched when the search ends before the kernels of any
-    plan are (`SearchedKernels.by_formula`); its bound holds then too.
+    searched before, and where those of this search go; ``workers``: processes that search kernels, this one alone if fewer than
+    two, on which the answer does not depend. The problem's efficiency is not used: other kernels take their times from formulas
+    with the rates of the data sheet, and so do all that were not searched when the search ends before the kernels of any plan are
+    (`SearchedKernels.by_formula`); its bound holds then too.
 
     Raises BadInput: the chip runs kernels side by side, or as `best_training_plan`; Infeasible: no plan fits; SearchStopped: none
     was found in time.
@@ -74,7 +77,8 @@ def best_joint_plan(
     for place, each in enumerate(homes):
         now = time.perf_counter()
         try:
-            found.append(_JointSearch(each, progress, now + (end - now) / (len(homes) - place)).run())
+            with SearchesAhead(each.chip, workers) as searches:
+                found.append(_JointSearch(each, searches, progress, now + (end - now) / (len(homes) - place)).run())
             bounds.append(found[-1].certificate.bound)
         except Infeasible as error:
             misfit = error  # the last memory is the largest one
@@ -143,6 +147,7 @@ class _JointSearch:
     plans with exact times; ``bounded``: the last one that was best by bounds."""
 
     problem: TrainingProblem
+    searches: SearchesAhead
     progress: Progress | None
     end: float
     best: TrainingResult | None = None
@@ -217,12 +222,16 @@ class _JointSearch:
         in proportion to the time of the plan's kernels, is above the best time: the plans are then searched again, which decides.
         """
         work, before = self._work(plan, costs), self._kernel_time(plan, costs)
-        for number, shape in enumerate(sorted(missing, key=lambda shape: -work[shape])):
+        ordered = sorted(missing, key=lambda shape: -work[shape])
+        # the first plan needs all of its kernels; later ones are mostly left after a few
+        ahead = len(ordered) if self.best is None else self.searches.workers
+        for number, shape in enumerate(ordered):
             raised = bound * (1 + (self._kernel_time(plan, costs) - before) / costs.time)
             if number and self.best is not None and raised > self.best.cost.time * (1 + RELATIVE_TIME_MARGIN):
                 return False
             self._report_gap(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
-            self.kernels.search(shape, self._left())
+            self.searches.expect(ordered[number : number + ahead], self._left())
+            self.kernels.add(shape, self.searches.search(shape, self._left()))
         return True
 
     def _work(self, plan: Plan, costs: ModelCosts) -> dict[KernelShape, float]:

@@ -14,12 +14,20 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+MOST_WORKERS = 1024
+"""Most searches at a time that a command takes."""
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that keep a process to one thread: as many processes as cores are at work."""
 
 
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class WorkerPool:
-    """Worker processes of a sweep, each with a single thread. They end when `close` is called, when their owner ends, and when it
+    """Worker processes, each with a single thread. They end when `close` is called, when their owner ends, and when it
     is killed: each waits for that beside its work. Ctrl-C is the owner's affair."""
 
     def __init__(self, workers: int) -> None:
