@@ -28,6 +28,7 @@ def searched_kernel(chip: Chip, shape: KernelShape, limit: float | None = None) 
     Raises SearchStopped: ``limit`` [s], or a signal, ended the search before; Infeasible: no mapping fits.
     """
     single = not isinstance(shape, AttentionShape)
+    gc.freeze()  # what the caller holds, which collections during the search need not walk through
     try:
         best = optimise(Problem(shape.workload, chip, baselines=False, fixed_variant=single, time_limit=limit)).best
     except Infeasible:
@@ -36,6 +37,7 @@ def searched_kernel(chip: Chip, shape: KernelShape, limit: float | None = None) 
         raise
     finally:
         release_memory()
+        gc.unfreeze()
     if best.status is Status.LIMIT:
         raise SearchStopped(Fault(f"{shape} on {chip.name}", "the best mapping, with proof", "none in time"))
     return KernelCost(best.certificate.value, to_text(best.plan))

@@ -140,7 +140,7 @@ class _StageSearch:
     def run(self) -> Fronts | None:
         """The non-dominated mappings of the stage, compared in the dominance resources."""
         rounds, quick = self.fixed.rounds, self.fixed.quick
-        floors = [self._bounds(floor[:, self.fixed.at]) for floor in rounds.floors[self.stage]]
+        floors = [self._bounds(floor) for floor in rounds.floors(self.stage, self.fixed.at)]
         order = sorted(range(len(floors)), key=lambda place: tuple(floors[place][0]))
         for place in order[:DIVE_SHAPES] if quick else order:
             if not self.fixed.pruned(floors[place])[0]:

@@ -110,7 +110,7 @@ class Rounds:
             if common:
                 places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
                 self.meetings[pair] = together_in(list(pair)), places
-        self.floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
+        self._floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
         """First lower bounds of the objectives for each combination of shared sizes: the longest child, and the stages after the
@@ -156,7 +156,9 @@ class Rounds:
             if not len(self.left):
                 break
             parts[stage] = [self._vector(stage, skeleton) for skeleton in shapes[stage]]
-            states[stage] = np.stack([self._floor(stage, part) for part in parts[stage]], axis=1)
+            states[stage] = np.full((self.width, len(parts[stage]), self.rows), np.inf)
+            for place, part in enumerate(parts[stage]):
+                states[stage][:, place, self.left] = self._floor(stage, part)
             self._narrow(states, shapes)
         kept = [{id(skeleton) for skeleton in own} for own in shapes]
         return [[part for part in own if id(part.skeleton) in kept[at]] for at, own in enumerate(parts)]
@@ -215,11 +217,14 @@ class Rounds:
     # --- states -------------------------------------------------------------------------------------------------------
 
     def _floor(self, stage: int, part: Vector) -> Values:
-        """The least states of a stage's shape, one for each combination of shared sizes; infinite where it is pruned."""
+        """The least states of a stage's shape, one for each combination of shared sizes that is ``left``: mostly few."""
         self.group.tally.bounds += len(self.left)
-        found: Values = np.full((self.width, self.rows), np.inf)
-        found[:, self.left] = self.state(stage, part, part.at_least(self.left), self.left)
-        return found
+        return self.state(stage, part, part.at_least(self.left), self.left)
+
+    def floors(self, stage: int, at: Indices) -> list[Values]:
+        """The least states of each shape of a stage, for some of the combinations that are left."""
+        columns = np.searchsorted(self.left, at)
+        return [floor[:, columns] for floor in self._floors[stage]]
 
     def state(self, stage: int, part: Vector, values: Array, at: Indices) -> Values:
         """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
@@ -353,12 +358,13 @@ class Rounds:
     def _tighten(self, at: Indices) -> None:
         """Tighten the bounds of shapes that are not pruned to their least times, which are computed once for all frames with the
         shapes; most of these frames are then pruned."""
-        for stage, (parts, floors) in enumerate(zip(self.parts, self.floors, strict=True)):
+        column = np.searchsorted(self.left, at)
+        for stage, (parts, floors) in enumerate(zip(self.parts, self._floors, strict=True)):
             others = self.together([state for other, state in enumerate(self.least_states(at)) if other != stage])
             for part, floor in zip(parts, floors, strict=True):
-                if not self.group.found.pruned(self.objectives(self.join(others, floor[:, at]), at))[0]:
+                if not self.group.found.pruned(self.objectives(self.join(others, floor[:, column]), at))[0]:
                     child, time = 1 + self.child_of[stage], self._least_time(part, at)
-                    floor[child, at] = np.maximum(floor[child, at], time if np.isfinite(time) else 0.0)
+                    floor[child, column] = np.maximum(floor[child, column], time if np.isfinite(time) else 0.0)
 
     def _least_time(self, part: Vector, at: Indices) -> float:
         """The least time of a shape with given shared sizes; the same in all frames with the shape."""
@@ -377,7 +383,7 @@ class Rounds:
 
     def least_states(self, at: Indices) -> list[Values]:
         """For each stage the minimum over its shapes, for some combinations of shared sizes."""
-        return [np.min([floor[:, at] for floor in floors], axis=0) for floors in self.floors]
+        return [np.min(self.floors(stage, at), axis=0) for stage in range(len(self.parts))]
 
     def together(self, states: Sequence[Values]) -> Values:
         """The combination of several states."""
