@@ -106,8 +106,9 @@ def test_formats_of_weights(flags: str, weights: str | None) -> None:
     [
         (
             "vllm serve x -q gguf",
-            "--quantization: expected one of fp8, .*; got 'gguf'; leave it out, and give --weights",
+            "--quantization: expected a known format of weights; got 'gguf'; leave it out and give --weights, or use one of: awq",
         ),
+        ("vllm serve x -q gptq_marlim", "or did you mean 'gptq_marlin'"),
         ("--tensor-parallel-size 8", "expected a command with one of vllm serve"),
         ("vllm serve x --tensor-parallel-size eight --max-num-seqs 0", "expected a whole number from 1; got 'eight'"),
         ("python -m sglang.launch_server --tp 4 --dp 3", "expected a divisor of the 4 tensor-parallel ranks; got 3"),

@@ -216,6 +216,8 @@ def limits_of(text: str | None, where: str = "--slo") -> Limits:
     for part in text.split(","):
         found = _LIMIT.fullmatch(part)
         if found is None or found[1] in given:
-            raise BadInput(Fault(where, "limits such as 'ttft 1 s, tpot 30 ms'", repr(text)))
+            first = next(iter(part.split()), "")
+            remedy = did_you_mean(first, ("ttft", "tpot")) if first.isalpha() and first not in ("ttft", "tpot") else ""
+            raise BadInput(Fault(where, "limits such as 'ttft 1 s, tpot 30 ms'", repr(text), remedy))
         given[found[1]] = parse(found[2], SECONDS, where=f"{where}, {found[1]}")
     return Limits(given.get("ttft", math.inf), given.get("tpot", math.inf))

@@ -282,8 +282,8 @@ def read_serving_flags(text: str, where: str = "flags") -> ServingFlags:
     quantised = given.get("--quantization", given.get("-q"))
     weights = QUANTISATIONS.get(quantised) if quantised is not None else None
     if quantised is not None and weights is None:
-        remedy = "leave it out, and give --weights"
-        faults.append(Fault(f"{where}, --quantization", f"one of {', '.join(QUANTISATIONS)}", repr(quantised[:40]), remedy))
+        remedy = f"leave it out and give --weights, or {did_you_mean(quantised[:40], QUANTISATIONS)}"
+        faults.append(Fault(f"{where}, --quantization", "a known format of weights", repr(quantised[:40]), remedy))
     if faults:
         raise BadInput(faults)
     cache = "fp8" if given.get("--kv-cache-dtype", "").startswith("fp8") else None
