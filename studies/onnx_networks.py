@@ -87,8 +87,8 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     worst = max(gaps, key=lambda key: gaps[key])
     return [
         Finding(
-            f"**Every operator of the files is part of a layer**; none is left out. {unmapped} of {distinct} distinct layers has "
-            "no mapping, and is no part of time and gap: the first convolution of ViT-B/16 on edge, whose smallest tiles do not "
+            f"**Every operator of the files is part of a layer**; none is left out. {unmapped} of {distinct} distinct layers "
+            f"{'has' if unmapped == 1 else 'have'} no mapping, and {'is' if unmapped == 1 else 'are'} no part of time and gap: the first convolution of ViT-B/16 on edge, whose smallest tiles do not "
             "fit into the input buffer.",
             unmapped == 1 and not any(row["left_out"] for row in rows),
         ),

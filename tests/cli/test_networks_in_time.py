@@ -42,17 +42,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def searched(
-    clock: Clock, takes: dict[str, float], limit: float, extra: float = 0.0
+    clock: Clock, takes: dict[str, float], limit: float, extra: float = 0.0, unproven: str = "", overtime: float = 0.0
 ) -> tuple[list[Any], list[tuple[str, float]]]:
-    """The layers, and their searches with their limits. A layer has a mapping if it has the
-    time that it takes."""
+    """The layers, and their searches with their limits. A layer has a mapping if it has the time that it takes; those that stay
+    ``unproven`` use all of their time, and the ``overtime``."""
     asked: list[tuple[str, float]] = []
 
     def solve(problem: Problem, label: str) -> tuple[Any, bool]:
         assert problem.time_limit is not None
         name = label.split(" (")[0]
         asked.append((name, problem.time_limit))
-        clock.now += min(takes[name], problem.time_limit)
+        clock.now += problem.time_limit + overtime if name in unproven else min(takes[name], problem.time_limit)
         if problem.time_limit < takes[name]:
             raise SearchStopped(Fault(name, "a mapping", "none"))
         return f"mapping of {name}", False
@@ -75,6 +75,21 @@ def test_a_layer_without_a_mapping_is_searched_again(clock: Clock) -> None:
     assert [bool(item.result) for item in found] == [True, True, True]
     assert asked[-1] == ("a", 4.0)
     assert clock.now <= 9.0
+
+
+def test_time_is_left_for_a_layer_without_a_mapping(clock: Clock) -> None:
+    """Also where all others use what they are given."""
+    found, asked = searched(clock, {"a": 3.0, "b": 0.8, "c": 0.8, "d": 0.8}, 9.0, unproven="bcd")
+    assert [bool(item.result) for item in found] == [True, True, True, True]
+    assert asked[-1][0] == "a"
+    assert asked[-1][1] == pytest.approx(4 * asked[1][1])
+    assert clock.now <= 9.0
+
+
+def test_searches_that_exceed_their_parts_leave_time_for_the_last_ones(clock: Clock) -> None:
+    found, _ = searched(clock, dict.fromkeys("abcdefghij", 0.2), 12.0, unproven="abcdefghij", overtime=0.6)
+    assert all(item.result for item in found)
+    assert clock.now <= 12.0 + 0.6
 
 
 def test_layers_that_were_not_reached_say_so_and_the_limit_is_kept(clock: Clock) -> None:

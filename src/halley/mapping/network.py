@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from halley.answer import Answerable, Certificate, Status
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
@@ -19,6 +21,10 @@ TIME_LIMIT = 300.0
 """Time of all searches of a network, unless the user names one [s]."""
 SECOND_TIME_LIMIT = 20.0
 """Most time of a second search where the first one found no mapping [s]."""
+SECOND_PARTS = 4
+"""How many times the part of another layer it has."""
+LEAST_SHARE = 0.25
+"""Of its part of the time, what a search is given at least."""
 LATE = "not reached within the time limit"
 INTERRUPTED = "interrupted"
 
@@ -122,8 +128,8 @@ def optimise_layers(
     """The best mapping of each distinct layer, without baselines. ``gap`` of each; ``limit`` [s] of all searches.
 
     Layers with least work come first: each has an equal part of the time that is left, so what short searches leave is used by
-    the long ones. What is left in the end, and without a limit of one's own some more, is for layers whose search found no
-    mapping. Ctrl-C ends the searches with the layers so far.
+    the long ones. A layer whose search found no mapping comes again in the end, with a larger part, and without a limit of one's
+    own some more. Ctrl-C ends the searches with the layers so far.
 
     Raises BadInput: an objective that does not add up, an element type that the chip lacks; KeyboardInterrupt before any layer.
     """
@@ -142,7 +148,8 @@ def optimise_layers(
 
 @dataclass(slots=True)
 class _Searches:
-    """The searches of the layers of a network, and the results so far by name."""
+    """The searches of the layers of a network, and the results so far by name. ``overtime``: the most by which one exceeded its
+    part [s]: a search finishes its answer after its limit, which the next ones leave time for."""
 
     network: NeuralNetwork
     chip: Chip
@@ -152,6 +159,7 @@ class _Searches:
     extra: float
     search: Search
     results: dict[str, LayerResult]
+    overtime: float = 0.0
 
     def run(self) -> list[LayerResult]:
         end = time.monotonic() + self.limit
@@ -166,14 +174,23 @@ class _Searches:
 
     def _all(self, end: float) -> None:
         order = sorted(self.network.layers, key=lambda layer: layer.count * layer.workload.macs())
-        for place, layer in enumerate(order):
-            left = end - time.monotonic()
-            if left <= 0 or self._one(layer, left / (len(order) - place), f"{place + 1} of {len(order)}"):
+        queue = deque((layer, 1) for layer in order)
+        for place in count(1):
+            if not queue:
                 return
-        for layer in [item.layer for item in self.results.values() if item.reason == LATE]:
-            left = max(min(SECOND_TIME_LIMIT, end - time.monotonic()), self.extra)
-            if left <= 0 or self._one(layer, left, "again"):
+            layer, parts = queue.popleft()
+            now = time.monotonic()
+            share = (end - now) * parts / (parts + sum(others for _, others in queue))
+            if parts > 1:
+                share = max(min(SECOND_TIME_LIMIT, share), self.extra)
+            if share <= 0:
                 return
+            given = max(share - self.overtime, LEAST_SHARE * share)
+            if self._one(layer, given, f"{place} of {len(order)}" if parts == 1 else "again"):
+                return
+            self.overtime = max(self.overtime, time.monotonic() - now - given)
+            if parts == 1 and self.results[layer.name].reason == LATE:
+                queue.append((layer, SECOND_PARTS))
 
     def _one(self, layer: NetworkLayer, share: float, words: str) -> bool:
         """Search a layer; whether that was interrupted."""
