@@ -88,8 +88,8 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [
         Finding(
             f"**Every operator of the files is part of a layer**; none is left out. {unmapped} of {distinct} distinct layers "
-            f"{'has' if unmapped == 1 else 'have'} no mapping, and {'is' if unmapped == 1 else 'are'} no part of time and gap: the first convolution of ViT-B/16 on edge, whose smallest tiles do not "
-            "fit into the input buffer.",
+            f"{'has' if unmapped == 1 else 'have'} no mapping, and {'is' if unmapped == 1 else 'are'} no part of time and gap: "
+            "the first convolution of ViT-B/16 on edge, whose smallest tiles do not fit into the input buffer.",
             unmapped == 1 and not any(row["left_out"] for row in rows),
         ),
         Finding(
