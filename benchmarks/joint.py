@@ -44,7 +44,7 @@ def measurements() -> Iterator[Measurement]:
 def _planned(model: str, system: str, batch: int, folder: Path) -> tuple[float, float, dict[str, int], float]:
     """CPU time [s] and memory [MiB] of the command, with the effort and the gap of its certificate."""
     out = folder / "plan.json"
-    words = ["plan", model, "--train", "--system", system, "--batch", str(batch), "--kernels", "searched", "--force"]
+    words = ["plan", model, "--train", "--system", system, "--batch", str(batch), "--kernels", "searched", "-j", "1", "--force"]
     environment = {**os.environ, "HALLEY_CACHE": str(folder), "HALLEY_CACHE_SHARED": ""}
     command = [sys.executable, "-c", CODE, *words, "-o", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
