@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from tests.certificates.test_joint_plans import found, one_cluster, problem
@@ -105,6 +106,18 @@ def test_errors_pass_between_processes() -> None:
     assert isinstance(error, BadInput)
     assert [fault.where for fault in error.faults] == ["here", "there"]
     assert str(error) == str(BadInput(error.faults))
+
+
+def test_where_no_process_can_start_this_one_searches(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a script without `if __name__ == "__main__"`."""
+
+    def broken(workers: int) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(ahead, "WorkerPool", broken)
+    with SearchesAhead(one_cluster(), 2) as searches:
+        searches.expect(SMALL)
+        assert searches.search(SMALL[0]).time > 0
 
 
 def test_few_searches_start_no_process() -> None:

@@ -121,13 +121,13 @@ def test_a_signal_ends_a_search_with_the_best_so_far(name: str, tmp_path: Path, 
 def test_a_signal_before_kernels_are_searched_gives_a_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the first search of a kernel: the plan that is best by bounds, with times from formulas, is written and in order."""
 
-    def search(problem: Any, progress: solve.SearchProgressBar, limit: float | None, store: Any) -> Any:
+    def search(problem: Any, progress: solve.SearchProgressBar, limit: float | None, store: Any, workers: int) -> Any:
         def at_the_first_kernel(text: str, share: float) -> None:
             if text.startswith("searches"):
                 signal.raise_signal(getattr(signal, name))
             progress(text, share)
 
-        return best_joint_plan(problem, at_the_first_kernel, limit, None)
+        return best_joint_plan(problem, at_the_first_kernel, limit, None, workers)
 
     monkeypatch.setattr(plan, "best_joint_plan", search)
     path = tmp_path / "plan.json"

@@ -245,7 +245,7 @@ def test_a_cache_in_a_format_that_the_chip_lacks(tmp_path: Path) -> None:
             "cache of one",
         ),
         ((*PLAN, "--slo", "ttft 1 s, tpot 1 us"), 2, "at the nearest"),
-        ((*PLAN, "--slo", "tpt 1 s"), 1, "did you mean 'tpot'?"),
+        ((*PLAN, "--slo", "tpt 1 s"), 1, "limits such as 'ttft 1 s, tpot 30 ms'; got 'tpt 1 s'; did you mean 'tpot'?"),
         ((*PLAN, "--batch", "8", "--whole"), 1, "--batch: expected no option of training"),
         (("plan", "llama3-8b", "--system", "2 x h100, nvlink 2", "--batch", "8", "--slo", "ttft 1 s"), 1, "add --serve"),
         (

@@ -50,9 +50,6 @@ def plan_searched_graph(
     deadline = Deadline() if limit is None else Deadline(time.perf_counter() + limit)
     best: GraphPlan | None = None
 
-    def left() -> float | None:
-        return None if limit is None else max(deadline.end - time.perf_counter(), 0.0)
-
     try:
         with SearchesAhead(problem.system.chip, workers) as searches:
             while True:
@@ -63,8 +60,8 @@ def plan_searched_graph(
                 for number, shape in enumerate(missing):
                     if progress is not None:
                         progress(f"searches {shape}, {number + 1} of {len(missing)} of a sharding", number / len(missing))
-                    searches.expect(missing[number:], left())
-                    kernels.add(shape, searches.search(shape, left()))
+                    searches.expect(missing[number:], deadline.left())
+                    kernels.add(shape, searches.search(shape, deadline.left()))
     except (KeyboardInterrupt, SearchStopped, TimeIsUp) as stop:
         if best is not None:
             return _by_formula(best)

@@ -28,6 +28,13 @@ KERNELS = (LIBRARY, SEARCHED)
 """Where a plan takes the times of its kernels from."""
 
 
+def refuse_unless_searched(searched: bool, option: str, value: object, prefix: str = "") -> None:
+    """Raises BadInput: an ``option`` of searched kernels has a value beside library ones. ``prefix``: of options in messages."""
+    if value is not None and not searched:
+        fault = Fault(f"{prefix}{option}", f"{prefix}kernels {SEARCHED} beside it", "library kernels", "leave it out")
+        raise BadInput(fault)
+
+
 def is_searched(kernels: str, efficiency: str | None, prefix: str = "") -> bool:
     """Whether kernels are to be searched. ``prefix``: of options in messages.
 

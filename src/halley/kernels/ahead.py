@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
-from importlib import import_module
 
 from halley.errors import Fault, SearchStopped
 from halley.ir.hardware import Chip
-from halley.kernels.searched import KernelCost, KernelShape
+from halley.kernels.searched import KernelCost, KernelShape, search_kernel
 from halley.processes import WorkerPool
 
 START_AFTER = 2.0
@@ -43,10 +42,10 @@ class SearchesAhead:
         self._begun = {shape: future for shape, future in self._begun.items() if not future.cancel()}
         if self.workers < 2 or self._spent < START_AFTER or len(shapes) < 2:
             return
-        if self._pool is None:
-            self._pool = WorkerPool(self.workers)
         end = None if limit is None else time.monotonic() + limit
         try:
+            if self._pool is None:
+                self._pool = WorkerPool(self.workers)
             for shape in shapes:
                 if shape not in self._begun:
                     self._begun[shape] = self._pool.executor.submit(_searched, self.chip, shape, end)
@@ -80,8 +79,4 @@ class SearchesAhead:
 
 def _searched(chip: Chip, shape: KernelShape, end: float | None) -> KernelCost:
     """``end`` [s]: on the clock of `time.monotonic`, which all processes share."""
-    # loaded when it is needed: planning with a library's times does not load the search of mappings
-    cost: KernelCost = import_module("halley.kernels.search").searched_kernel(
-        chip, shape, None if end is None else max(end - time.monotonic(), 0.0)
-    )
-    return cost
+    return search_kernel(chip, shape, None if end is None else max(end - time.monotonic(), 0.0))

@@ -142,6 +142,13 @@ class KernelCost(NamedTuple):
     mapping: str
 
 
+def search_kernel(chip: Chip, shape: KernelShape, limit: float | None = None) -> KernelCost:
+    """`halley.kernels.search.searched_kernel`, loaded when it is needed: planning with a library's times does not load the search
+    of mappings."""
+    found: KernelCost = import_module("halley.kernels.search").searched_kernel(chip, shape, limit)
+    return found
+
+
 class KernelStore(Protocol):
     """Where costs of kernels are kept from one run to the next."""
 
@@ -261,8 +268,7 @@ class SearchedKernels:
 
         Raises SearchStopped: ``limit`` [s], or a signal, ended the search before; Infeasible: no mapping fits.
         """
-        # loaded when it is needed: planning with a library's times does not load the search of mappings
-        self.add(shape, import_module("halley.kernels.search").searched_kernel(self.chip, shape, limit))
+        self.add(shape, search_kernel(self.chip, shape, limit))
 
     def add(self, shape: KernelShape, cost: KernelCost) -> None:
         """Keeps what a search has found."""

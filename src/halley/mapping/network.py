@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from halley.answer import Answerable, Certificate, Status
 from halley.errors import BadInput, Fault, Infeasible, SearchStopped
@@ -174,23 +173,21 @@ class _Searches:
 
     def _all(self, end: float) -> None:
         order = sorted(self.network.layers, key=lambda layer: layer.count * layer.workload.macs())
-        queue = deque((layer, 1) for layer in order)
-        for place in count(1):
-            if not queue:
-                return
-            layer, parts = queue.popleft()
+        queue = deque((layer, 1, f"{place} of {len(order)}") for place, layer in enumerate(order, 1))
+        while queue:
+            layer, parts, words = queue.popleft()
             now = time.monotonic()
-            share = (end - now) * parts / (parts + sum(others for _, others in queue))
+            share = (end - now) * parts / (parts + sum(others for _, others, _ in queue))
             if parts > 1:
                 share = max(min(SECOND_TIME_LIMIT, share), self.extra)
             if share <= 0:
                 return
             given = max(share - self.overtime, LEAST_SHARE * share)
-            if self._one(layer, given, f"{place} of {len(order)}" if parts == 1 else "again"):
+            if self._one(layer, given, words):
                 return
             self.overtime = max(self.overtime, time.monotonic() - now - given)
             if parts == 1 and self.results[layer.name].reason == LATE:
-                queue.append((layer, SECOND_PARTS))
+                queue.append((layer, SECOND_PARTS, "again"))
 
     def _one(self, layer: NetworkLayer, share: float, words: str) -> bool:
         """Search a layer; whether that was interrupted."""

@@ -32,6 +32,14 @@ class Deadline:
     def __call__(self) -> bool:
         return time.perf_counter() > self.end
 
+    def left(self) -> float | None:
+        """Time until then [s], at least 0; None: there is no end.
+
+        >>> Deadline().left(), Deadline(0.0).left()
+        (None, 0.0)
+        """
+        return None if math.isinf(self.end) else max(self.end - time.perf_counter(), 0.0)
+
     def check(self) -> None:
         """Raises TimeIsUp: it has passed."""
         if self():

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphPlan, GraphProblem, plan_graph
 from halley.graphs.searched import plan_searched_graph
-from halley.importers.training import LIBRARY, is_searched, sustained
+from halley.importers.training import LIBRARY, is_searched, refuse_unless_searched, sustained
 from halley.io.cache import user_store
 from halley.io.systems.system import load_system
 from halley.ir.system import System
@@ -59,8 +58,7 @@ def shard(
     """
     at_least("shard", 1, workers=workers)
     searched, limit = is_searched(kernels, efficiency), limit_of("shard", time_limit)
-    if limit is not None and not searched:
-        raise BadInput(Fault("time_limit", 'kernels "searched" beside it', "library kernels", "leave it out"))
+    refuse_unless_searched(searched, "time_limit", limit)
     found = system if isinstance(system, System) else load_system(system)
     problem = GraphProblem(
         workload,

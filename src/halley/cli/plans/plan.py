@@ -176,7 +176,6 @@ def plan(
     if view not in VIEWS:
         raise BadInput(Fault("--view", " or ".join(VIEWS), repr(view), did_you_mean(view, VIEWS)))
     searched = is_searched(kernels, efficiency, "--")
-    processes = kernel_workers(workers, searched or view == "dfmodel")
     if emit is not None:
         known_framework(emit)
         if json:
@@ -197,6 +196,7 @@ def plan(
     if view == "dfmodel":
         _dfmodel(DFModelProblem(shape, found, *sizes, streaming, _degrees(fixed)), json, out, force)
         return
+    processes = kernel_workers(workers, searched)
     fitted = None if searched else efficiency_of(found, efficiency)
     problem = training_problem(shape, found, *sizes, fixed, whole, optimizer or RECIPE, fitted, software, searched)
     if framework is not None:

@@ -28,7 +28,7 @@ from halley.cli.solve import searching
 from halley.errors import BadInput, Fault
 from halley.graphs.plan import GraphProblem, plan_graph
 from halley.graphs.searched import plan_searched_graph
-from halley.importers.training import LIBRARY, is_searched
+from halley.importers.training import LIBRARY, is_searched, refuse_unless_searched
 from halley.io.cache import user_store
 from halley.io.chips.load import load_problem
 from halley.io.results.graphs import graph_document
@@ -81,8 +81,7 @@ def shard(
     else:
         work = workload_from(workload, context.args, options.own_options(context))
     searched, limit = is_searched(kernels, efficiency, "--"), options.seconds(time_limit)
-    if limit is not None and not searched:
-        raise BadInput(Fault("--time-limit", "--kernels searched beside it", "library kernels", "leave it out"))
+    refuse_unless_searched(searched, "time-limit", limit, "--")
     processes = kernel_workers(workers, searched)
     found = system_of(system)
     problem = GraphProblem(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from halley.cli import options
 from halley.errors import BadInput, Fault
-from halley.importers.training import sustained
+from halley.importers.training import refuse_unless_searched, sustained
 from halley.io.chips.software import NO_SOFTWARE
 from halley.io.systems.system import load_system
 from halley.ir.system import System
@@ -71,6 +71,5 @@ def efficiency_of(system: System, name: str | None) -> Efficiency:
 
 def kernel_workers(given: str | None, searched: bool) -> int:
     """The processes that search kernels. Raises BadInput: no number, or kernels that are not ``searched``."""
-    if given is not None and not searched:
-        raise BadInput(Fault("--workers", "--kernels searched beside it", "library kernels", "leave it out"))
+    refuse_unless_searched(searched, "workers", given, "--")
     return options.whole_number("--workers", given, min(cores(), MOST_BY_DEFAULT), most=MOST_WORKERS, example=4)

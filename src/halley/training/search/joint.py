@@ -24,6 +24,7 @@ from halley.kernels.ahead import SearchesAhead
 from halley.kernels.groups import GroupKernel
 from halley.kernels.machine import PEAK
 from halley.kernels.searched import AnyKernel, AttentionShape, KernelCost, KernelShape, KernelStore, SearchedKernels, shape_of
+from halley.optim.deadline import Deadline
 from halley.sharding.decisions import decisions_of
 from halley.training.groups import fused_groups, sharded_kernels
 from halley.training.part_costs import ModelCosts, training_graphs
@@ -78,7 +79,8 @@ def best_joint_plan(
         now = time.perf_counter()
         try:
             with SearchesAhead(each.chip, workers) as searches:
-                found.append(_JointSearch(each, searches, progress, now + (end - now) / (len(homes) - place)).run())
+                deadline = Deadline(now + (end - now) / (len(homes) - place))
+                found.append(_JointSearch(each, searches, progress, deadline).run())
             bounds.append(found[-1].certificate.bound)
         except Infeasible as error:
             misfit = error  # the last memory is the largest one
@@ -143,13 +145,13 @@ def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
 
 @dataclass(slots=True)
 class _JointSearch:
-    """The search for a plan whose tensors live in one memory; ``end`` [s]: on the clock of `time.perf_counter`. ``best``: of the
+    """The search for a plan whose tensors live in one memory. ``best``: of the
     plans with exact times; ``bounded``: the last one that was best by bounds."""
 
     problem: TrainingProblem
     searches: SearchesAhead
     progress: Progress | None
-    end: float
+    deadline: Deadline
     best: TrainingResult | None = None
     bounded: TrainingResult | None = None
     bound: float = 0.0
@@ -164,7 +166,7 @@ class _JointSearch:
         stopped = False
         try:
             while not stopped:
-                found = best_training_plan(self.problem, self._report_progress, self._left(), others=0)
+                found = best_training_plan(self.problem, self._report_progress, self.deadline.left(), others=0)
                 self.bounded, self.bound = found, max(self.bound, found.certificate.bound)
                 stopped = found.status is Status.LIMIT
                 missing = self.kernels.missing(plan_kernels(self.problem, found.plan, found.cost.parts))
@@ -178,7 +180,7 @@ class _JointSearch:
                     continue  # a group that no mapping fits: its kernels run apart
                 self._keep(found, exact=not missing)
                 assert self.best is not None
-                stopped |= time.perf_counter() > self.end
+                stopped |= self.deadline()
                 if relative_gap(self.best.cost.time, self.bound) <= OPTIMAL_GAP:
                     break
                 if not missing and not self._raise_lowest(found):
@@ -230,8 +232,8 @@ class _JointSearch:
             if number and self.best is not None and raised > self.best.cost.time * (1 + RELATIVE_TIME_MARGIN):
                 return False
             self._report_gap(f"searches {shape}, {number + 1} of {len(missing)} of a plan", found)
-            self.searches.expect(ordered[number : number + ahead], self._left())
-            self.kernels.add(shape, self.searches.search(shape, self._left()))
+            self.searches.expect(ordered[number : number + ahead], self.deadline.left())
+            self.kernels.add(shape, self.searches.search(shape, self.deadline.left()))
         return True
 
     def _work(self, plan: Plan, costs: ModelCosts) -> dict[KernelShape, float]:
@@ -245,9 +247,6 @@ class _JointSearch:
     def _kernel_time(self, plan: Plan, costs: ModelCosts) -> float:
         """Of one microbatch in all layers [s]."""
         return math.fsum(runs * float(self.kernels.times(kernel)) for kernel, runs in _counted_kernels(self.problem, plan, costs))
-
-    def _left(self) -> float | None:
-        return None if math.isinf(self.end) else max(self.end - time.perf_counter(), 0.0)
 
     def _keep(self, found: TrainingResult, exact: bool) -> None:
         """Keeps the plan if it is the fastest with exact times."""
