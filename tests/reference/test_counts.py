@@ -249,15 +249,16 @@ def test_rescales_of_keys_split_over_two_axes(keys: int, tile_x: int, tile_y: in
     workload = next(item for item in variants(build("attention", sizes)) if item.variant == "online")
     chip = next(chip for chip in map(random_chip, map(Random, range(99))) if [axis.size for _, axis in chip.axes] == [3, 2])
     *steps, last = (Compute(op.name) for op in workload.ops)
-    scaled = next(op for op in workload.ops if op.scaled_by)
-    state = workload.producer(scaled.scaled_by)
-    assert state is not None
+    scaled = [op for op in workload.ops if op.scaled_by]
+    states = [(scaled[0].scaled_by,), *(op.outputs for op in scaled)]
 
     def combine(tensors: tuple[str, ...], axis: str) -> Node:
         return Collective(CollectiveKind.ALL_REDUCE, tensors, "cluster", axis, "direct")
 
-    both = [combine(tensors, axis) for axis in "xy" for tensors in (state.outputs, scaled.outputs)]
-    joins = both if interleaved else [both[0], both[2], both[1], both[3]]
+    if interleaved:
+        joins = [combine(tensors, axis) for axis in "xy" for tensors in states]
+    else:
+        joins = [combine(tensors, axis) for tensors in states for axis in "xy"]
     inside = Hold("obuf", tuple((name,) for name in workload.tensors), Sequence((*steps, *joins, last)))
     split = Spatial("n", tile_x, "cluster", "x", Spatial("n", tile_y, "cluster", "y", inside))
     ends = tuple((name,) for name in (*workload.inputs, *workload.outputs))

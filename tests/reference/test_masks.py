@@ -34,8 +34,9 @@ hold wbuf x2: K
             for d by 2
               compute scores
         compute scale
-        compute statistics
+        compute running_max
         compute exp
+        compute running_sum
         for n by {c}
           compute values
 """

@@ -162,7 +162,7 @@ def _flash(run: Run, mark: str) -> list[str]:
     ]
     loop = [f"for n by {run.slice}"] if run.blocks else []
     keys = [f"hold l1{buffers}: Q{mark}", *loop, f"hold l1{buffers}: K{mark} V{mark}", _scores(mark)]
-    softmax = ("statistics", "exp") if run.blocks else ("max", "exp", "sum")
+    softmax = ("running_max", "exp", "running_sum") if run.blocks else ("max", "exp", "sum")
     block = _compute(mark, "scores", "scale", *softmax, "values")
     return _nested(around, _sequence(_nested(keys, _sequence(block)), _compute(mark, "divide")))
 
@@ -176,7 +176,7 @@ def _flat(run: Run, mark: str) -> list[str]:
     around, x, y = _groups(run)
     way = _way(run)
     if run.blocks:
-        softmax = _compute(mark, "scale", "statistics", "exp")
+        softmax = _compute(mark, "scale", "running_max", "exp", "running_sum")
     else:
         softmax = [*_compute(mark, "scale", "max"), *_combined("mx", mark, x, way), *_compute(mark, "exp", "sum")]
         softmax += _combined("z", mark, x, way)
@@ -185,7 +185,7 @@ def _flat(run: Run, mark: str) -> list[str]:
     copies = [f"broadcast {name}{mark} over {y} with {way}" for name in "KV"]
     keys = _nested(loops, _sequence(copies, _nested([_scores(mark)], block)))
     queries = _nested([f"hold l1: Q{mark}"], _sequence([f"broadcast Q{mark} over {x} with {way}"], keys))
-    statistics = _combined("mx z", mark, x, way) if run.blocks else []
+    statistics = [*_combined("mx", mark, x, way), *_combined("z", mark, x, way)] if run.blocks else []
     results = f"hold l1: U{mark}|O{mark} mx{mark} z{mark}"
     return _nested([*around, results], _sequence(queries, statistics, _output(run, mark, x, way)))
 
@@ -227,9 +227,8 @@ def _way(run: Run) -> str:
     return "chain" if run.dataflow == FLAT else "multicast"
 
 
-def _combined(names: str, mark: str, x: str, way: str) -> list[str]:
-    held = " ".join(name + mark for name in names.split())
-    return [f"{kind} {held} over {x} with {way}" for kind in ("reduce", "broadcast")]
+def _combined(name: str, mark: str, x: str, way: str) -> list[str]:
+    return [f"{kind} {name}{mark} over {x} with {way}" for kind in ("reduce", "broadcast")]
 
 
 def _output(run: Run, mark: str, x: str, way: str) -> list[str]:

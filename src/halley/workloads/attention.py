@@ -51,8 +51,8 @@ def attention(
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; O = P V``.
     - deferred: the division follows the second GEMM: ``U = E V; O = U / z``.
-    - online: ``(mx, z)`` are updated tile by tile of keys; ``U`` is rescaled when the maximum grows (arXiv 2112.05682,
-      2205.14135).
+    - online: ``mx`` is the maximum of the keys so far; ``z`` and ``U`` are rescaled when it grows (arXiv 2112.05682,
+      2205.14135). One exponential for each score, as in FlashAttention-2 (arXiv 2307.08691).
 
     >>> work = attention(batch=2, heads=8, kv_heads=2, queries=1, keys=100, head_dim=64)
     >>> dict(work.dims)

@@ -52,10 +52,12 @@ def reduction(
     dims: str,
     function: str = "identity",
     constants: Mapping[str, float] | None = None,
+    scaled_by: str = "",
 ) -> Op:
     """``outputs`` = the ``monoid`` of ``function(inputs)`` over the dims that the outputs lack."""
     numbers = tuple((constants or {}).items())
-    return Op(name, OpKind.REDUCE, _names(inputs), _names(outputs), _names(dims), function, monoid, constants=numbers)
+    given = _names(inputs), _names(outputs), _names(dims)
+    return Op(name, OpKind.REDUCE, *given, function, monoid, scaled_by=scaled_by, constants=numbers)
 
 
 def batch(b: int) -> tuple[str, dict[str, int]]:

@@ -25,7 +25,8 @@ def softmax_and_values(
 
     - plain: ``mx; E = exp(S2 - mx); z; P = E / z; result = P V``.
     - deferred: ``U = E V; result = U / z``.
-    - online: ``(mx, z)`` in one pass with the keys, ``U`` scaled by mx (Milakov and Gimelshein, arXiv 1805.02867).
+    - online: mx is the maximum so far; z and U, relative to it, are scaled when it grows. One exponential for each score, as in
+      FlashAttention-2 (arXiv 2307.08691).
     """
     matrix, made = f"{rows} {key}", f"{rows} {value}"
     product = f"{rows} {key} {value}"
@@ -47,8 +48,9 @@ def softmax_and_values(
         case _:
             first = (
                 scale,
-                reduction("statistics", "softmax", "S2", "mx z", matrix),
+                reduction("running_max", "max", "S2", "mx", matrix),
                 elementwise("exp", "exp_difference", "S2 mx", "E", matrix, running="mx"),
+                reduction("running_sum", "sum", "E", "z", matrix, scaled_by="mx"),
             )
             last = (contract("values", f"E {values}", "U", product, scaled_by="mx"), late_division)
     kernels = (tuple(op.name for op in first), *((op.name,) for op in last))

@@ -167,7 +167,7 @@ class _Attention:
     def _joined(self, last: Skeleton, split: Split) -> Iterator[Skeleton]:
         """The closing stage after the all-reduces that join the members' states, one shape per way to do that."""
         for join in all_reduces(self.group.hierarchy, (), self.group.axes_of(split, self.key)):
-            states = self.statistics, self.values.outputs
+            states = *((name,) for name in self.statistics), self.values.outputs
             joins = tuple(replace(part, tensors=tensors) for tensors in states for part in join)
 
             def build(tiles: Tiles, joins: tuple[Node, ...] = joins) -> Node:
