@@ -19,6 +19,7 @@ from validation.outcome import Case, Line, Outcome
 from validation.rtl.compare import compare as rtl
 from validation.scalesim.compare import compare as scalesim
 from validation.serving.compare import compare as serving
+from validation.tiles.compare import compare as tiles
 from validation.timeloop.compare import compare as timeloop_case
 from validation.timeloop.convert import HERE as TIMELOOP
 from validation.timeloop.drawn import drawn, known_cases, own_energy, timeloop_energy
@@ -79,6 +80,7 @@ SOURCES: dict[str, Callable[[Path | None], Outcome]] = {
     "operators": operators,
     "kernels": kernels,
     "machines": lambda data: machines(),
+    "tiles": lambda data: tiles(),
     "megatron": lambda data: megatron(),
     "training": training,
     "serving": serving,

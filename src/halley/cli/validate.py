@@ -29,7 +29,7 @@ DATA = "HALLEY_DATA"
 
 NAMES = (
     "timeloop", "accelforge", "scalesim", "rtl", "mesh", "dfmodel", "attention", "collectives", "operators", "kernels",
-    "machines", "megatron", "training", "serving", "area",
+    "machines", "tiles", "megatron", "training", "serving", "area",
 )  # fmt: skip
 """The comparisons of `validation.sources`."""
 

@@ -167,8 +167,8 @@ def _vector(counter: Counter, scope: CountingScope, op: Op) -> Iterator[Event]:
     lanes: Number = 0
     if counter.times:
         factors = {dim: DimFactor(counter, dim, scope.loops) for dim in op.dims[:-1]}
-        factors[op.dims[-1]] = DimFactor(counter, op.dims[-1], scope.loops, "folds", engine.lanes)
-        lanes = counter.product(scope.loops, factors)
+        factors[op.dims[-1]] = DimFactor(counter, op.dims[-1], scope.loops, "folds", engine.width)
+        lanes = counter.product(scope.loops, factors) * (engine.width / engine.lanes if engine.warp else 1)
     work = counter.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
     for function, count in work.items():
         time = busy_time(vector_cycles(lanes, count / engine.rate[function]), engine.clock)

@@ -33,9 +33,9 @@ def vector_cycles(lane_groups: Number, cycles_per_element: Number) -> Number:
 
     .. math:: cycles = G \\sum_f n_f / r_f
 
-    Symbols: G [1] groups of lanes that the points need (last dim rounded up to the lanes), n_f elementary functions per point,
-    r_f per lane and cycle. Does not model: the pipeline (`pipeline_latency`), tree reductions across lanes. Source:
-    docs/model.md.
+    Symbols: G [1] groups of lanes that the points need (last dim rounded up to the lanes, or to those of a warp), n_f elementary
+    functions per point, r_f per lane and cycle. Does not model: the pipeline (`pipeline_latency`), tree reductions across lanes.
+    Source: docs/model.md.
 
     >>> vector_cycles(10, 5.0)
     50.0

@@ -243,7 +243,7 @@ class MatrixEngine:
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
     """``lanes`` that each run ``rate[function]`` elementary functions per cycle; ``energy`` J each; ``latency`` of the pipeline
-    [s], once for each tile."""
+    [s], once for each tile. ``warp``: lanes of one instruction, which take neighbours along an op's last dim; 0: all lanes."""
 
     name: str
     lanes: int
@@ -252,6 +252,12 @@ class VectorEngine:
     energy: Mapping[str, float] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
     latency: float = 0.0
+    warp: int = 0
+
+    @property
+    def width(self) -> int:
+        """The number to whose next multiple points along an op's last dim are rounded up."""
+        return self.warp or self.lanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,8 @@ def _engines(chip: Chip) -> Iterator[Fact]:
     if chip.vector is not None:
         at = "engines.vector"
         yield f"{at}.lanes", str(chip.vector.lanes)
+        if chip.vector.warp:
+            yield f"{at}.warp", str(chip.vector.warp)
         yield f"{at}.clock", format_frequency(chip.vector.clock)
         if chip.vector.latency:
             yield f"{at}.latency", format_time(chip.vector.latency)

@@ -53,7 +53,8 @@ class ComputeRequests:
         *outer, last = scope.sizes(op.dims)
         work = self.workload.work(op) or ({"mul": 1.0, "add": 1.0} if op.kind is OpKind.CONTRACT else {})
         per_point = sum(count / chip.vector.rate[function] for function, count in work.items())
-        cycles = float(vector_cycles(math.prod(outer) * -(-last // chip.vector.lanes), per_point))
+        taken = math.prod(outer) * -(-last // chip.vector.width) * chip.vector.width
+        cycles = float(vector_cycles(taken / chip.vector.lanes, per_point))
         seconds = cycles / chip.vector.clock + chip.vector.latency
         return ((scope.team.axes.server(critical, depth, "engine", chip.vector.name), seconds),)
 

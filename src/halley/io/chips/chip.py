@@ -326,4 +326,5 @@ def _vector(file: VectorFile, clock: float) -> VectorEngine:
         energy={function: entry.value for function, entry in file.energy.items()},
         reads=tuple(file.reads),
         latency=file.latency.value if file.latency else 0.0,
+        warp=file.warp.value if file.warp else 0,
     )

@@ -151,6 +151,7 @@ def _matrix(engine: MatrixEngine) -> dict[str, Any]:
 def _vector(engine: VectorEngine) -> dict[str, Any]:
     return {
         "lanes": engine.lanes,
+        **({"warp": engine.warp} if engine.warp else {}),
         "clock": _unit(engine.clock, "Hz"),
         "rate": dict(engine.rate),
         "energy": {function: _unit(energy, "J") for function, energy in engine.energy.items()},

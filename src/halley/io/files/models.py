@@ -155,6 +155,9 @@ class VectorFile(Section):
     """Lanes that run elementary functions."""
 
     lanes: Whole = Field(description="number of lanes")
+    warp: Whole | None = Field(
+        None, description="lanes of one instruction, to which the last dim of an operation is rounded up; left out, all lanes"
+    )
     clock: Frequency | None = Field(None, description="clock of the lanes; left out, the chip's")
     rate: dict[str, Ratio] = Field(description="functions per lane and cycle, by elementary function")
     energy: dict[str, EnergyPerOp] = Field(description="energy per function, by elementary function")

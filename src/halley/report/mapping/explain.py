@@ -197,7 +197,8 @@ def _engine(chip: Chip, event: Work) -> Iterator[Step]:
         energy = f"engines.matrix.energy.{event.dtype}"
     else:
         numbers = count
-        keys = ("engines.vector.lanes", "engines.vector.clock", f"engines.vector.rate.{event.function}")
+        warp = ("engines.vector.warp",) if chip.vector is not None and chip.vector.warp else ()
+        keys = ("engines.vector.lanes", *warp, "engines.vector.clock", f"engines.vector.rate.{event.function}")
         energy = f"engines.vector.energy.{event.function}"
     formula = systolic_cycles if matrix else vector_cycles
     yield Step(f"{event.engine} engine: {event.function}", formula, numbers, format_time(float(event.time)), keys)
