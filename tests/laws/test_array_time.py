@@ -19,7 +19,7 @@ from halley.mapping.space.hierarchy import hierarchy
 from halley.rewrite.canonical import canonical
 from halley.workloads import gemm
 
-CHIPS = ("edge", "cloud", "tpu-v4i-like", "tpu-v5e", "simba-like", "eyeriss-like", "a100", "sn30")
+CHIPS = ("edge", "cloud", "tpu-v4i-like", "tpu-v5e", "simba-like", "eyeriss-like", "a100", "h200", "sn30")
 
 
 DTYPES = {"simba-like": "int8"}

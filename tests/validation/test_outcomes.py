@@ -326,6 +326,7 @@ README_ROWS = {
     "612 counts of accesses": ["timeloop | accesses"],
     "cycles of GEMMs": ["rtl | cycles", "rtl | cycles, chains"],
     "FlashAttention": ["mesh | FlashAttention, formulas", "mesh | FlatAttention, formulas"],
+    "mappings run as kernels": [f"tiles | {name}" for name in ("gemm, held out", "attention", "gemm-softmax")],
     "all-reduce": ["collectives | all-reduce, held-out sizes", "collectives | all-to-all, held-out sizes"],
     "kernels of GPU libraries": [
         f"kernels | {name}, held out" for name in ("gemm", "attention_prefill", "attention_decode", "moe")

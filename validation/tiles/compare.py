@@ -39,7 +39,7 @@ FEWEST_STAGES = 3
 ALLOWED = {
     GEMM: (0.11, 0.35),
     FLAT: (0.09, 0.25),
-    SPLIT: (0.32, 0.6),
+    SPLIT: (0.25, 0.5),
     SOFTMAX: (0.25, 0.45),
     ATTENTION: (0.08, 0.35),
     CAUSAL: (0.08, 0.35),

@@ -7,6 +7,7 @@ and the fastest of those that fit counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from validation.tiles.cases import ATTENTION, CAUSAL, COLUMNS, DECODE, FLAT, GEMM, GROUP, HEADS, ROWS, SOFTMAX, SPLIT, Case
 
@@ -32,7 +33,11 @@ def workload(case: Case) -> Workload:
         given = {"head_dim": head, "causal": case.kind == CAUSAL, "variant": "online", "dtype": "bf16"}
         return build("attention", sizes | given)
     m, n, k = case.sizes
-    return build("gemm-softmax" if case.kind == SOFTMAX else "gemm", {"m": m, "n": n, "k": k, "dtype": "bf16"})
+    found = build("gemm-softmax" if case.kind == SOFTMAX else "gemm", {"m": m, "n": n, "k": k, "dtype": "bf16"})
+    if case.kind != SPLIT:
+        return found
+    # cores exchange sums in fp32; the formulas move them in the type of the result
+    return replace(found, tensors={**found.tensors, "C": replace(found.tensors["C"], dtype="fp32")})
 
 
 def _inside(*parts: str) -> str:

@@ -29,6 +29,8 @@ TEMPLATE_ARRAY_UNITS = 8 * 32
 """Units of the matrix engine of the template."""
 DEFAULT_LANES = 64
 """Vector lanes of a core where the data sheet has no rate in fp32."""
+EXCHANGED = 22.0
+"""Bytes a cycle that a core exchanges with all others of an axis."""
 CORE_CACHE = 40 * 1024 / 108
 """L2 of a core where the data sheet has none [KiB]: that of the A100."""
 
@@ -242,10 +244,12 @@ def _axes(cores: int, stated: str) -> str:
             f'          size: {{value: {size}, {said}the grid is so that two dims may be split"}}',
             "          topology: {value: full, assumed: any core reaches any other through L2}",
             "          link:",
-            '            assumed: "a write to L2 by one core and a read by another"',
-            "            bandwidth: 64 B/cycle",
+            '            assumed: "a write to L2 by a core and a read by another; 22 bytes a cycle for each, as on the H200"',
+            f"            bandwidth: {EXCHANGED / max(1, size - 1):.3g} B/cycle",
             "            latency: 524 cycles",
             '            energy: {value: 4.24 pJ/bit, assumed: "one write and one read of L2"}',
+            "          collectives:",
+            '            barrier: {value: 1.39 us, assumed: "as on the H200"}',
         ]
     return "\n".join(lines)
 

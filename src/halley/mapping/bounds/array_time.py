@@ -53,6 +53,8 @@ def seconds_per_mac(workload: Workload, machine: Hierarchy, op: Op, array: Array
     most = _points(workload, streamed, tiled, tile)
     work = max(1.0, multiple / most) / (rows * columns)
     skew = sum(engine.filling) - 2 + (engine.rows if not (engine.prefetch or engine.back_to_back) else 0)
+    if skew <= 0:  # folds follow each other
+        return work / rate
     if engine.dataflow is Dataflow.OUTPUT or workload.indices:  # boxes of affine indices have fewer points than a fold streams
         return (work + skew / (rows * columns * most)) / rate
     name = op.inputs[0] if engine.dataflow is Dataflow.WEIGHT else op.inputs[1]
