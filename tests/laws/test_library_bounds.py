@@ -84,8 +84,11 @@ def test_no_formula_with_fitted_shares_is_below_the_bound(name: str) -> None:
 
 
 def test_a_formula_is_limited_by_the_arrays_where_nothing_else_is_slow() -> None:
-    """On `h20` at the rates of its data sheet a large product takes the cycles of its arrays, with the skew of their folds."""
-    rates, product = machine(load_chip("h20")), Gemm(8192, 8192, 8192)
+    """At the rates of its data sheet a large product takes the cycles of its arrays, with the skew of their folds."""
+    chip = load_chip("h20")
+    assert chip.matrix is not None
+    chip = replace(chip, matrix=replace(chip.matrix, back_to_back=False))
+    rates, product = machine(chip), Gemm(8192, 8192, 8192)
     assert float(kernel_time(product, rates, PEAK)) == pytest.approx(8192**3 / rates.most_products("bf16", "bf16"), rel=1e-12)
     assert rates.most_products("bf16", "bf16") < 0.95 * rates.mac_rate("bf16")
 
