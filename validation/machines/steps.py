@@ -1,6 +1,6 @@
 """Times passes of whole models on one GPU with PyTorch: training (forward, backward, optimizer) and decoding with a CUDA graph.
 
-    python -m validation.machines.steps OUT.json [--device cpu] [--compiled] [--seconds 10]
+    python -m validation.machines.steps OUT.json [--device cpu] [--compiled] [--experts] [--seconds 10]
 
 ``--compiled``: layers and loss of four of the runs are compiled (`torch.compile`), so that norms, rotations and the loss are one
 kernel each. ``--seconds``: passes are repeated without a pause for so long, and the second half of them is timed, at the clock
@@ -40,6 +40,9 @@ class Shape:
     inter: int
     vocabulary: int
     gated: bool
+    experts: int = 0
+    """Each token is computed by ``chosen`` of so many experts; 0: one feed-forward block for all."""
+    chosen: int = 0
 
 
 GPT_1B = Shape("gpt-1.3b", 24, 2048, 16, 16, 8192, 51200, False)
@@ -47,6 +50,9 @@ GPT_7B_8 = Shape("gpt-6.7b, 8 layers", 8, 4096, 32, 32, 16384, 51200, False)
 LLAMA_1B = Shape("llama-3.2-1b", 16, 2048, 32, 8, 8192, 128256, True)
 LLAMA_8B_8 = Shape("llama-3-8b, 8 layers", 8, 4096, 32, 8, 14336, 128256, True)
 LLAMA_8B = Shape("llama-3-8b", 32, 4096, 32, 8, 14336, 128256, True)
+FEW_EXPERTS = Shape("2 of 8 experts of 14336, 3 layers", 3, 4096, 32, 8, 14336, 32000, True, 8, 2)
+MANY_EXPERTS = Shape("8 of 128 experts of 768, 8 layers", 8, 2048, 32, 4, 768, 151936, True, 128, 8)
+TINY_EXPERTS = Shape("tiny experts", 2, 64, 4, 2, 128, 256, True, 4, 2)
 TINY = Shape("tiny", 2, 64, 4, 2, 128, 256, True)
 TINY_GPT = Shape("tiny gpt", 2, 64, 4, 4, 128, 256, False)
 
@@ -55,6 +61,7 @@ TRAINED = ((GPT_1B, 2048, (1, 2, 4, 8)), (GPT_7B_8, 2048, (1, 2, 4)), (LLAMA_1B,
 CONTEXTS = ((1, 1024), (1, 16384), (8, 1024), (8, 8192), (32, 1024), (32, 4096), (64, 1024), (128, 1024), (128, 2048))
 COMPILED = ((GPT_7B_8, 2048, (2,)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1,)))
 LOADED = ((GPT_1B, 2048, (4,)), (GPT_7B_8, 2048, (1, 2)), (LLAMA_1B, 4096, (1, 2)), (LLAMA_8B_8, 4096, (1, 2)))
+EXPERTS = ((FEW_EXPERTS, 4096, (1, 2, 4)), (MANY_EXPERTS, 4096, (1, 2, 4)))
 DECODED = ((LLAMA_8B, CONTEXTS),)
 """Model; sequences and tokens in the cache."""
 PREFILLED = ((LLAMA_8B, ((1, 512), (1, 2048), (1, 8192), (4, 2048))),)
@@ -79,6 +86,30 @@ def rotated(x: Any, cosine: Any, sine: Any) -> Any:
     return x * cosine + torch.cat((-second, first), -1) * sine
 
 
+class Experts(nn.Module):
+    """Gated blocks, of which each token takes the ``chosen`` best; tokens are sorted by expert, and the products are grouped."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.router = nn.Linear(shape.hidden, shape.experts, bias=False)
+        self.up = nn.Parameter(torch.randn(shape.experts, shape.hidden, 2 * shape.inter) * 0.02)
+        self.down = nn.Parameter(torch.randn(shape.experts, shape.inter, shape.hidden) * 0.02)
+
+    def forward(self, x: Any) -> Any:
+        flat = x.flatten(0, 1)
+        weights, chosen = functional.softmax(self.router(flat).float(), -1).topk(self.shape.chosen, -1)
+        order = chosen.flatten().argsort(stable=True)
+        tokens = order // self.shape.chosen
+        counts = torch.zeros(self.shape.experts, dtype=torch.long, device=x.device)  # bincount would wait for the device
+        counts.index_add_(0, chosen.flatten(), torch.ones_like(order))
+        ends = counts.cumsum(0).to(torch.int32)
+        gate, value = torch._grouped_mm(flat[tokens], self.up, offs=ends).chunk(2, -1)
+        made = torch._grouped_mm(functional.silu(gate) * value, self.down, offs=ends)
+        weighted = made * weights.flatten()[order, None].to(made.dtype)
+        return torch.zeros_like(flat).index_add(0, tokens, weighted).view_as(x)
+
+
 class Layer(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -86,6 +117,9 @@ class Layer(nn.Module):
         self.before, self.between = Norm(shape), Norm(shape)
         self.qkv = nn.Linear(shape.hidden, dim * (shape.heads + 2 * shape.kv_heads), bias=bias)
         self.out = nn.Linear(shape.hidden, shape.hidden, bias=bias)
+        self.experts = Experts(shape) if shape.experts else None
+        if self.experts is not None:
+            return
         self.up = nn.Linear(shape.hidden, shape.inter * (2 if shape.gated else 1), bias=bias)
         self.down = nn.Linear(shape.inter, shape.hidden, bias=bias)
 
@@ -103,6 +137,8 @@ class Layer(nn.Module):
             k, v = cache
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=cache is None, enable_gqa=s.heads != s.kv_heads)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, s.hidden))
+        if self.experts is not None:
+            return x + self.experts(self.between(x))
         up = self.up(self.between(x))
         if s.gated:
             gate, value = up.chunk(2, -1)
@@ -282,18 +318,20 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--experts", action="store_true", help="models with experts, and no others")
     parser.add_argument("--seconds", type=float, default=0.0)
     options = parser.parse_args()
     gpu, timer, rows = options.device != "cpu", Timer(options.device), []
-    trained = COMPILED if options.compiled else LOADED if options.seconds else TRAINED
-    for shape, tokens, microbatches in trained if gpu else ((TINY, 32, (1, 2)), (TINY_GPT, 32, (1,))):
+    trained = EXPERTS if options.experts else COMPILED if options.compiled else LOADED if options.seconds else TRAINED
+    tried = ((TINY_EXPERTS, 32, (1, 2)),) if options.experts else ((TINY, 32, (1, 2)), (TINY_GPT, 32, (1,)))
+    for shape, tokens, microbatches in trained if gpu else tried:
         rows += train(shape, tokens, microbatches, options.device, timer, options.compiled, options.seconds)
         if gpu:
             torch.cuda.empty_cache()
     tiny = ((TINY, ((2, 16),)),)
     served = (
         ()
-        if options.compiled or options.seconds
+        if options.compiled or options.seconds or options.experts
         else tuple(zip(DECODED if gpu else tiny, PREFILLED if gpu else tiny, strict=True))
     )
     for (shape, decoded), (_, prefilled) in served:
