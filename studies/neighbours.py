@@ -108,10 +108,11 @@ def decode_findings(known: Known) -> Iterator[Finding]:
     links = {(row["keys"], row["links"]): row["time"] for row in known["kernels"] if row["kernel"] == "attention"}
     core = [links[keys, False] / links[keys, True] for keys in decode.KEYS]
     yield Finding(
-        f"**Collectives between SMs pay**: without them one kernel takes {min(slow):.2f} to {max(slow):.2f} x as long, as 32 "
-        "heads occupy 32 of 132 SMs until the output projection; the best attention alone takes "
-        f"{min(core):.2f} to {max(core):.2f} x as long without links between SMs.",
-        min(slow) > 1.3 and min(core) > 1.5,
+        "**Collectives between SMs hardly matter**: without them 32 heads occupy 32 of 132 SMs until the output projection, but "
+        f"these read as fast as the memory allows. One kernel takes {min(slow):.3f} to {max(slow):.3f} x as long, the best "
+        f"attention alone {min(core):.3f} to {max(core):.3f} x. (With the chip's file before it was measured: 1.66 to 1.90 x, "
+        "since small tiles waited for the matrix engine to fill.)",
+        max(slow) < 1.05 and max(core) < 1.05,
     )
     partial = 2 * 4 * decode.HEADS * decode.CLUSTER * (decode.HEAD + 2)
     cache = next(row["traffic"] for row in known["kernels"] if row["keys"] == few and row["links"])
