@@ -242,6 +242,21 @@ def test_many_mappings_of_the_search_space(seed: int) -> None:
     check_searched(seed)
 
 
+@pytest.mark.parametrize(("keys", "tile", "inner"), [(3, 1, 1), (4, 2, 1), (5, 3, 2)])
+def test_members_without_keys_rescale_nothing(keys: int, tile: int, inner: int) -> None:
+    """Where the Hold of the sums is around the split, and some members have no keys."""
+    sizes: dict[str, Any] = {"batch": 1, "heads": 1, "kv_heads": 1, "queries": 2, "keys": keys, "head_dim": 2, "value_dim": 4}
+    workload = next(item for item in variants(build("attention", sizes)) if item.variant == "online")
+    chip = next(chip for chip in map(random_chip, map(Random, range(999))) if chip.axes[0][1].size == 4)
+    *steps, last = (Compute(op.name) for op in workload.ops)
+    tiles = Hold("obuf", (("S",), ("S2",), ("E",)), Sequence(tuple(steps)))
+    split = Spatial("n", tile, "cluster", "x", Temporal("n", inner, Hold("obuf", (("Q",), ("K",), ("V",)), tiles)))
+    joins = [Collective(CollectiveKind.ALL_REDUCE, (name,), "cluster", "x", "direct") for name in ("mx", "z", "U")]
+    sums = Hold("obuf", (("mx",), ("z",), ("U",), ("O",)), Sequence((split, *joins, last)))
+    ends = tuple((name,) for name in (*workload.inputs, *workload.outputs))
+    assert Checker(workload, chip, 0)(Hold("dram", ends, sums))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("keys", "tile_x", "tile_y"), [(6, 3, 2), (5, 2, 1), (4, 4, 2), (7, 3, 2), (5, 3, 3)])
 def test_rescales_of_keys_split_over_two_axes(keys: int, tile_x: int, tile_y: int, interleaved: bool) -> None:

@@ -27,6 +27,7 @@ from halley.ir.mapping import (
 from halley.ir.workload import OpKind, Workload
 from halley.simulate.simulation import Simulation, first_iterations, simulate
 from halley.simulate.tasks import Path, Server, Tasks, run
+from halley.workloads import graph
 
 A, B = Server(("engine", "a")), Server(("engine", "b"))
 
@@ -299,3 +300,22 @@ def test_the_last_drain_is_the_whole_tile_of_its_hold() -> None:
     tree = nest(("dram", "A B C"), ("ibuf", "A"), Hold("obuf", (("C",),), inner, 2))
     time = float(evaluate(workload, chip(1, 1), tree).time)
     assert time == pytest.approx(simulate(workload, chip(1, 1), tree).time, rel=1e-9)
+
+
+# ---- vector engines with warps ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "warp", "taken"), [(6, 0, 16), (6, 4, 8), (6, 2, 6), (20, 4, 20), (20, 0, 32)])
+def test_a_warp_takes_neighbours_of_one_row_only(columns: int, warp: int, taken: int) -> None:
+    """16 lanes: a row of 6 leaves 10 idle, unless other warps take other rows."""
+    machine = chip(1, 1)
+    assert machine.vector is not None
+    rates = dict.fromkeys(("add", "mul", "exp", "max", "div"), 1.0)
+    machine = replace(machine, vector=replace(machine.vector, lanes=16, clock=1.0, rate=rates, warp=warp))
+    work = graph("Y[r,c] = exp(X[r,c])", {"r": 5, "c": columns})
+    tree = nest(("dram", "X Y"), ("obuf", "X Y"), Compute(work.ops[0].name))
+    time = 5 * taken / 16
+    engine = ("engine", machine.vector.name)
+    assert float(evaluate(work, machine, tree).busy[engine]) == pytest.approx(time)
+    served = [each for each in simulate(work, machine, tree).intervals if each.server.resource == engine]
+    assert sum(each.stop - each.start for each in served) == pytest.approx(time)

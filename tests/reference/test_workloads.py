@@ -229,6 +229,10 @@ def test_online_softmax_costs_one_more_exponential_per_score() -> None:
 
     plain, online = gemm_softmax(3, 5, 7), gemm_softmax(3, 5, 7, variant="online")
     assert (exponentials(plain), exponentials(online)) == (15, 30)
+    # attention keeps them for the product with V
+    sizes = {"batch": 1, "heads": 2, "kv_heads": 1, "queries": 3, "keys": 5, "head_dim": 2}
+    for variant in ("plain", "deferred", "online"):
+        assert exponentials(build("attention", {**sizes, "variant": variant})) == 2 * 3 * 5
 
 
 # ---------------------------------------------------------------- form of the graphs

@@ -10,6 +10,7 @@ from itertools import product
 from halley.cost.compute import rescale
 from halley.cost.counting import Axes, AxisName, Counter, CountingScope, EnclosingHold, Loop
 from halley.cost.events import Access, Event, LinkTraffic, Work
+from halley.cost.movement import Body
 from halley.formulas.collectives import collective_time, step_overhead, streamed_time
 from halley.formulas.numbers import Number, ceil_div, maximum, minimum
 from halley.formulas.terms import Term
@@ -31,11 +32,11 @@ FLAT_PAYLOAD_KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, Collecti
 
 
 def exchange(
-    counter: Counter, scope: CountingScope, node: Collective, stale: bool, shared: Shared | None, joined: Axes
+    counter: Counter, scope: CountingScope, node: Collective, stale: bool, shared: Shared | None, joined: Axes, body: Body
 ) -> tuple[Event, ...]:
     """All events of a Collective over all visits. ``stale``: a rescaled tensor's maximum has changed since its last access.
     ``shared``: how the tensors are sharded before it, (dim, tile), None if every member has all. ``joined``: axes over which a
-    collective has already combined them."""
+    collective has already combined them. ``body``: the accesses of each subtree."""
     axis = counter.chip.axis(node.level, node.axis)
     name = (node.level, node.axis)
     size = counter.axis_size(name, scope)
@@ -44,8 +45,10 @@ def exchange(
         producer = counter.workload.producer(tensor)
         if stale and producer is not None and producer.scaled_by:
             held = hold_at(scope, tensor, counter.axis_depth[name])
-            members = _members(counter, scope, counter.workload.reduced(producer), joined, held.depth)
-            there = replace(scope, holds={**scope.holds, tensor: held})
+            reduced = counter.workload.reduced(producer)
+            inside = _splits_inside(counter, body, held, tensor, reduced)
+            there = replace(scope, loops=(*scope.loops, *inside), holds={**scope.holds, tensor: held})
+            members = _members(counter, there, reduced, joined, held.depth)
             events += rescale(counter, there, producer, tensor, producer.scaled_by, (members, 1), held.depth)
     # part of a ring is a line
     topology = Topology.LINE if axis.topology is Topology.RING and size < axis.size else axis.topology
@@ -63,6 +66,13 @@ def hold_at(scope: CountingScope, tensor: str, depth: int) -> EnclosingHold:
     while hold.depth > depth and hold.parent is not None:
         hold = hold.parent
     return hold
+
+
+def _splits_inside(counter: Counter, body: Body, held: EnclosingHold, tensor: str, reduced: tuple[str, ...]) -> tuple[Loop, ...]:
+    """Splits of reduced dims between a Hold and the op that computes the tensor: members that idle there have no part of it."""
+    written = body.writer(held.node.body, tensor)
+    own = counter.upto(held.depth)
+    return tuple(loop for loop in written[1].loops if loop.axis in own and loop.dim in reduced) if written else ()
 
 
 def _members(counter: Counter, scope: CountingScope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:

@@ -543,7 +543,7 @@ class _Fold:
             return SubtreeCost()
         name = node.tensors[0]
         joined = self.joined.get(name, frozenset())
-        events = exchange(self.counter, scope, node, name in self.stale, self._sharding_at(name, axis, scope), joined)
+        events = exchange(self.counter, scope, node, name in self.stale, self._sharding_at(name, axis, scope), joined, self.body)
         self.joined.update(dict.fromkeys(node.tensors, joined | {axis}))
         self.stale.difference_update(node.tensors)
         self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.joined)
