@@ -1,4 +1,4 @@
-"""Mappings that ran as Triton kernels on an H200: the comparison, its texts, and where the numbers of the chip's file come from."""
+"""Mappings that ran as Triton kernels on an H200: the comparison, their texts, and where the chip file has its numbers from."""
 
 from __future__ import annotations
 
