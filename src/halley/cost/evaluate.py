@@ -219,10 +219,13 @@ class _Fold:
                 cost = self.visit(node.body, inside)
                 if before is not None:
                     cost = self._with_uneven_tiles(before, node, scope, inside, cost)
-                if not cost.fetches:
+                if not cost.fetches and not cost.stores:
                     return cost
                 trips = self.visits.trips(inside, len(scope.loops))
-                return replace(cost, fetches=tuple(replace(fetch, again=fetch.again * trips) for fetch in cost.fetches))
+                fetches, stores = (
+                    tuple(replace(moved, again=moved.again * trips) for moved in side) for side in (cost.fetches, cost.stores)
+                )
+                return replace(cost, fetches=fetches, stores=stores)
             case Spatial():
                 loop = Loop(node.dim, node.tile, (node.level, node.axis), path=scope.path)
                 return self.visit(node.body, scope.inside(0).with_loop(loop))
@@ -408,11 +411,12 @@ class _Fold:
             if barriers is None:
                 self.prefetched.barriers = early
         # with one buffer, fills further in belong to the work
-        within = () if is_single(node) else inner.fetches
+        within, stored = ((), ()) if is_single(node) else (inner.fetches, inner.stores)
         if type(single) is not int:
-            within = tuple(fetch.scaled(1 - single) for fetch in within)
-        fetches = (*within, *self.visits.fetches(node, fills, several))
-        visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches)
+            within, stored = (tuple(moved.scaled(1 - single) for moved in side) for side in (within, stored))
+        fetches = (*within, *self.visits.moves(node, fills, several))
+        stores = (*stored, *self.visits.moves(node, drains, several))
+        visits, self.moving[scope.path] = self.visits.of(node, inner, scope, fills, drains, fetches, stored)
         # bounds of all tile sizes: of children on successive rounds, smaller tiles have more rounds, in all of these buffers
         rounds = not self.ramps and type(node.buffers) is int
         if rounds or (self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names)):
@@ -422,17 +426,41 @@ class _Fold:
         if type(node.buffers) is int and node.buffers > 1:
             handed = inner.hand_over
             return SubtreeCost(
-                inner.work, busy, ramps.up, ramps.down, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart
+                inner.work,
+                busy,
+                ramps.up,
+                ramps.down,
+                barriers,
+                handed,
+                visits,
+                drained,
+                fetches,
+                soon,
+                ahead,
+                inner.apart,
+                stores,
             )
         serial = self.visits.serial(scope, transfers)
         if self.counter.once or (self.least and isinstance(node.buffers, Term)):
             work = inner.work + single * serial
-            return SubtreeCost(work, busy, ramps.up, ramps.down, visits=visits, drains=drained, fetches=fetches)
+            return SubtreeCost(work, busy, ramps.up, ramps.down, visits=visits, drains=drained, fetches=fetches, stores=stores)
         inside = inner if prefetched is None else inner.not_prefetched(prefetched.ramps, prefetched.barriers)
         work = buffered_time(single, inside.time(entries, self.least), inner.work, serial)
         handed = open_.hand_over
         return SubtreeCost(
-            work, busy, ramps.up, ramps.down, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart * several
+            work,
+            busy,
+            ramps.up,
+            ramps.down,
+            barriers,
+            handed,
+            visits,
+            drained,
+            fetches,
+            soon,
+            ahead,
+            inner.apart * several,
+            stores,
         )
 
     def _fills_and_drains(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -60,6 +60,7 @@ class VisitTimes:
     def of(
         self, node: Hold, inner: SubtreeCost, scope: CountingScope,
         fills: Mapping[str, HoldTransfer], drains: Mapping[str, HoldTransfer], fetches: tuple[HoldFills, ...],
+        stored: tuple[HoldFills, ...],
     ) -> tuple[tuple[HoldVisits | AccumulatorVisits, ...], tuple[Moving, ...]]:  # fmt: skip
         """Visits of a Hold and of its inner Holds, and transfer times of its groups. A buffer of a group is in use from the start
         of the fill to the end of the work inside, or of the drain. Rough bounds omit a single transfer without latency, as its
@@ -88,6 +89,8 @@ class VisitTimes:
                 even = 1 - minimum(steps - floor_div(steps, slots) * slots, 1)
                 fetching, storing = fetching + even * larger * moved[0], storing + even * larger * moved[1]
             inside = inner.steady if inner.hand_over is None else inner.hand_over.time_in_use(group)
+            if going and inner.hand_over is None:
+                inside = maximum(inside, self._until_stored(scope, inner, [own for own in stored if own.tensor in group]))
             moves, done = fetching, fetching + inside
             if fetches and coming:
                 moves, done = self._fills_of_visit(node, inner, scope, fetches, fetching, positive(moved[0]), inside)
@@ -130,11 +133,20 @@ class VisitTimes:
         done = maximum(fetching + inside, some * maximum(together + after, through + inner.work))
         return maximum(fetching, some * maximum(together, through - (inside - inner.work))), done
 
-    def fetches(self, node: Hold, fills: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldFills]:
-        """The fills of a Hold with several buffers."""
+    def _until_stored(self, scope: CountingScope, inner: SubtreeCost, stored: Sequence[HoldFills]) -> Number:
+        """Time [s] inside the visits of a Hold until the last drain of each from a Hold further in, which the Hold's own drain
+        follows: the work, or a port that these drains do not use, and then one of them."""
+        last = [own.first for own in stored if not is_none(own.there)]
+        if not last:
+            return 0
+        before = inner.steady_without([dict.fromkeys(own.busy, own.there) for own in last])
+        return before + longest(own.there * self._alone(scope, own) for own in last)
+
+    def moves(self, node: Hold, transfers: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldFills]:
+        """The fills, or the drains, of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return
-        for name, transfer in fills.items():
+        for name, transfer in transfers.items():
             if transfer.events:
                 busy = self.counter.resources.busy(transfer.events)
                 yield HoldFills(name, node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
