@@ -14,6 +14,7 @@ from validation.simulation.draw import drawn
 from halley.cost.estimate import Resource
 from halley.cost.evaluate import evaluate
 from halley.errors import BadInput
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip, Memory
 from halley.ir.mapping import (
     Compute,
@@ -24,10 +25,11 @@ from halley.ir.mapping import (
     Sequence,
     children,
 )
+from halley.ir.text import parse
 from halley.ir.workload import OpKind, Workload
 from halley.simulate.simulation import Simulation, first_iterations, simulate
 from halley.simulate.tasks import Path, Server, Tasks, run
-from halley.workloads import graph
+from halley.workloads import build, graph
 
 A, B = Server(("engine", "a")), Server(("engine", "b"))
 
@@ -319,3 +321,29 @@ def test_a_warp_takes_neighbours_of_one_row_only(columns: int, warp: int, taken:
     assert float(evaluate(work, machine, tree).busy[engine]) == pytest.approx(time)
     served = [each for each in simulate(work, machine, tree).intervals if each.server.resource == engine]
     assert sum(each.stop - each.start for each in served) == pytest.approx(time)
+
+
+# ---- results that pass through a further memory -----------------------------------------------------
+
+DRAINED = """
+hold dram: A B C
+  spread m by 342 over sm.x
+    spread n by 373 over sm.y
+      for m by 114
+        for n by 187
+          hold l2 x2: C
+            hold l2 x2: A B
+              hold smem x4: A
+                for n by {columns}
+                  hold rf x2: C
+                    hold smem x4: B
+                      compute gemm
+"""
+
+
+@pytest.mark.parametrize("columns", [187, 94, 64])
+def test_the_outer_drain_waits_for_the_inner_one(columns: int) -> None:
+    """L2 and DRAM are about as fast for writes, and neither drain of a visit overlaps the other of the same tile."""
+    work, machine = build("gemm", {"m": 4096, "n": 4096, "k": 64, "dtype": "fp16"}), load_chip("h100")
+    tree = parse(DRAINED.format(columns=columns).strip())
+    assert float(evaluate(work, machine, tree).time) == pytest.approx(simulate(work, machine, tree).time, rel=0.15)

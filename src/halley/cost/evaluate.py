@@ -425,21 +425,8 @@ class _Fold:
         ahead = self._ahead_of(node, inner, moved, entries, several) if self.uneven else {}
         if type(node.buffers) is int and node.buffers > 1:
             handed = inner.hand_over
-            return SubtreeCost(
-                inner.work,
-                busy,
-                ramps.up,
-                ramps.down,
-                barriers,
-                handed,
-                visits,
-                drained,
-                fetches,
-                soon,
-                ahead,
-                inner.apart,
-                stores,
-            )
+            ramped = inner.work, busy, ramps.up, ramps.down
+            return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart, stores)
         serial = self.visits.serial(scope, transfers)
         if self.counter.once or (self.least and isinstance(node.buffers, Term)):
             work = inner.work + single * serial
@@ -447,21 +434,9 @@ class _Fold:
         inside = inner if prefetched is None else inner.not_prefetched(prefetched.ramps, prefetched.barriers)
         work = buffered_time(single, inside.time(entries, self.least), inner.work, serial)
         handed = open_.hand_over
-        return SubtreeCost(
-            work,
-            busy,
-            ramps.up,
-            ramps.down,
-            barriers,
-            handed,
-            visits,
-            drained,
-            fetches,
-            soon,
-            ahead,
-            inner.apart * several,
-            stores,
-        )
+        ramped = work, busy, ramps.up, ramps.down
+        apart = inner.apart * several
+        return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, apart, stores)
 
     def _fills_and_drains(
         self, node: Hold, scope: CountingScope, opened: Mapping[str, EnclosingHold]

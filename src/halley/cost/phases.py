@@ -217,8 +217,8 @@ class AccumulatorVisits:
 
 @dataclass(frozen=True, slots=True)
 class HoldFills:
-    """Fills of a ``tensor`` into a Hold with a number of ``buffers``, or drains: their total ``busy`` times [s] by resource, and the
-    ``latency`` [s] of each. ``there``: 1; 0 if there are no fills. ``again``: fills for each visit of the outer Hold."""
+    """Fills of a ``tensor`` into a Hold with a number of ``buffers``, or drains: their total ``busy`` times [s] by resource, and
+    the ``latency`` [s] of each. ``there``: 1; 0 if there are none. ``again``: their number for each visit of the outer Hold."""
 
     tensor: str
     buffers: Number
@@ -302,9 +302,9 @@ class SubtreeCost:
     """Cost of a subtree: ``work`` [s], ``busy`` [s] by resource, and the ramps ``up`` and ``down`` that the enclosing phase pays
     on each entry. ``barriers``: the same where double buffers swap at barriers, else None. ``hand_over``: its children that hand
     over. ``visits``: visits of its Holds, limited by the number of buffers in flight. ``drains``: busy time [s] of drains by
-    resource. ``fetches``, ``stores``: fills and drains of its Holds. ``early``: resources of prefetched ramps, which need not wait for others.
-    ``ahead``: by resource, the time [s] of the transfers that may run ahead of the work, as far as there are buffers. ``apart``:
-    least time [s] of the full and the smaller tiles of a loop, one after the other."""
+    resource. ``fetches``, ``stores``: fills and drains of its Holds. ``early``: resources of prefetched ramps, which need not
+    wait for others. ``ahead``: by resource, the time [s] of the transfers that may run ahead of the work, as far as there are
+    buffers. ``apart``: least time [s] of the full and the smaller tiles of a loop, one after the other."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)

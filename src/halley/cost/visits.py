@@ -135,12 +135,14 @@ class VisitTimes:
 
     def _until_stored(self, scope: CountingScope, inner: SubtreeCost, stored: Sequence[HoldFills]) -> Number:
         """Time [s] inside the visits of a Hold until the last drain of each from a Hold further in, which the Hold's own drain
-        follows: the work, or a port that these drains do not use, and then one of them."""
-        last = [own.first for own in stored if not is_none(own.there)]
-        if not last:
+        follows: the work, or a port that these drains do not use, and then one of them; or the first work and all of them."""
+        seen = [own for own in stored if not is_none(own.there)]
+        if not seen:
             return 0
-        before = inner.steady_without([dict.fromkeys(own.busy, own.there) for own in last])
-        return before + longest(own.there * self._alone(scope, own) for own in last)
+        work = inner.steady_without([dict.fromkeys(own.busy, own.there) for own in seen])
+        one = longest(own.there * self._alone(scope, own.first) for own in seen)
+        every = longest(own.there * (work / own.again + self._alone(scope, own)) for own in seen)
+        return maximum(work + one, every)
 
     def moves(self, node: Hold, transfers: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldFills]:
         """The fills, or the drains, of a Hold with several buffers."""
