@@ -110,8 +110,7 @@ def decode_findings(known: Known) -> Iterator[Finding]:
     yield Finding(
         "**Collectives between SMs hardly matter**: without them 32 heads occupy 32 of 132 SMs until the output projection, but "
         f"these read as fast as the memory allows. One kernel takes {min(slow):.3f} to {max(slow):.3f} x as long, the best "
-        f"attention alone {min(core):.3f} to {max(core):.3f} x. (With the chip's file before it was measured: 1.66 to 1.90 x, "
-        "since small tiles waited for the matrix engine to fill.)",
+        f"attention alone {min(core):.3f} to {max(core):.3f} x.",
         max(slow) < 1.05 and max(core) < 1.05,
     )
     partial = 2 * 4 * decode.HEADS * decode.CLUSTER * (decode.HEAD + 2)

@@ -13,8 +13,8 @@ ROWS, COLUMNS = 12, 11
 """Cores of an H100 or H200 along sm.x and sm.y."""
 SHARED = 227 * 1024
 """Shared memory [B] that a kernel may take."""
-ELEMENT, SUM = 2, 4
-"""Bytes of an operand (bf16) and of an accumulator."""
+ELEMENT = 2
+"""Bytes of an operand (bf16)."""
 
 
 @dataclass(frozen=True, slots=True)

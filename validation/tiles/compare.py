@@ -34,8 +34,9 @@ from halley.ir.text import parse
 
 TABLE = Path(__file__).parent / "tiles-h200.json"
 CHIP = "h200"
-FEWEST_STAGES = 3
-"""With two stages one load is under way at a time: a single buffer, whose fills the formulas take one after the other."""
+SEVERAL_LOADS, ONE_LOAD = (3, 4), (2,)
+"""Stages with several loads under way, and with one at a time: a single buffer, whose fills the formulas take one after the
+other."""
 ALLOWED = {
     GEMM: (0.11, 0.35),
     FLAT: (0.09, 0.25),
@@ -130,14 +131,14 @@ def energies() -> Iterator[Compared]:
 def compare() -> Outcome:
     """All of them; the rows are part of the repository."""
     lines, notes = list[Line](), list[str]()
-    every = {kind: rows(kind, (3, 4)) for kind in ALLOWED}
+    every = {kind: rows(kind, SEVERAL_LOADS) for kind in ALLOWED}
     for kind, items in every.items():
         held = items[1::2] if kind == GEMM else items
         lines.append(Line(f"{kind}{', held out' if kind == GEMM else ''}", tuple(compared(held)), *ALLOWED[kind]))
         bounds = tuple(Compared(str(case), roofline(case), time) for case, time in held)
         lines.append(Line(f"{kind}, roofline", bounds, FREE, FREE))
         notes.append(f"{kind}: {ranks(items)}")
-    single = [item for kind in (GEMM, FLAT, ATTENTION, CAUSAL) for item in rows(kind, (2,))]
+    single = [item for kind in (GEMM, FLAT, ATTENTION, CAUSAL) for item in rows(kind, ONE_LOAD)]
     lines.append(Line("one load under way", tuple(compared(single)), *SINGLE))
     lines.append(Line("energy [J]", tuple(energies()), *ENERGY))
     return Outcome("tiles", tuple(lines), tuple(notes))

@@ -35,16 +35,16 @@ COLD = 160e6
 """Bytes of the operands of all calls together: about three times the L2."""
 WORST = 2e-2
 """Allowed error of a result, relative to the norm: that of bf16."""
-COUNTER = 32
+COUNTER = tl.constexpr(32)
 """Words between the counters of two groups of cores: a line of L2."""
 
 Call = Callable[[], object]
 
 
 @triton.jit
-def meet(counters, group, members: tl.constexpr, stride: tl.constexpr):
+def meet(counters, group, members: tl.constexpr):
     """Waits for all members of a group. The last to arrive resets the count and opens the next generation."""
-    arrived, generation = counters + group * stride, counters + group * stride + 1
+    arrived, generation = counters + group * COUNTER, counters + group * COUNTER + 1
     tl.debug_barrier()
     before = tl.atomic_add(generation, 0, sem="acquire")
     if tl.atomic_add(arrived, 1, sem="acq_rel") == members - 1:
@@ -89,7 +89,7 @@ def split(
                 total = tl.dot(a.load([i, x * depth + k]), b.load([x * depth + k, n]), total)
             tile = parts + ((turn % 2) * stride + y * grid) * (bm * bn)
             tl.store(tile + x * (bm * bn) + row[:, None] * bn + column[None, :], total, cache_modifier=".cg")
-            meet(counters, y, grid, 32)
+            meet(counters, y, grid)
             mine = x * shard + tl.arange(0, padded)
             kept = (mine < (x + 1) * shard) & (mine < bm)
             added = tl.zeros((padded, bn), tl.float32)
@@ -115,12 +115,12 @@ def gemm_softmax(
             total = tl.dot(a.load([m, k]), b.load([k, y * bn]), total)
         mine = stats + ((turn % 2) * grid + x) * (2 * across * bm)
         tl.store(mine + y * bm + row, tl.max(total, 1), cache_modifier=".cg")
-        meet(counters, x, across, 32)
+        meet(counters, x, across)
         every = mine + peer[:, None] * bm + row[None, :]
         seen = tl.load(every, mask=peer[:, None] < across, other=float("-inf"), cache_modifier=".cg")
         power = tl.exp(total - tl.max(seen, 0)[:, None])
         tl.store(mine + (across + y) * bm + row, tl.sum(power, 1), cache_modifier=".cg")
-        meet(counters, x, across, 32)
+        meet(counters, x, across)
         sums = tl.load(every + across * bm, mask=peer[:, None] < across, other=0.0, cache_modifier=".cg")
         c.store([m, y * bn], (power / tl.sum(sums, 0)[:, None]).to(tl.bfloat16))
 
@@ -156,7 +156,7 @@ def attention(
 
 @triton.jit
 def decode(
-    q, k, v, o, stats, parts, counters, tokens, each, scale, grid: tl.constexpr, stride: tl.constexpr,
+    q, k, v, o, stats, parts, counters, tokens, each, scale, grid: tl.constexpr,
     bm: tl.constexpr, bn: tl.constexpr, head: tl.constexpr, buffers: tl.constexpr, shard: tl.constexpr, padded: tl.constexpr,
 ):  # fmt: skip
     """Attention of one token: a core has ``each`` of the keys of a head. The cores of a column hand over maximum, sum and result;
@@ -181,7 +181,7 @@ def decode(
     tl.store(mine + row, highest, cache_modifier=".cg")
     tl.store(mine + bm + row, z, cache_modifier=".cg")
     tl.store(tile + x * (bm * head) + row[:, None] * head + column[None, :], u, cache_modifier=".cg")
-    meet(counters, y, grid, 32)
+    meet(counters, y, grid)
     part = x * shard + tl.arange(0, padded)
     inside = (part < (x + 1) * shard) & (part < head)
     largest = tl.full((bm,), float("-inf"), tl.float32)
@@ -206,7 +206,7 @@ def reductions(parts, counters, out, count, grid: tl.constexpr, across: tl.const
     for turn in range(count):
         mine = parts + ((turn % 2) * grid + x) * (across * words)
         tl.store(mine + y * words + word, value, cache_modifier=".cg")
-        meet(counters, x, across, 32)
+        meet(counters, x, across)
         seen = tl.load(mine + peer[:, None] * words + word[None, :], mask=peer[:, None] < across, other=0.0, cache_modifier=".cg")
         value = tl.sum(seen, 0) * (1.0 / across)
     tl.store(out + tl.program_id(0) * words + word, value)
@@ -225,7 +225,7 @@ def scatters(
     for turn in range(count):
         tile = parts + ((turn % 2) * groups + y) * grid * (bm * bn)
         tl.store(tile + x * (bm * bn) + row[:, None] * bn + column[None, :], value, cache_modifier=".cg")
-        meet(counters, y, grid, 32)
+        meet(counters, y, grid)
         mine = x * shard + tl.arange(0, padded)
         kept = (mine < (x + 1) * shard) & (mine < bm)
         for p in tl.static_range(grid):
@@ -239,7 +239,7 @@ def scatters(
 def meetings(counters, count, grid: tl.constexpr, across: tl.constexpr):
     """``count`` times the cores of a row of the grid wait for each other."""
     for _ in range(count):
-        meet(counters, tl.program_id(0) % grid, across, 32)
+        meet(counters, tl.program_id(0) % grid, across)
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -250,7 +250,7 @@ def random(*shape: int) -> torch.Tensor:
 @cache
 def counters() -> torch.Tensor:
     """Two words for each group of cores."""
-    return torch.zeros(CORES * COUNTER, device="cuda", dtype=torch.int32)
+    return torch.zeros(CORES * COUNTER.value, device="cuda", dtype=torch.int32)
 
 
 @cache
@@ -266,7 +266,7 @@ def operands(case: Case) -> Operands:
     """Inputs, and the result last."""
     if case.kind in (ATTENTION, CAUSAL):
         tokens, head = case.sizes
-        return (*(random(HEADS * tokens, head) for _ in range(3)), torch.empty_like(random(HEADS * tokens, head)))
+        return tuple(random(HEADS * tokens, head) for _ in range(4))
     if case.kind == DECODE:
         tokens, head = case.sizes
         return random(HEADS * GROUP, head), *(random(HEADS * tokens, head) for _ in range(2)), random(HEADS * GROUP, head)
@@ -294,9 +294,7 @@ def call(case: Case, given: Operands, warps: int) -> Call:
         shard, scale = -(-head // ROWS), 1 / math.sqrt(head) / math.log(2)
         asked = {"bm": GROUP, "bn": bn, "head": head, "buffers": case.buffers, **options}
         rest = {"shard": shard, "padded": triton.next_power_of_2(shard), **asked}
-        return lambda: decode[(CORES,)](
-            q, keys, values, o, stats, parts, counters(), tokens, tokens // ROWS, scale, ROWS, CORES, **rest
-        )
+        return lambda: decode[(CORES,)](q, keys, values, o, stats, parts, counters(), tokens, tokens // ROWS, scale, ROWS, **rest)
     a, b, c = given
     m, n, k = case.sizes
     first, second = TensorDescriptor.from_tensor(a, [bm, bk]), TensorDescriptor.from_tensor(b, [bk, bn])

@@ -216,7 +216,7 @@ class AccumulatorVisits:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldFills:
+class HoldMoves:
     """Fills of a ``tensor`` into a Hold with a number of ``buffers``, or drains: their total ``busy`` times [s] by resource, and
     the ``latency`` [s] of each. ``there``: 1; 0 if there are none. ``again``: their number for each visit of the outer Hold."""
 
@@ -227,7 +227,7 @@ class HoldFills:
     there: Number = 1
     again: Number = 1
 
-    def scaled(self, factor: Number) -> HoldFills:
+    def scaled(self, factor: Number) -> HoldMoves:
         """The same for a factor of 1; omitted for 0."""
         return replace(self, there=factor * self.there)
 
@@ -237,7 +237,7 @@ class HoldFills:
         return 1 - positive(self.again - 1)
 
     @property
-    def first(self) -> HoldFills:
+    def first(self) -> HoldMoves:
         """The first fill of each visit of the outer Hold."""
         return replace(self, busy={name: time / self.again for name, time in self.busy.items()}, again=1)
 
@@ -314,11 +314,11 @@ class SubtreeCost:
     hand_over: HandOver | None = None
     visits: tuple[HoldVisits | AccumulatorVisits, ...] = ()
     drains: Busy = field(default_factory=dict)
-    fetches: tuple[HoldFills, ...] = ()
+    fetches: tuple[HoldMoves, ...] = ()
     early: frozenset[Resource] = frozenset()
     ahead: Busy = field(default_factory=dict)
     apart: Number = 0
-    stores: tuple[HoldFills, ...] = ()
+    stores: tuple[HoldMoves, ...] = ()
 
     def phase(self, several: Number) -> SubtreeCost:
         """The cost with ramps and rounds paid by the enclosing phase if ``several`` is 1, and without them if it is 0."""

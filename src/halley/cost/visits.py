@@ -10,7 +10,7 @@ import numpy as np
 from halley.cost.counting import Counter, CountingScope
 from halley.cost.estimate import Moving
 from halley.cost.movement import HoldTransfer
-from halley.cost.phases import AccumulatorVisits, HoldFills, HoldVisits, SubtreeCost
+from halley.cost.phases import AccumulatorVisits, HoldMoves, HoldVisits, SubtreeCost
 from halley.cost.resources import Busy, added
 from halley.formulas.numbers import Number, ceil_div, floor_div, maximum, minimum, positive
 from halley.formulas.terms import Term
@@ -38,7 +38,7 @@ def _waits(transfer: HoldTransfer) -> bool:
     return isinstance(transfer.latency, Term) or bool(np.any(transfer.latency))
 
 
-def _starts(fetch: HoldFills, buffers: Number) -> Number:
+def _starts(fetch: HoldMoves, buffers: Number) -> Number:
     """1 if a fill cannot start before a visit of a Hold with so many ``buffers``: its own Hold has no more of them; else 0."""
     return minimum(maximum(buffers - fetch.buffers + 1, 0), 1)
 
@@ -59,8 +59,8 @@ class VisitTimes:
 
     def of(
         self, node: Hold, inner: SubtreeCost, scope: CountingScope,
-        fills: Mapping[str, HoldTransfer], drains: Mapping[str, HoldTransfer], fetches: tuple[HoldFills, ...],
-        stored: tuple[HoldFills, ...],
+        fills: Mapping[str, HoldTransfer], drains: Mapping[str, HoldTransfer], fetches: tuple[HoldMoves, ...],
+        stored: tuple[HoldMoves, ...],
     ) -> tuple[tuple[HoldVisits | AccumulatorVisits, ...], tuple[Moving, ...]]:  # fmt: skip
         """Visits of a Hold and of its inner Holds, and transfer times of its groups. A buffer of a group is in use from the start
         of the fill to the end of the work inside, or of the drain. Rough bounds omit a single transfer without latency, as its
@@ -118,7 +118,7 @@ class VisitTimes:
         return tuple(found), tuple(moving)
 
     def _fills_of_visit(
-        self, node: Hold, inner: SubtreeCost, scope: CountingScope, fetches: tuple[HoldFills, ...],
+        self, node: Hold, inner: SubtreeCost, scope: CountingScope, fetches: tuple[HoldMoves, ...],
         fetching: Number, some: Number, inside: Number,
     ) -> tuple[Number, Number]:  # fmt: skip
         """Time [s] of the fills on the visits of a Hold, and of these fills and the work ``inside`` that follows: its own take
@@ -133,7 +133,7 @@ class VisitTimes:
         done = maximum(fetching + inside, some * maximum(together + after, through + inner.work))
         return maximum(fetching, some * maximum(together, through - (inside - inner.work))), done
 
-    def _until_stored(self, scope: CountingScope, inner: SubtreeCost, stored: Sequence[HoldFills]) -> Number:
+    def _until_stored(self, scope: CountingScope, inner: SubtreeCost, stored: Sequence[HoldMoves]) -> Number:
         """Time [s] inside the visits of a Hold until the last drain of each from a Hold further in, which the Hold's own drain
         follows: the work, or a port that these drains do not use, and then one of them; or the first work and all of them."""
         seen = [own for own in stored if not is_none(own.there)]
@@ -144,14 +144,14 @@ class VisitTimes:
         every = longest(own.there * (work / own.again + self._alone(scope, own)) for own in seen)
         return maximum(work + one, every)
 
-    def moves(self, node: Hold, transfers: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldFills]:
+    def moves(self, node: Hold, transfers: Mapping[str, HoldTransfer], several: Number) -> Iterator[HoldMoves]:
         """The fills, or the drains, of a Hold with several buffers."""
         if self.rough or (type(several) is int and not several):
             return
         for name, transfer in transfers.items():
             if transfer.events:
                 busy = self.counter.resources.busy(transfer.events)
-                yield HoldFills(name, node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
+                yield HoldMoves(name, node.buffers, transfer.latency, busy).scaled(several * positive(longest(busy.values())))
 
     def drained(self, drains: Iterable[HoldTransfer], several: Number) -> Busy:
         """Busy time [s] of each resource by the drains of a Hold with several buffers."""
@@ -160,12 +160,12 @@ class VisitTimes:
         found = self.counter.resources.busy(event for transfer in drains for event in transfer.events)
         return {name: several * time for name, time in found.items()}
 
-    def _started(self, fetches: Iterable[HoldFills], buffers: Number) -> list[HoldFills]:
+    def _started(self, fetches: Iterable[HoldMoves], buffers: Number) -> list[HoldMoves]:
         """The fills that start together on each visit of a Hold with ``buffers`` buffers; fills through the same port are then
         sequential. Fills of Holds with more buffers are excluded, as they may be done before."""
         return [fetch.scaled(_starts(fetch, buffers) * fetch.single) for fetch in fetches]
 
-    def _through(self, scope: CountingScope, fetches: tuple[HoldFills, ...], buffers: Number) -> Number:
+    def _through(self, scope: CountingScope, fetches: tuple[HoldMoves, ...], buffers: Number) -> Number:
         """Time [s] of the same fills and of the first ones of the same tensors further in, which follow them, on each visit.
         However many buffers there are, they cannot be done before the tensor is there."""
         outermost = {fetch.tensor: fetch for fetch in fetches}
@@ -177,11 +177,11 @@ class VisitTimes:
         )
         return lead + self._shared(scope, [fetch.scaled(some) for some, fetch in zip(there, inner, strict=True)])
 
-    def _alone(self, scope: CountingScope, fetch: HoldFills) -> Number:
+    def _alone(self, scope: CountingScope, fetch: HoldMoves) -> Number:
         """Time [s] of fills that nothing delays."""
         return self.counter.entries(scope) * fetch.latency + longest(fetch.busy.values())
 
-    def _shared(self, scope: CountingScope, fetches: Iterable[HoldFills]) -> Number:
+    def _shared(self, scope: CountingScope, fetches: Iterable[HoldMoves]) -> Number:
         """Time [s] of concurrent fills: the least latency, then the busiest port."""
         there = [fetch for fetch in fetches if not is_none(fetch.there)]
         busy = added(*({name: fetch.there * time for name, time in fetch.busy.items()} for fetch in there))

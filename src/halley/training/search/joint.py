@@ -145,8 +145,8 @@ def searched_in_plan(result: TrainingResult) -> dict[KernelShape, KernelCost]:
 
 @dataclass(slots=True)
 class _JointSearch:
-    """The search for a plan whose tensors live in one memory. ``best``: of the
-    plans with exact times; ``bounded``: the last one that was best by bounds."""
+    """The search for a plan whose tensors live in one memory. ``best``: of the plans with exact times; ``bounded``: the last one
+    that was best by bounds."""
 
     problem: TrainingProblem
     searches: SearchesAhead
