@@ -69,10 +69,12 @@ def hold_at(scope: CountingScope, tensor: str, depth: int) -> EnclosingHold:
 
 
 def _splits_inside(counter: Counter, body: Body, held: EnclosingHold, tensor: str, reduced: tuple[str, ...]) -> tuple[Loop, ...]:
-    """Splits of reduced dims between a Hold and the op that computes the tensor: members that idle there have no part of it."""
+    """Splits of reduced dims between a Hold and the op that computes the tensor: members that idle there have no part of it. Of
+    the loops around the splits, only the first tile: no later one is larger."""
     written = body.writer(held.node.body, tensor)
     own = counter.upto(held.depth)
-    return tuple(loop for loop in written[1].loops if loop.axis in own and loop.dim in reduced) if written else ()
+    loops = written[1].loops if written else ()
+    return tuple(loop if loop.axis else loop.first for loop in loops if loop.dim in reduced and (not loop.axis or loop.axis in own))
 
 
 def _members(counter: Counter, scope: CountingScope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:
@@ -80,7 +82,7 @@ def _members(counter: Counter, scope: CountingScope, reduced: tuple[str, ...], j
     an axis over which a collective has combined it."""
     result: Number = 1
     for dim in reduced:
-        splits = tuple(loop for loop in scope.loops if loop.dim == dim and loop.axis)
+        splits = tuple(loop for loop in scope.loops if loop.dim == dim and (loop.axis or loop.first_only))
         result = result * counter.visits(dim, splits, counter.upto(depth) - joined)
     for axis in {loop.axis for loop in scope.loops if loop.dim in reduced and loop.axis in joined and loop.axis}:
         result = result * counter.axis_size(axis, scope)
