@@ -222,7 +222,10 @@ def test_children_that_share_an_engine_take_no_longer_than_in_turn() -> None:
     assert contended_time([30, 20], 50) == 50
     times = [contended_time([30, other], 25) for other in (1, 5, 20, 30)]
     assert times == sorted(times)
-    assert contended_time([30, 20], 25, share_of_rounds(2, 2)) == 30  # the second begins when the first has ended
+
+
+def test_children_that_work_in_fewer_rounds_at_a_time_wait_less() -> None:
+    assert share_of_rounds(2, 2) == 0  # the second begins when the first has ended
     shares = [share_of_rounds(rounds, 2) for rounds in (2, 3, 4, 100)]
     assert shares == sorted(shares)
     assert share_of_rounds(4, 1) == 1

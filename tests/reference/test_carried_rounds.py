@@ -209,9 +209,10 @@ def test_the_busiest_of_children_engines_and_transfers_sets_the_time(cut: Cut, t
     assert on.vector is not None
     engines = {True: on.matrix.name, False: on.vector.name}
     users = [{engines[item.op(op).kind is OpKind.CONTRACT] for op in child} for child in ops_of(made, inside)]
-    shared = [engine for engine in engines.values() if sum(engine in own for own in users) > 1]
+    each_uses = {engine: [at for at, own in enumerate(users) if engine in own] for engine in engines.values()}
+    shared = [engine for engine, own in each_uses.items() if any(at + 1 in own for at in own)]  # of neighbours
     work = {engine: float(estimate.nodes[inside].busy["engine", engine]) for engine in shared}
-    waits = [contended_time([t for t, own in zip(times, users, strict=True) if e in own], work[e]) for e in shared]
+    waits = [contended_time([times[at] for at in each_uses[e]], work[e]) for e in shared]
     busy = [estimate.nodes[(*inside, at)].busy for at in range(len(times))]
     known = [
         {name: float(own[name]) for name in own if name[1] in {*INNER, *engines}}

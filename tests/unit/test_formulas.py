@@ -122,7 +122,7 @@ CASES: dict[Formula, Case] = {
     timing.visits_time: Case((ONE, ONE, SECOND, SECOND), SECOND),
     timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),
-    timing.contended_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, e, f: timing.contended_time([a, b], e, f)),
+    timing.contended_time: Case((SECOND, SECOND, SECOND), SECOND, lambda a, b, e: timing.contended_time([a, b], e)),
     timing.delayed_time: Case((SECOND, {"s": 2}), SECOND),
     timing.share_of_rounds: Case((ONE, ONE), ONE),
     timing.waiting_time: Case((SECOND, SECOND, ONE), SECOND),

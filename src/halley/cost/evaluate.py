@@ -57,7 +57,7 @@ from halley.ir.mapping import (
 from halley.ir.masks import mask_over
 from halley.ir.workload import Workload
 from halley.rewrite.prefetch import handed_over, in_lockstep, is_single, makes_steps
-from halley.rewrite.rounds import hands_over, rounds_apart
+from halley.rewrite.rounds import hands_over, rounds_apart, starts_together
 
 Shares = Mapping[int, tuple[Mapping[AxisName, int], Mapping[AxisName, int]]]
 """By child of a `Parallel` or `Pipeline`: the number of members of the axis that it has, and the first of them."""
@@ -298,20 +298,18 @@ class _Fold:
             return 0
         ops = [[self.workload.op(n.op) for _, n in walk(child) if isinstance(n, Compute)] for child in node.children]
 
-        def share(users: list[int]) -> Number:
-            apart = rounds_apart(users, ops)
-            return share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
-
         result: Number = 0
         engines = shared_engines(self.chip, ops)
         for name, users in engines.items():
-            times = [found.times[at] for at in users]
-            result = maximum(result, contended_time(times, found.busy.get(name, 0), share(users)))
+            if starts_together(users, ops):
+                result = maximum(result, contended_time([found.times[at] for at in users], found.busy.get(name, 0)))
         met: dict[int, Number] = {}
         for pair in combinations((at for at, own in enumerate(ops) if own), 2):
             first, second = (found.uses[at] for at in pair)
             common = [name for name in first if name in second and meets(self.chip, name, pair, engines)]
-            product = share(list(pair)) * longest(first[name] * second[name] for name in common)
+            apart = rounds_apart(pair, ops)
+            share = share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
+            product = share * longest(first[name] * second[name] for name in common)
             met |= {at: met.get(at, 0) + product for at in pair}
         return maximum(result, longest(delayed_time(found.times[at], product) for at, product in met.items()))
 

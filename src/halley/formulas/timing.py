@@ -197,21 +197,21 @@ def pipeline_time(stages: Sequence[Number], tiles: Number) -> Number:
     return slowest + waiting_time(total(stages), slowest, tiles)
 
 
-def contended_time(times: Sequence[Number], busy: Number, share: Number = 1) -> Number:
-    """Total time of concurrent children that share an engine, served first come, first served.
+def contended_time(times: Sequence[Number], busy: Number) -> Number:
+    """Total time of concurrent children that share an engine and start each round together.
 
-    .. math:: T = T_m + f \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
+    .. math:: T = T_m + \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
 
-    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them, f [1] share of the rounds
-    in which they work at the same time. Holds for: children that each use the engine in proportion to their time: the longest
-    waits while the others are served. No more than the sum of the children. Rises with each of its symbols. Source:
-    docs/model.md; against the simulation in docs/referee.md.
+    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them. Holds for: children that each
+    use the engine in proportion to their time, served first come, first served: the longest waits while the others are served. No
+    more than the sum of the children. Rises with each of its symbols. Source: docs/model.md; against the simulation in
+    docs/referee.md.
 
-    >>> contended_time([40, 30], 35), contended_time([40, 10], 0), contended_time([40, 30], 35, 0.5)
-    (55.0, 40.0, 47.5)
+    >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
+    (55.0, 40.0)
     """
     slowest, sequential = longest(times), total(times)
-    return slowest + share * minimum(busy, sequential) * (1 - slowest / sequential)
+    return slowest + minimum(busy, sequential) * (1 - slowest / sequential)
 
 
 def delayed_time(work: Number, met: Number) -> Number:

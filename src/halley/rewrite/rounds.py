@@ -83,6 +83,12 @@ def rounds_apart(users: Sequence[int], children: Sequence[Sequence[Op]]) -> int:
     return min(later - earlier for earlier, later in pairwise(sorted(behind[user] for user in users)))
 
 
+def starts_together(users: Sequence[int], children: Sequence[Sequence[Op]]) -> bool:
+    """Whether children start their rounds at the same time: where one directly follows another, as soon as both have ended the
+    round before."""
+    return rounds_apart(users, children) == 1
+
+
 def buffers_needed(first: int, last: int, stays: bool) -> int:
     """Buffers of a tensor that children ``first`` to ``last`` access, so that no child waits: one for each round in flight, and
     one more if the oldest round's buffer ``stays`` in use: the Hold fills or drains it meanwhile, or the tensor is carried and

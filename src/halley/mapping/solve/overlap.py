@@ -33,7 +33,7 @@ from halley.mapping.solve.outside_stages import outside_cost
 from halley.mapping.solve.stage_fronts import Pick, Vector
 from halley.mapping.space.frame_sets import Frame
 from halley.mapping.space.stages import Skeleton
-from halley.rewrite.rounds import rounds_apart
+from halley.rewrite.rounds import rounds_apart, starts_together
 
 MEMBERS_WITHOUT_TIGHTENING = 8
 """Up to this number of members of an axis, bound tightening is not worth a search, as few frames use its result."""
@@ -86,7 +86,7 @@ class Rounds:
         def together_in(users: list[int]) -> Array:
             return np.asarray(share_of_rounds(rounds, rounds_apart(users, ops)))
 
-        self.contended = {name: (own, together_in(own)) for name, own in together.items()}
+        self.contended = {name: own for name, own in together.items() if starts_together(own, ops)}
         self.meetings: dict[tuple[int, int], tuple[Array, list[tuple[int, int]]]] = {}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), (), ())
@@ -275,9 +275,9 @@ class Rounds:
         for resource, time in outside_cost.busy.items():
             work[resource] = time[at] + work.get(resource, 0.0)
         busiest = children.max(axis=0)
-        for engine, (users, share) in self.contended.items():
+        for engine, users in self.contended.items():
             times = [np.maximum(children[child], MIN_TIME) for child in users]
-            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0), share[at]))
+            busiest = np.maximum(busiest, contended_time(times, work.get(engine, 0.0)))
         for child, met in self._met(states[self.used], at).items():
             busiest = np.maximum(busiest, delayed_time(np.maximum(children[child], MIN_TIME), met))
         for resource in work.keys() - outside_cost.ends.keys():
