@@ -73,8 +73,8 @@ def _splits_inside(counter: Counter, body: Body, held: EnclosingHold, tensor: st
     the loops around the splits, only the first tile: no later one is larger."""
     written = body.writer(held.node.body, tensor)
     own = counter.upto(held.depth)
-    loops = written[1].loops if written else ()
-    return tuple(loop if loop.axis else loop.first for loop in loops if loop.dim in reduced and (not loop.axis or loop.axis in own))
+    loops = [loop for loop in written[1].loops if loop.dim in reduced] if written else []
+    return tuple(loop if loop.axis else loop.first for loop in loops if not loop.axis or loop.axis in own)
 
 
 def _members(counter: Counter, scope: CountingScope, reduced: tuple[str, ...], joined: Axes, depth: int) -> Number:

@@ -202,9 +202,9 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
 
     .. math:: T = T_m + \\min\\left(b, \\sum_i T_i\\right) \\left(1 - \\frac{T_m}{\\sum_i T_i}\\right)
 
-    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them. Holds for: children that each
-    use the engine in proportion to their time, served first come, first served: the longest waits while the others are served. No
-    more than the sum of the children. Rises with each of its symbols. Source: docs/model.md; against the simulation in
+    Symbols: T_i [s] total of child i, T_m the longest, b [s] busy time of the engine for all of them. Holds for: children that
+    each use the engine in proportion to their time, served first come, first served: the longest waits for the others.
+    No more than the sum of the children. Rises with each of its symbols. Source: docs/model.md; against the simulation in
     docs/referee.md.
 
     >>> contended_time([40, 30], 35), contended_time([40, 10], 0)
