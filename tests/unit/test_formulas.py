@@ -130,6 +130,7 @@ CASES: dict[Formula, Case] = {
     timing.total: Case((JOULE, JOULE, JOULE), JOULE, lambda *t: timing.total(t)),
     energy.action_energy: Case((BYTE, JOULE_PER_BYTE), JOULE),
     energy.static_energy: Case((WATT, SECOND), JOULE),
+    energy.sustained_time: Case((SECOND, JOULE, WATT), SECOND),
     energy.engine_power: Case((ONE, ONE, {"s": -1}, JOULE), WATT),
     area.memory_area: Case((ONE, ONE, ONE, AREA, ONE), AREA),
     area.logic_area: Case((ONE, AREA, ONE, ONE, ONE), AREA),

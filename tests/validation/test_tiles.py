@@ -102,5 +102,19 @@ def test_the_file_has_what_was_measured() -> None:
     assert chip.static_power == pytest.approx(sum(idle) / len(idle), rel=0.01)
 
 
+def test_a_product_without_a_pause_takes_the_time_of_the_limit() -> None:
+    """The largest product with tiles of 128 x 256, measured in a loop and once; nothing is fitted to it."""
+    loaded = {row["name"]: row for row in tiles.measured()["loaded"]}
+    case = Case(GEMM, (6144, 5632, 4096), (128, 256, 64), 3)
+    alone = next(row["time"] for row in tiles.measured()["rows"] if tiles.case_of(row) == case)
+    time = loaded[str(case)]["time"]
+    assert time > 1.15 * alone
+    chip = tiles.machine()
+    every = [own_mapping(workload(case), chip, parse(text)).estimate for text in texts(case)]
+    found = min(every, key=lambda estimate: float(estimate.time))
+    actions = sum(float(energy) for name, energy in found.energy_by.items() if name != "static")
+    assert actions / (chip.power_limit - chip.static_power) == pytest.approx(time, rel=0.05)
+
+
 def test_cases_are_named_by_what_they_are() -> None:
     assert str(Case(GEMM, (12, 22, 32), (4, 2, 8), 3)) == "gemm 12 x 22 x 32, tiles 4 x 2 x 8, 3 buffers"

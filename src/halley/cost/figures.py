@@ -6,6 +6,8 @@ from typing import Any
 
 from halley.cost.anatomy import anatomy
 from halley.cost.estimate import Estimate, Resource
+from halley.formulas.energy import sustained_time
+from halley.ir.hardware import Chip
 from halley.ir.mapping import Node
 
 UNITS: dict[str, str] = {"time": "s", "energy": "J", "edp": "J s"}
@@ -29,6 +31,13 @@ def resource_name(resource: Resource) -> str:
             return f"network {level}.{axis}"
         case _:
             return " ".join(resource)
+
+
+def sustained(chip: Chip, estimate: Estimate) -> float:
+    """Time [s] of one run of a mapping where runs follow each other without a pause: more than its time where the chip would
+    draw more than its power limit."""
+    actions = sum(float(energy) for name, energy in estimate.energy_by.items() if name != "static")
+    return float(sustained_time(float(estimate.time), actions, chip.power_limit - chip.static_power))
 
 
 def estimate_document(tree: Node, estimate: Estimate) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halley.formulas.numbers import Number
+from halley.formulas.numbers import Number, maximum
 
 
 def action_energy(count: Number, per_action: Number) -> Number:
@@ -29,6 +29,21 @@ def static_energy(power: Number, time: Number) -> Number:
     6.0
     """
     return power * time
+
+
+def sustained_time(time: Number, energy: Number, power: Number) -> Number:
+    """Time of one run where runs follow each other without a pause, on a chip whose power is limited.
+
+    .. math:: t = \\max(T, E / P)
+
+    Symbols: T [s] time of one run at full clock, E [J] energy of its actions, P [W] the limit less the static power. Does not
+    model: actions take less energy at a lower clock, where the voltage is lower. Source: energy over power; against a GPU in
+    docs/validation.md.
+
+    >>> sustained_time(2.0, 900.0, 300.0), sustained_time(4.0, 900.0, 300.0)
+    (3.0, 4.0)
+    """
+    return maximum(time, energy / power)
 
 
 def engine_power(units: Number, rate: Number, clock: Number, energy: Number) -> Number:

@@ -287,7 +287,8 @@ class Die:
 class Chip:
     """Levels, outermost first; each sibling of the last level has the engines. ``streams``: the memories through which concurrent
     kernels pass tensors (a spatial chip); empty where kernels run one by one (a temporal chip). ``version`` of the figures:
-    increases by one whenever a figure changes. ``die``: how it is built, which no mapping depends on."""
+    increases by one whenever a figure changes. ``die``: how it is built, which no mapping depends on. ``power_limit`` [W]: what
+    it may draw for longer; infinite if none is known."""
 
     name: str
     levels: tuple[Level, ...]
@@ -299,6 +300,7 @@ class Chip:
     sources: Mapping[str, str] = field(default_factory=dict)
     version: int = 1
     die: Die | None = None
+    power_limit: float = math.inf
 
     def __repr__(self) -> str:
         sizes = (f" {format_bytes(m.capacity)}" if math.isfinite(m.capacity) else "" for m in self.memories)
@@ -320,6 +322,9 @@ class Chip:
         for memory in (memory for level in self.levels[1:] for memory in level.memories if memory.burst):
             where, expected = f"chip {self.name}, memory {memory.name}", "a burst length in the outermost level only"
             raise BadInput(Fault(where, expected, f"{memory.burst} B", "remove it"))
+        if self.power_limit <= self.static_power:
+            expected, got = f"more than the static power of {self.static_power:g} W", f"{self.power_limit:g} W"
+            raise BadInput(Fault(f"chip {self.name}, power_limit", expected, got, "correct one of them"))
         for name in self.streams:
             if name not in inner:
                 raise BadInput(Fault(f"chip {self.name}, streams", "a memory inside the outermost level", repr(name)))

@@ -72,6 +72,8 @@ def chip_facts(chip: Chip) -> Iterator[Fact]:
     if chip.version > 1:
         yield "version", str(chip.version)
     yield "static_power", format_power(chip.static_power)
+    if math.isfinite(chip.power_limit):
+        yield "power_limit", format_power(chip.power_limit)
     if chip.streams:
         yield "streams", ", ".join(chip.streams)
     for level in chip.levels:

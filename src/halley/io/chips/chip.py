@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -224,6 +225,7 @@ def _chip(file: ChipFile, sources: dict[str, str]) -> Chip:
         matrix=_matrix(file.engines.matrix, clock) if file.engines.matrix else None,
         vector=_vector(file.engines.vector, clock) if file.engines.vector else None,
         static_power=file.static_power.value,
+        power_limit=file.power_limit.value if file.power_limit else math.inf,
         description=file.description.strip(),
         streams=tuple(file.streams),
         sources=sources,

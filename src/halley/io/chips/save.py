@@ -28,6 +28,8 @@ def chip_document(chip: Chip) -> dict[str, Any]:
             **({"vector": _vector(chip.vector)} if chip.vector else {}),
         },
     }
+    if math.isfinite(chip.power_limit):
+        content["power_limit"] = _unit(chip.power_limit, "W")
     if chip.version > 1:
         content["version"] = chip.version
     if chip.streams:

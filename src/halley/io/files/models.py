@@ -202,6 +202,7 @@ class ChipFile(Section):
     version: Whole | None = Field(None, description="of the figures in this file, which results name; left out, 1")
     clock: Frequency = Field(description="clock that units such as B/cycle count")
     static_power: Power = Field(description="power that is drawn whatever the chip does")
+    power_limit: Power | None = Field(None, description="power that the chip may draw for longer; left out, there is no limit")
     levels: list[LevelFile] = Field(description="levels, outermost first", min_length=1)
     engines: EnginesFile = Field(description="the engines at the leaf")
     streams: list[Text] = Field(

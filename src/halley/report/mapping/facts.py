@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from halley.answer import Status
 from halley.cost.estimate import Estimate
-from halley.cost.figures import resource_name
+from halley.cost.figures import resource_name, sustained
 from halley.ir.hardware import Chip
 from halley.ir.mapping import Collective, Node, walk
 from halley.ir.workload import Workload
@@ -15,7 +15,7 @@ from halley.mapping.result import MappingCertificate, Point, Result, Solution
 from halley.report.mapping.causes import causes
 from halley.report.mapping.tree import lines
 from halley.report.table import Table, percent, ratio
-from halley.units import format_bytes, format_energy, format_time
+from halley.units import format_bytes, format_energy, format_power, format_time
 
 RIGHT = frozenset({1, 2, 3, 4})
 
@@ -48,6 +48,15 @@ def binding_resource(estimate: Estimate) -> tuple[str, float]:
     return resource_name(resource) if resource else "none", float(busy)
 
 
+def power_text(chip: Chip, estimate: Estimate) -> str:
+    """The average power, and the time of a run at the chip's power limit if that is more."""
+    time, longer = float(estimate.time), sustained(chip, estimate)
+    text = format_power(float(estimate.energy) / time)
+    if longer > time:
+        text += f" on average; {format_time(longer)} at the limit of {format_power(chip.power_limit)}, repeated without a pause"
+    return text
+
+
 def summary(chip: Chip, estimate: Estimate) -> Table:
     """Time, energy, traffic, what binds, and how full the memories are."""
     memory = outer_name(chip)
@@ -64,6 +73,7 @@ def summary(chip: Chip, estimate: Estimate) -> Table:
     rows = (
         ("time", format_time(float(estimate.time))),
         ("energy", format_energy(float(estimate.energy))),
+        ("power", power_text(chip, estimate)),
         (f"{memory} traffic", f"{format_bytes(reads + writes)} ({format_bytes(reads)} read, {format_bytes(writes)} written)"),
         ("busiest resource", f"{resource}, {percent(busy, float(estimate.time))} of the time"),
         ("memory in use", full or "-"),

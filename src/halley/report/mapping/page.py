@@ -25,6 +25,7 @@ from halley.report.mapping.facts import (
     outer_name,
     outer_traffic,
     plan_text,
+    power_text,
     time_table,
     verdict,
     workload_text,
@@ -112,7 +113,7 @@ def _tiles(result: Result) -> list[Element]:
     gap = f"{100 * certificate.gap:.2f} %" if certificate.bound > 0 else "unknown"
     tiles = [
         _tile("time", format_time(time), "time_s"),
-        _tile("energy", format_energy(energy), "energy_J"),
+        _tile("energy", format_energy(energy), "energy_J", power_text(chip, cost)),
         _tile(f"{outer_name(chip)} traffic", format_bytes(outer_traffic(chip, cost)), "outer_B"),
         _tile("busiest resource", percent(float(busy), time), "busy", resource_name(busiest) if busiest else "none"),
         _tile("gap to the bound", gap, "gap", f"bound {objective_text(certificate.objective, certificate.bound)}"),
