@@ -123,7 +123,6 @@ CASES: dict[Formula, Case] = {
     timing.stall_time: Case((SECOND, SECOND, ONE), SECOND),
     timing.pipeline_time: Case((SECOND, SECOND, SECOND, ONE), SECOND, lambda a, b, c, n: timing.pipeline_time([a, b, c], n)),
     timing.contended_time: Case((SECOND, SECOND, SECOND), SECOND, lambda a, b, e: timing.contended_time([a, b], e)),
-    timing.awaited_time: Case((SECOND, ONE, ONE), SECOND),
     timing.delayed_time: Case((SECOND, {"s": 2}), SECOND),
     timing.share_of_rounds: Case((ONE, ONE), ONE),
     timing.waiting_time: Case((SECOND, SECOND, ONE), SECOND),

@@ -75,7 +75,7 @@ class Estimate:
 
     ``time`` [s]; ``energy`` [J]; ``energy_by`` [J] by component, which adds up to ``energy``; ``busy`` [s] by resource;
     ``footprint`` [B] by memory, of one instance; ``events``: the counts from which all of it is computed; ``nodes``: record of
-    each node by path; ``awaited`` [s] of one node: the busy time of each engine that other children of an `Overlap` may wait for.
+    each node by path.
     """
 
     time: Number
@@ -85,7 +85,6 @@ class Estimate:
     footprint: Mapping[str, Number]
     events: tuple[Event, ...]
     nodes: Mapping[Path, NodeCost]
-    awaited: Mapping[Resource, Number] = field(default_factory=dict)
 
     def reads(self) -> dict[tuple[str, str, str], Number]:
         """Bytes read, by (memory, tensor, cause), over all instances."""

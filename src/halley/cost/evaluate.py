@@ -23,7 +23,7 @@ from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
 from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
-from halley.cost.resources import Busy, added, awaited, depth_of, energy_of, meeting, meets, shared_engines
+from halley.cost.resources import Busy, added, depth_of, energy_of, meets, shared_engines
 from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
@@ -117,7 +117,6 @@ def evaluate(
         footprint=footprint(fold.counter, tree if held is None else held, fold.body),
         events=tuple(events),
         nodes=fold.nodes,
-        awaited=fold.awaited(asked.path, asked.entries) if only and times else {},
     )
 
 
@@ -159,7 +158,6 @@ class _Fold:
         self.nodes: dict[Path, NodeCost] = {}
         self.moving: dict[Path, tuple[Moving, ...]] = {}
         self.paths = paths
-        self.requests: dict[Path, Number] = {}  # by leaf: how often it asks for its engine
         self.shared: dict[tuple[str, AxisName], _Sharded | Shared | None] = {}
         self.joined: dict[str, frozenset[AxisName]] = {}  # axes over which what was computed has been combined or moved
         self.lockstep = in_lockstep(chip)
@@ -305,22 +303,15 @@ class _Fold:
         for name, users in engines.items():
             if starts_together(users, ops):
                 result = maximum(result, contended_time([found.times[at] for at in users], found.busy.get(name, 0)))
-        rounds = self.counter.entries(scope)
-        uses = [{**own, **self.awaited((*scope.path, at), rounds)} for at, own in enumerate(found.uses)]
         met: dict[int, Number] = {}
         for pair in combinations((at for at, own in enumerate(ops) if own), 2):
-            first, second = (uses[at] for at in pair)
+            first, second = (found.uses[at] for at in pair)
             common = [name for name in first if name in second and meets(self.chip, name, pair, engines)]
             apart = rounds_apart(pair, ops)
-            share = share_of_rounds(rounds / self.phases, apart) if apart > 1 else 1
-            product = share * meeting({name: first[name] * second[name] for name in common}, apart)
+            share = share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
+            product = share * longest(first[name] * second[name] for name in common)
             met |= {at: met.get(at, 0) + product for at in pair}
         return maximum(result, longest(delayed_time(found.times[at], product) for at, product in met.items()))
-
-    def awaited(self, path: Path, rounds: Number) -> Busy:
-        """Busy time [s] of each engine for the child at a path that other children may wait for."""
-        own = (event for event in self.events if event.path[: len(path)] == path)
-        return awaited(own, self.requests, rounds)
 
     def _hand_over(self, node: Overlap | Parallel, times: list[Number], scope: CountingScope) -> HandOver | None:
         """Children that hand over: the enclosing phase pays their pipeline fill and drain. Bounds of all tile sizes omit them, as
@@ -517,7 +508,6 @@ class _Fold:
             other = self.paths.get(source.name, ()) if source else ()
             common = tuple(loop for loop in scope.loops if other[: len(loop.path)] == loop.path)
         events = compute(self.counter, scope, op, node.array, common)
-        self.requests[scope.path] = self.counter.entries(scope)
         for name in op.outputs:
             self.stale.discard(name)
             self.joined[name] = frozenset()
@@ -555,7 +545,6 @@ class _Fold:
         name = node.tensors[0]
         joined = self.joined.get(name, frozenset())
         events = exchange(self.counter, scope, node, name in self.stale, self._sharding_at(name, axis, scope), joined, self.body)
-        self.requests[scope.path] = self.counter.entries(scope)
         self.joined.update(dict.fromkeys(node.tensors, joined | {axis}))
         self.stale.difference_update(node.tensors)
         self.stale.update(n for op in self.workload.ops if op.scaled_by in node.tensors for n in op.outputs if n in self.joined)

@@ -214,21 +214,6 @@ def contended_time(times: Sequence[Number], busy: Number) -> Number:
     return slowest + minimum(busy, sequential) * (1 - slowest / sequential)
 
 
-def awaited_time(busy: Number, visits: Number, rounds: Number) -> Number:
-    """The part of an engine's busy time for a child that other children are likely to wait for.
-
-    .. math:: t = b \\left(1 - \\frac{n}{2 N}\\right)
-
-    Symbols: b [s] busy time of the engine for one op, N [1] its requests, n [1] rounds. With many requests a round it is all of
-    it. With one, half: children that each send one request a round soon find an order in which they wait little. Source: queues
-    served in the order of arrival, simulated; docs/decisions/0147-children-that-start-together.md.
-
-    >>> awaited_time(40, 10, 5), awaited_time(40, 50, 5)
-    (30.0, 38.0)
-    """
-    return busy * (1 - rounds / (2 * visits))
-
-
 def delayed_time(work: Number, met: Number) -> Number:
     """Total time of a child that waits for resources while they serve other concurrent children.
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from halley.cost.estimate import Resource
 from halley.cost.programs.program import Array, Indices
-from halley.cost.resources import depth_of, meeting, meets, shared_engines
+from halley.cost.resources import depth_of, meets, shared_engines
 from halley.errors import Fault, InternalError
-from halley.formulas.timing import contended_time, delayed_time, in_flight_time, share_of_rounds, total, waiting_time
+from halley.formulas.timing import contended_time, delayed_time, in_flight_time, longest, share_of_rounds, total, waiting_time
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled
@@ -83,8 +83,11 @@ class Rounds:
         together = {} if frame.partition else shared_engines(self.chip, ops)
         rounds = self.outside.entries / self.outside.phases
 
+        def together_in(users: list[int]) -> Array:
+            return np.asarray(share_of_rounds(rounds, rounds_apart(users, ops)))
+
         self.contended = {name: own for name, own in together.items() if starts_together(own, ops)}
-        self.meetings: dict[tuple[int, int], tuple[Array, int, dict[Resource, tuple[int, int]]]] = {}
+        self.meetings: dict[tuple[int, int], tuple[Array, list[tuple[int, int]]]] = {}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), (), ())
         self.parts = self._promising(alone)
@@ -105,9 +108,8 @@ class Rounds:
         )
         for pair, common in met.items():
             if common:
-                places = {r: (self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common}
-                apart = rounds_apart(pair, ops)
-                self.meetings[pair] = np.asarray(share_of_rounds(rounds, apart)), apart, places
+                places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
+                self.meetings[pair] = together_in(list(pair)), places
         self._floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
@@ -202,7 +204,7 @@ class Rounds:
         trees = self.group.costs.trees.of(self.shared, self.group.costs.searched_slots(skeleton.slots))
         energy = total(part for name, part in estimate.energy_by.items() if name != "static")
         left_over = [estimate.footprint.get(name, 0) for name in self.memories]
-        outputs = [estimate.time, energy, *estimate.busy.values(), *estimate.awaited.values(), *left_over]
+        outputs = [estimate.time, energy, *estimate.busy.values(), *left_over]
         made = self.group.costs.trees.program(outputs, trees, lambda: f"{skeleton.name}, {self.frame.name}")
 
         @cache
@@ -210,8 +212,7 @@ class Rounds:
             symbols = self.group.costs.symbols(self.frame, skeleton)
             return self.group.costs.trees.single([self.group.costs.estimate(self.frame, index, skeleton, symbols).time], trees)
 
-        first = starts(trees, self.shared, self.rows)
-        return Vector(skeleton, made, trees, tuple(estimate.busy), tuple(estimate.awaited), first, exact)
+        return Vector(skeleton, made, trees, tuple(estimate.busy), starts(trees, self.shared, self.rows), exact)
 
     # --- states -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +230,6 @@ class Rounds:
         """States of a stage's shape from its bounds; ``at``: the combination of shared sizes of each."""
         states: Values = np.zeros((self.width, values.shape[1]))
         child, known = self.child_of[stage], dict(zip(part.resources, values[2:], strict=False))
-        awaited = dict(zip(part.engines, values[2 + len(part.resources) :], strict=False))
         states[0] = values[1]
         states[1 + child] = values[0]
         follows = child == self.after
@@ -238,9 +238,9 @@ class Rounds:
             states[place] = known.get(resource, 0.0)
         for place, (user, resource) in enumerate(self.uses, self.used.start):
             if user == child:
-                states[place] = awaited.get(resource, known.get(resource, 0.0))
+                states[place] = known.get(resource, 0.0)
         own, counted = self.adding + child * len(self.memories), self.outside.footprint if follows else self.outside.counted
-        left_over = np.maximum(values[part.footprint :] - counted[:, at], 0.0)
+        left_over = np.maximum(values[2 + len(part.resources) :] - counted[:, at], 0.0)
         if not self.frame.cut:  # sequential stages reuse the capacity: each fits or not, whatever another leaves free
             left_over = np.where(left_over + self.outside.footprint[:, at] > self.capacities[:, None], np.inf, 0.0)
         states[own : own + len(self.memories)] = left_over
@@ -298,8 +298,8 @@ class Rounds:
     def _met(self, uses: Values, at: Indices) -> dict[int, Values]:
         """For each child, its meetings [s^2] with other children at resources (`delayed_time`)."""
         found: dict[int, Values] = {}
-        for pair, (share, apart, places) in self.meetings.items():
-            product = np.asarray(share[at] * meeting({name: uses[i] * uses[j] for name, (i, j) in places.items()}, apart))
+        for pair, (share, places) in self.meetings.items():
+            product = share[at] * longest(uses[first] * uses[second] for first, second in places)
             for child in pair:
                 found[child] = found[child] + product if child in found else product
         return found
@@ -376,7 +376,7 @@ class Rounds:
             left_over = (self.capacities + self.outside.counted[:, combination])[:, None]
 
             def fits(found: Array) -> Flags:
-                return np.asarray((found[part.footprint :] <= left_over).all(axis=0))
+                return np.asarray((found[2 + len(part.resources) :] <= left_over).all(axis=0))
 
             part.times[combination] = least_time(part.bounds, part.trees, nodes, fits)
         return part.times[combination]

@@ -23,9 +23,8 @@ CHILDREN_PER_SET = 8
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A compiled shape of a stage: lower bounds of its time, its energy without leakage, the busy time of each resource, that of
-    each engine for which others may wait, and the footprint of each memory that may overflow (rows in this order); the time of
-    single mappings (``exact``). ``starts``: the sets
+    """A compiled shape of a stage: lower bounds of its time, its energy without leakage, the busy time of each resource and the
+    footprint of each memory that may overflow (rows in this order); the time of single mappings (``exact``). ``starts``: the sets
     of all tiles, one for each combination of the shared sizes, whose bounds `at_least` caches; ``times``: tightened least times
     by combination."""
 
@@ -33,16 +32,10 @@ class Vector:
     costs: Compiled
     trees: Mapping[str, ChainTree]
     resources: tuple[Resource, ...]
-    engines: tuple[Resource, ...]
     starts: Mapping[str, Indices]
     exact: Callable[[], Compiled]
     times: dict[int, float] = field(default_factory=dict)
     _least: dict[int, Array] = field(default_factory=dict)
-
-    @property
-    def footprint(self) -> int:
-        """The first row of the footprints."""
-        return 2 + len(self.resources) + len(self.engines)
 
     def at_least(self, rows: Indices) -> Array:
         """Bounds for some combinations of the shared sizes, cached: frames with the same shape need different combinations."""
