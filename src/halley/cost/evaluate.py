@@ -23,7 +23,7 @@ from halley.cost.footprint import footprint
 from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
 from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
-from halley.cost.resources import Busy, added, depth_of, energy_of, meeting, meets, shared_engines
+from halley.cost.resources import Busy, added, depth_of, energy_of, meets, shared_engines
 from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
 from halley.formulas.numbers import Number, ceil_div, maximum
@@ -309,7 +309,7 @@ class _Fold:
             common = [name for name in first if name in second and meets(self.chip, name, pair, engines)]
             apart = rounds_apart(pair, ops)
             share = share_of_rounds(self.counter.entries(scope) / self.phases, apart) if apart > 1 else 1
-            product = share * meeting({name: first[name] * second[name] for name in common}, apart)
+            product = share * longest(first[name] * second[name] for name in common)
             met |= {at: met.get(at, 0) + product for at in pair}
         return maximum(result, longest(delayed_time(found.times[at], product) for at, product in met.items()))
 

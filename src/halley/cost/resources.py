@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from halley.cost.estimate import Resource
 from halley.cost.events import Access, Event, LinkTraffic, PortTraffic, Work
 from halley.formulas.energy import action_energy
-from halley.formulas.numbers import Number, maximum
-from halley.formulas.timing import busy_time, longest
+from halley.formulas.numbers import Number
+from halley.formulas.timing import busy_time
 from halley.ir.hardware import Chip
 from halley.ir.workload import Op, OpKind
 
@@ -72,21 +72,12 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
     return {engine: own for engine, own in users.items() if len(own) > 1}
 
 
-def meeting(products: Mapping[Resource, Number], apart: int) -> Number:
-    """The meetings [s^2] of two children (`delayed_time`) from those at each resource. An op waits for all its resources at once,
-    so the longest wait counts. Transfers of a DMA engine wait apart from the ops; but children of the same round (``apart`` 0)
-    take turns at both."""
-    ops = longest(product for resource, product in products.items() if resource[0] != "dma")
-    transfers = longest(product for resource, product in products.items() if resource[0] == "dma")
-    return ops + transfers if apart else maximum(ops, transfers)
-
-
 def meets(chip: Chip, resource: Resource, pair: Sequence[int], engines: Mapping[Resource, list[int]]) -> bool:
     """Whether ops of two children wait for each other at a resource: an engine that computes ops of both (``engines``:
-    `shared_engines`), or a port or DMA engine of an innermost memory. Transfers further out run ahead of the ops."""
+    `shared_engines`), or a port of an innermost memory. Transfers further out run ahead of the ops."""
     if resource[0] == "engine":
         return set(pair) <= set(engines.get(resource, ()))
-    return resource[0] in ("read", "write", "bus", "dma") and depth_of(chip, resource) == len(chip.levels) - 1
+    return resource[0] in ("read", "write", "bus") and depth_of(chip, resource) == len(chip.levels) - 1
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:

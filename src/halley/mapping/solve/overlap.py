@@ -20,9 +20,9 @@ import numpy as np
 
 from halley.cost.estimate import Resource
 from halley.cost.programs.program import Array, Indices
-from halley.cost.resources import depth_of, meeting, meets, shared_engines
+from halley.cost.resources import depth_of, meets, shared_engines
 from halley.errors import Fault, InternalError
-from halley.formulas.timing import contended_time, delayed_time, in_flight_time, share_of_rounds, total, waiting_time
+from halley.formulas.timing import contended_time, delayed_time, in_flight_time, longest, share_of_rounds, total, waiting_time
 from halley.mapping.bounds.chain_sets import starts
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.bounds.shapes import Compiled
@@ -83,8 +83,11 @@ class Rounds:
         together = {} if frame.partition else shared_engines(self.chip, ops)
         rounds = self.outside.entries / self.outside.phases
 
+        def together_in(users: list[int]) -> Array:
+            return np.asarray(share_of_rounds(rounds, rounds_apart(users, ops)))
+
         self.contended = {name: own for name, own in together.items() if starts_together(own, ops)}
-        self.meetings: dict[tuple[int, int], tuple[Array, int, dict[Resource, tuple[int, int]]]] = {}
+        self.meetings: dict[tuple[int, int], tuple[Array, list[tuple[int, int]]]] = {}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
         self._lay_out((), (), ())
         self.parts = self._promising(alone)
@@ -105,9 +108,8 @@ class Rounds:
         )
         for pair, common in met.items():
             if common:
-                places = {r: (self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common}
-                apart = rounds_apart(pair, ops)
-                self.meetings[pair] = np.asarray(share_of_rounds(rounds, apart)), apart, places
+                places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
+                self.meetings[pair] = together_in(list(pair)), places
         self._floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
@@ -296,8 +298,8 @@ class Rounds:
     def _met(self, uses: Values, at: Indices) -> dict[int, Values]:
         """For each child, its meetings [s^2] with other children at resources (`delayed_time`)."""
         found: dict[int, Values] = {}
-        for pair, (share, apart, places) in self.meetings.items():
-            product = np.asarray(share[at] * meeting({name: uses[i] * uses[j] for name, (i, j) in places.items()}, apart))
+        for pair, (share, places) in self.meetings.items():
+            product = share[at] * longest(uses[first] * uses[second] for first, second in places)
             for child in pair:
                 found[child] = found[child] + product if child in found else product
         return found
