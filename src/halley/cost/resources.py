@@ -74,10 +74,10 @@ def shared_engines(chip: Chip, children: Iterable[Iterable[Op]]) -> dict[Resourc
 
 def meets(chip: Chip, resource: Resource, pair: Sequence[int], engines: Mapping[Resource, list[int]]) -> bool:
     """Whether ops of two children wait for each other at a resource: an engine that computes ops of both (``engines``:
-    `shared_engines`), or a port of an innermost memory. Transfers further out run ahead of the ops."""
+    `shared_engines`), or a port or DMA engine of an innermost memory. Transfers further out run ahead of the ops."""
     if resource[0] == "engine":
         return set(pair) <= set(engines.get(resource, ()))
-    return resource[0] in ("read", "write", "bus") and depth_of(chip, resource) == len(chip.levels) - 1
+    return resource[0] in ("read", "write", "bus", "dma") and depth_of(chip, resource) == len(chip.levels) - 1
 
 
 def depth_of(chip: Chip, resource: Resource) -> int:
