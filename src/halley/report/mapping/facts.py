@@ -53,7 +53,7 @@ def power_text(chip: Chip, estimate: Estimate) -> str:
     time, longer = float(estimate.time), sustained(chip, estimate)
     text = format_power(float(estimate.energy) / time)
     if longer > time:
-        text += f" on average; {format_time(longer)} at the limit of {format_power(chip.power_limit)}, repeated without a pause"
+        text += f", over the limit of {format_power(chip.power_limit)}: {format_time(longer)} if repeated without a pause"
     return text
 
 
