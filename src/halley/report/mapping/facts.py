@@ -131,9 +131,9 @@ def _many(number: int, what: str) -> str:
 def verdict(certificate: MappingCertificate) -> str:
     """The certificate in one sentence."""
     bound = objective_text(certificate.objective, certificate.bound)
-    size = "all mappings, which were not counted" if certificate.size is None else _many(certificate.size, "mappings")
+    none = "no mapping of the space" if certificate.size is None else f"of {_many(certificate.size, 'mappings')}, none"
     measure = {"time": "takes less time than", "energy": "needs less energy than", "edp": "has an energy-delay product below"}
-    sentence = f"of {size}, none {measure[certificate.objective]} {bound}"
+    sentence = f"{none} {measure[certificate.objective]} {bound}"
     if certificate.status is Status.OPTIMAL:
         return f"optimal: {sentence}, which this one reaches"
     value = objective_text(certificate.objective, certificate.value)
