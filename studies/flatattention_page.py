@@ -111,16 +111,16 @@ def agreeing(known: Mapping[str, Any]) -> Iterator[Finding]:
     )
     yield Finding(
         "**Best group**: 4 x 4 tiles for 512 tokens, 8 x 8 for 1,024, 16 x 16 for 2,048 and 32 x 32 for 4,096, with both head "
-        "dims and by formulas and simulation alike: the sequence over 128, so that a head is one block and a tile has the most "
-        f"rows and keys that fit. Only for {LONG:,} tokens and head dim 64 is 16 x 16 faster in the simulation. Published for "
-        f"1,024 tokens: 8 x 8; for {LONG:,} and head dim {HEAD} 16 x 16 and 32 x 32 are as good.",
+        "dims, by formulas and simulation: the sequence over 128, so that a head is one block and a tile has the most rows and "
+        f"keys that fit. Only for {LONG:,} tokens is 16 x 16 faster by the formulas, and for head dim 64 in the simulation too. "
+        f"Published for 1,024 tokens: 8 x 8; for {LONG:,} and head dim {HEAD} 16 x 16 and 32 x 32 are as good.",
         [
             case
             for case in cases()
             for measure in (time, lambda row: float(row["formulas"]))
             if min(chosen(found, FLAT_ASYNCHRONOUS, **case), key=measure)["group"] != case["sequence"] // 128
         ]
-        == [{"head": 64, "sequence": LONG}]
+        == [{"head": head, "sequence": LONG} for head in (64, 64, HEAD)]
         and all(row["slice"] == 128 for row in flat.values())
         and min(published(), key=published().__getitem__) == 8,
     )
@@ -252,7 +252,7 @@ def differing(known: Mapping[str, Any]) -> Iterator[Finding]:
         f"{span([time(one) / time(other) for one, other in pairs])} as fast with the published blocks and 32 channels, and "
         f"{span([time(one) / time(other) for one, other in full])} with full ones, as two heads at a time "
         "leave each half of the rows. In the paper it is slower in all six cases.",
-        all(1 <= time(one) / time(other) < 1.02 for one, other in pairs)
+        all(0.97 < time(one) / time(other) < 1.02 for one, other in pairs)
         and min(time(one) / time(other) for one, other in full) < 0.6
         and _published_flash_3_is_slower(),
     )
@@ -314,10 +314,10 @@ def _models(every: Found) -> Finding:
         "formulas are "
         f"{-min(rounds):.0%} too short to {max(rounds):.0%} too long, for FlashAttention-3 with more channels "
         f"{-min(wide):.0%} too short to {max(wide):.0%} too long; the page gives simulated times for both.",
-        max(map(abs, steps)) < 0.001
+        max(map(abs, steps)) < 0.03
         and -0.25 < min(rounds) < 0
         and 0.2 < max(rounds) < 0.5
-        and -0.1 < min(wide) < 0 < max(wide) < 0.5
+        and -0.15 < min(wide) < 0 < max(wide) < 0.15
         and all(row["simulation"] for row in found if row["dataflow"] == FLAT_ASYNCHRONOUS)
         and all(row["simulation"] for row in found if row["dataflow"] == FLASH_3 and row["channels"] > CHANNELS),
     )
@@ -335,11 +335,11 @@ def _search(known: Mapping[str, Any]) -> Finding:
     return Finding(
         f"**Halley's search** proves its own mapping best by the formulas, in at most {longest:.0f} s of CPU time. "
         f"{'; '.join(times)}. It too finds groups of 4 x 4 for 512 tokens and of 8 x 8 for 1,024. By the formulas it is "
-        "faster than FlatAttention, simulated it is slower; a likely cause is that it fills two buffers with tiles that "
-        "it broadcasts, which the formulas take to be cheaper ([more](../validation.md#attention-on-a-mesh-of-tiles)).",
+        "faster than FlatAttention; simulated, both take about as long. A likely cause is that it fills two buffers with tiles "
+        "that it broadcasts, which the formulas take to be cheaper ([more](../validation.md#attention-on-a-mesh-of-tiles)).",
         all(
             row["bound"] == row["formulas"] < own["formulas"]
-            and own["simulation"] < row["simulation"] < 1.15 * own["simulation"]
+            and abs(row["simulation"] / own["simulation"] - 1) < 0.05
             and f"tile.x/{own['group']}" in row["plan"]
             for row, own in pairs
         ),
