@@ -15,6 +15,7 @@ from halley.formulas.timing import contended_time, delayed_time, share_of_rounds
 from halley.ir.hardware import Granularity
 from halley.ir.text import parse
 from halley.rewrite import legality
+from halley.rewrite.rounds import starts_together
 from halley.simulate.simulation import simulate
 from halley.workloads import variants
 
@@ -222,6 +223,13 @@ def test_children_that_share_an_engine_take_no_longer_than_in_turn() -> None:
     assert contended_time([30, 20], 50) == 50
     times = [contended_time([30, other], 25) for other in (1, 5, 20, 30)]
     assert times == sorted(times)
+
+
+def test_neighbours_start_together_beside_a_third_child_too() -> None:
+    gate, up, activate, down = ([op] for op in build("gated-mlp", {"tokens": 2, "model": 2, "hidden": 2}).ops)
+    assert starts_together([0, 1, 2], [gate, up, [*activate, *down]])  # the last one follows both
+    assert not starts_together([0, 1], [gate, up, [*activate, *down]])
+    assert not starts_together([0, 1, 3], [gate, up, activate, down])
 
 
 def test_children_that_work_in_fewer_rounds_at_a_time_wait_less() -> None:

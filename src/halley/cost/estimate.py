@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from halley.cost.events import PIPELINE, Access, Event, LinkTraffic, Path, PortTraffic, Work
 from halley.formulas.numbers import Number
+from halley.formulas.timing import total
 
 Resource = tuple[str, ...]
 """("engine", name) | ("read", memory) | ("write", memory) | ("bus", memory) | ("port", level, "down" or "up") |
@@ -85,6 +86,11 @@ class Estimate:
     footprint: Mapping[str, Number]
     events: tuple[Event, ...]
     nodes: Mapping[Path, NodeCost]
+
+    @property
+    def energy_of_actions(self) -> Number:
+        """Energy [J] without that of the static power."""
+        return total(energy for name, energy in self.energy_by.items() if name != "static")
 
     def reads(self) -> dict[tuple[str, str, str], Number]:
         """Bytes read, by (memory, tensor, cause), over all instances."""

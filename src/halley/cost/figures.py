@@ -36,8 +36,7 @@ def resource_name(resource: Resource) -> str:
 def sustained(chip: Chip, estimate: Estimate) -> float:
     """Time [s] of one run of a mapping where runs follow each other without a pause: more than its time where the chip would
     draw more than its power limit."""
-    actions = sum(float(energy) for name, energy in estimate.energy_by.items() if name != "static")
-    return float(sustained_time(float(estimate.time), actions, chip.power_limit - chip.static_power))
+    return float(sustained_time(estimate.time, estimate.energy_of_actions, chip.power_limit - chip.static_power))
 
 
 def estimate_document(tree: Node, estimate: Estimate) -> dict[str, Any]:

@@ -75,18 +75,25 @@ def _linked(found: list[Touches]) -> bool:
 def rounds_apart(users: Sequence[int], children: Sequence[Sequence[Op]]) -> int:
     """The least number of rounds between two of the children ``users``. A child is one round behind the latest child that it
     reads from. ``children``: the ops of each child."""
+    behind = _rounds_behind(children)
+    return min(later - earlier for earlier, later in pairwise(sorted(behind[user] for user in users)))
+
+
+def starts_together(users: Sequence[int], children: Sequence[Sequence[Op]]) -> bool:
+    """Whether some of the children ``users`` start their rounds at the same time: where one directly follows another, as soon as
+    both have ended the round before."""
+    behind = _rounds_behind(children)
+    return any(later - earlier == 1 for earlier, later in pairwise(sorted({behind[user] for user in users})))
+
+
+def _rounds_behind(children: Sequence[Sequence[Op]]) -> list[int]:
+    """For each child, the number of rounds by which it is behind the first ones."""
     made = [{name for op in ops for name in op.outputs} for ops in children]
     used = [{name for op in ops for name in (*op.inputs, op.scaled_by)} for ops in children]
     behind: list[int] = []
     for index in range(len(children)):
         behind.append(max((behind[at] + 1 for at in range(index) if made[at] & used[index]), default=0))
-    return min(later - earlier for earlier, later in pairwise(sorted(behind[user] for user in users)))
-
-
-def starts_together(users: Sequence[int], children: Sequence[Sequence[Op]]) -> bool:
-    """Whether children start their rounds at the same time: where one directly follows another, as soon as both have ended the
-    round before."""
-    return rounds_apart(users, children) == 1
+    return behind
 
 
 def buffers_needed(first: int, last: int, stays: bool) -> int:

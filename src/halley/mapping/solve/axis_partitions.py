@@ -15,7 +15,6 @@ import numpy as np
 
 from halley.cost.estimate import Estimate, Resource
 from halley.formulas.numbers import Number
-from halley.formulas.timing import total
 from halley.ir.mapping import Spatial, walk
 from halley.mapping.bounds.incumbents import Flags, Values
 from halley.mapping.solve.group import GroupState
@@ -120,8 +119,11 @@ def _bounds(group: GroupState, frame: Frame, index: int, skeleton: Skeleton, fur
     """The same with further open numbers in addition to the shared sizes: all combinations."""
 
     def parts(found: Estimate) -> list[Number]:
-        energy = total(part for name, part in found.energy_by.items() if name != "static")
-        return [found.time, energy, *(found.busy.get(resource, 0) for resource in common_resources(group, frame))]
+        return [
+            found.time,
+            found.energy_of_actions,
+            *(found.busy.get(resource, 0) for resource in common_resources(group, frame)),
+        ]
 
     return group.costs.on_untiled(frame, index, skeleton, parts, further)
 

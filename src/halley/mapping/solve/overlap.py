@@ -81,11 +81,6 @@ class Rounds:
         inside = self.chip.levels.index(self.chip.level(frame.partition.level)) if frame.partition else len(self.chip.levels)
         ops = [[group.costs.workload.op(op) for stage in child for op in frame.stages[stage].ops] for child in frame.children]
         together = {} if frame.partition else shared_engines(self.chip, ops)
-        rounds = self.outside.entries / self.outside.phases
-
-        def together_in(users: list[int]) -> Array:
-            return np.asarray(share_of_rounds(rounds, rounds_apart(users, ops)))
-
         self.contended = {name: own for name, own in together.items() if starts_together(own, ops)}
         self.meetings: dict[tuple[int, int], tuple[Array, list[tuple[int, int]]]] = {}
         self.apart = [self.chip.depth(name) >= inside for name in self.memories]
@@ -106,10 +101,11 @@ class Rounds:
             (resource for resource in self.outside.beside if self.after in users.get(resource, ())),
             dict.fromkeys((child, resource) for pair, common in met.items() for resource in common for child in pair),
         )
+        rounds = self.outside.entries / self.outside.phases
         for pair, common in met.items():
             if common:
                 places = [(self.uses.index((pair[0], r)), self.uses.index((pair[1], r))) for r in common]
-                self.meetings[pair] = together_in(list(pair)), places
+                self.meetings[pair] = np.asarray(share_of_rounds(rounds, rounds_apart(pair, ops))), places
         self._floors = [[self._floor(at, part) for part in parts] for at, parts in enumerate(self.parts)]
 
     def _least(self, alone: Sequence[Values]) -> Values:
@@ -202,7 +198,7 @@ class Rounds:
         self.group.tally.tick()
         estimate = self.group.costs.draft(self.frame, index, skeleton)
         trees = self.group.costs.trees.of(self.shared, self.group.costs.searched_slots(skeleton.slots))
-        energy = total(part for name, part in estimate.energy_by.items() if name != "static")
+        energy = estimate.energy_of_actions
         left_over = [estimate.footprint.get(name, 0) for name in self.memories]
         outputs = [estimate.time, energy, *estimate.busy.values(), *left_over]
         made = self.group.costs.trees.program(outputs, trees, lambda: f"{skeleton.name}, {self.frame.name}")
