@@ -70,7 +70,7 @@ def hold_at(scope: CountingScope, tensor: str, depth: int) -> EnclosingHold:
 
 def _splits_inside(counter: Counter, body: Body, held: EnclosingHold, tensor: str, reduced: tuple[str, ...]) -> tuple[Loop, ...]:
     """Splits of reduced dims between a Hold and the op that computes the tensor: members that idle there have no part of it. Of
-    the loops around the splits, only the first tile: no later one is larger."""
+    the loops enclosing the splits, only the first tile: no later one is larger."""
     written = body.writer(held.node.body, tensor)
     own = counter.upto(held.depth)
     loops = [loop for loop in written[1].loops if loop.dim in reduced] if written else []
