@@ -7,8 +7,10 @@ import copy
 import json
 import re
 import shlex
+import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from halley.execute.interpreter import run
 from halley.importers.fusing import fused
 from halley.importers.network import ImportedNetwork, LoweredNode
 from halley.importers.torch.aten import GROUPED, LOWERINGS, VIEWS
-from halley.importers.torch.export import from_torch, import_pt2
+from halley.importers.torch.export import _Layers, from_torch, import_pt2
+from halley.importers.torch.program import read_program
 from halley.ir.text import parse
 from halley.rewrite.backward import backward
 from halley.workloads.user import graph
@@ -170,7 +173,20 @@ def recorded(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None =
     exported = torch.export.export(module, args, kwargs or {}, strict=False)
     held = {**exported.state_dict, **exported.constants}
     values, before, _ = run_program(exported, held, torch.utils._pytree.tree_leaves((args, kwargs or {})))
-    return from_torch(module, args, kwargs), values, before
+    network = from_torch(module, args, kwargs)
+    same_from_a_file(network, exported)
+    return network, values, before
+
+
+def same_from_a_file(network: ImportedNetwork, exported: Any) -> None:
+    """The program in memory and the file that PyTorch writes of it give the same network."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / f"{network.name}.pt2")
+        torch.export.save(exported, path)
+        saved = import_pt2(path)
+    assert saved.constant == network.constant
+    plain = (replace(each, source="", constant=frozenset()) for each in (saved, network))
+    assert len({repr(each) for each in plain}) == 1  # arrays have no single truth of ==
 
 
 def run_program(exported: Any, held: Mapping[str, Any], given: Any) -> tuple[Values, Any, Any]:
@@ -394,6 +410,40 @@ ROUTING = ("bitwise_not", "floor_divide", "gather", "histc", "index", "index_put
 
 
 @needs_torch
+def test_graphs_within_a_program_and_results_that_nobody_reads() -> None:
+    """A part without gradients is a graph of its own; a split has several results, one of which is not read."""
+
+    class Several(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(8, 12), torch.nn.Linear(4, 8)
+
+        def forward(self, tensor: Any) -> Any:
+            with torch.no_grad():
+                _, middle, _ = torch.split(self.first(tensor), 4, dim=-1)
+                values, _ = torch.topk(middle, 4)
+            return self.last(middle) + values.sum(), torch.chunk(tensor, 2)[1]
+
+    module, args = Several(), (torch.randn(6, 8),)
+    exported = torch.export.export(module, args)
+    assert "wrap_with_set_grad_enabled" in str(exported.graph)
+    network = from_torch(module, args)
+    same_from_a_file(network, exported)
+    assert network.macs == 6 * (8 * 12 + 4 * 8)
+
+
+@needs_torch
+def test_dims_that_may_change_have_the_extent_of_the_example(tmp_path: Path) -> None:
+    module, args = torch.nn.Linear(8, 4), (torch.randn(6, 8),)
+    exported = torch.export.export(module, args, dynamic_shapes=({0: torch.export.Dim("rows")},))
+    torch.export.save(exported, tmp_path / "a.pt2")
+    saved, read = import_pt2(str(tmp_path / "a.pt2")), _Layers(read_program(exported, "a"), "a", None).network()
+    assert repr(replace(saved, source="a", constant=frozenset())) == repr(replace(read, constant=frozenset()))
+    assert read.macs == 6 * 8 * 4
+    assert any("has the extent of the example: 6" in remark for remark in read.remarks)
+
+
+@needs_torch
 @pytest.mark.medium
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name: str) -> None:
@@ -490,6 +540,7 @@ def test_forward_and_backward_passes_of_pytorch(name: str) -> None:
     empty, given = copy.deepcopy(module).to("meta"), tuple(arg.to("meta") for arg in args)
     network = from_torch(empty, given, backward=True)
     exported = torch.export.experimental._export_forward_backward(torch.export.export(empty, given))
+    same_from_a_file(network, exported)
     for node in exported.graph_module.graph.nodes:
         if node.kwargs.get("device") is not None:
             node.kwargs = {**node.kwargs, "device": "cpu"}
