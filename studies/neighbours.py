@@ -1,4 +1,5 @@
-"""Claims of neighbouring systems: ClusterFusion, Streaming DiLoCo and NoLoCo, Fire-Flyer, NanoFlow. The page."""
+"""Claims of neighbouring systems: ClusterFusion, Streaming DiLoCo and NoLoCo, Fire-Flyer, partitions on Frontier, NanoFlow. The
+page."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from halley.report.markup import svg_file
 from halley.serving.step import KERNELS_PER_LAYER
 from halley.units import format_time
 from studies import neighbours_decode as decode
+from studies import neighbours_partitions as partitions
 from studies import neighbours_training as training
 from studies.kept import KeptStudy, StudyCase
 from studies.store import filled
@@ -21,10 +23,12 @@ from studies.study import Finding, bullet
 from studies.tables import table
 
 NAME, TITLE = "neighbours", "Claims of neighbouring systems: fused decoding, training over slow links, cheaper nodes, overlap"
-OTHERS = tuple(Path(module.__file__) for module in (decode, training))
+OTHERS = tuple(Path(module.__file__) for module in (decode, training, partitions))
 FUSED, ORDERS, NANO, OPTIMUM = 1.61, (30.0, 300.0), 1.91, (0.59, 0.72)
 """Published: ClusterFusion's mean speed-up; what is taken for two orders of magnitude; NanoFlow's throughput over that of other
 systems, and its share of the optimum."""
+PUBLISHED = 1.405 * 1.707
+"""Three levels of partitions over ZeRO 3 on Frontier: ZeRO++ gains 40.5 % over ZeRO 3, three levels 70.7 % over ZeRO++."""
 FRAMEWORK = "vllm"
 """Its gaps are those of the figure."""
 SEPARATE, CLUSTERS, ALONE = "three kernels", "one kernel, clusters", "one kernel, SMs alone"
@@ -274,6 +278,60 @@ def node_table(known: Known) -> list[str]:
     return table(head, lines, 3)
 
 
+def partition_gains(known: Known, kind: str) -> dict[float, float]:
+    """By share of the line rate, the time of ZeRO 3 over all dies over that of the best plan of a kind."""
+    times = {(row["share"], row["kind"]): row["time"] for row in known["partitions"]}
+    return {share: times[share, partitions.FLAT] / times[share, kind] for share in partitions.SHARES}
+
+
+def partition_findings(known: Known) -> Iterator[Finding]:
+    """Hierarchical ZeRO++."""
+    levels, whole = (partition_gains(known, kind) for kind in (partitions.LEVELS, partitions.ANY))
+    flat = {row["share"]: row for row in known["partitions"] if row["kind"] == partitions.FLAT}
+    full = partitions.SHARES[0]
+    yield Finding(
+        "**At the line rate there is nothing to gain**: an all-gather over all levels takes each byte into a node once, over all "
+        "four adapters, and hides behind the computation. ZeRO 3 over all dies is the best plan, at "
+        f"{flat[full]['utilisation']:.0%} of the peak.",
+        levels[full] < 1.01 and whole[full] < 1.01,
+    )
+    slower = [share for share in partitions.SHARES if share < full]
+    yield Finding(
+        "**It depends on what collectives between nodes achieve**: without pipelines the best plan is "
+        + " and ".join(f"{levels[share]:.2f}" for share in slower)
+        + " x as fast as ZeRO 3 over all dies at "
+        + " and ".join(f"1/{1 / share:.0f}" for share in slower)
+        + f" of the line rate. The published gain over ZeRO 3, {PUBLISHED:.1f} x, needs an even smaller share.",
+        1.05 < levels[slower[0]] < levels[slower[-1]] < PUBLISHED,
+    )
+    yield Finding(
+        "**A short pipeline gains more**: with any plan it is "
+        + " and ".join(f"{whole[share]:.2f}" for share in slower)
+        + " x. Stages exchange activations alone, and no stage gathers all parameters.",
+        all(whole[share] > levels[share] for share in slower),
+    )
+
+
+def partition_table(known: Known) -> list[str]:
+    """Plans by share of the line rate."""
+    first = {row["share"]: row["time"] for row in known["partitions"] if row["kind"] == partitions.FLAT}
+    lines = [
+        (
+            f"1/{1 / row['share']:.0f}" if row["share"] < 1 else "1",
+            row["kind"],
+            row["plan"],
+            str(row["zero"]),
+            format_time(row["time"]),
+            f"{row['time'] / row['bound'] - 1:.1%}",
+            f"{row['utilisation']:.0%}",
+            f"{first[row['share']] / row['time']:.2f} x",
+        )
+        for row in known["partitions"]
+    ]
+    head = ("share of the line rate", "plans", "axes", "ZeRO", "time", "gap", "of the peak", "faster than ZeRO 3 over all")
+    return table(head, lines, 3)
+
+
 def _bits(bandwidth: float) -> str:
     """A bandwidth [B/s] in bits.
 
@@ -366,6 +424,7 @@ SECTIONS = {
     "bandwidths-say": bandwidth_findings,
     "pairs-say": pair_findings,
     "nodes-say": node_findings,
+    "partitions-say": partition_findings,
     "overlap-says": overlap_findings,
 }
 
@@ -401,6 +460,7 @@ def page(known: Known) -> str:
         "bandwidths": "\n".join(bandwidth_table(known)),
         "pairs": "\n".join(pair_table(known)),
         "nodes": "\n".join(node_table(known)),
+        "partitions": "\n".join(partition_table(known)),
         "overlap": "\n".join(overlap_table(known)),
         **{name: "\n".join(bullet(item.text) for item in section(known)) for name, section in SECTIONS.items()},
         "machine": known["machine"],
@@ -422,6 +482,9 @@ def cases() -> Iterator[StudyCase]:
     for model in training.TRAINED:
         for name in training.NODES:
             yield StudyCase("nodes", f"{model}, {name}", partial(training.node, model, name))
+    for share in partitions.SHARES:
+        for kind in partitions.KINDS:
+            yield StudyCase("partitions", f"{share:g}, {kind}", partial(partitions.partition, share, kind))
 
 
 def _files(known: Known) -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from studies import neighbours
 from studies import neighbours_decode as decode
+from studies import neighbours_partitions as partitions
 from studies import neighbours_training as training
 from studies.store import DOCS
 
 from halley.io.chips.load import load_chip
 from halley.report.markup import svg_file
 from halley.verify.mapping import execution_findings, time_finding
+from halley.workloads.training import training_model
 
 
 def test_page_and_figures_show_what_is_kept() -> None:
@@ -84,3 +86,15 @@ def test_data_parallelism_is_planned_again() -> None:
     at = row["bandwidth"] / training.WORKER
     assert row["step"] / training.planned(at) == pytest.approx(row["speed"])
     assert training.worker_time() == pytest.approx(row["step"])
+
+
+def test_a_plan_on_frontier_is_found_again() -> None:
+    kept = next(row for row in neighbours.STUDY.load()["partitions"] if (row["share"], row["kind"]) == (0.5, partitions.FLAT))
+    (row,) = partitions.partition(0.5, partitions.FLAT)
+    assert row == kept | {
+        "time": pytest.approx(kept["time"]),
+        "bound": pytest.approx(kept["bound"]),
+        "utilisation": row["utilisation"],
+    }
+    assert partitions.frontier(1.0).chips == partitions.SEQUENCES
+    assert training_model(partitions.model(), batch=1).parameters == pytest.approx(20.5e9, rel=0.02)
