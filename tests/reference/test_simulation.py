@@ -347,3 +347,27 @@ def test_the_outer_drain_waits_for_the_inner_one(columns: int) -> None:
     work, machine = build("gemm", {"m": 4096, "n": 4096, "k": 64, "dtype": "fp16"}), load_chip("h100")
     tree = parse(DRAINED.format(columns=columns).strip())
     assert float(evaluate(work, machine, tree).time) == pytest.approx(simulate(work, machine, tree).time, rel=0.15)
+
+
+RETURNED = """
+hold dram: A B C
+  spread m by 4 over unit.x
+    spread n by 4 over unit.y
+      hold pool x{buffers}: C
+        for k by 22
+          hold pool x2: B
+            hold pool x2: A
+              hold pmu x2: C
+                hold pmu x2: B
+                  hold pmu x2: A
+                    compute gemm
+"""
+
+
+@pytest.mark.parametrize("buffers", [1, 2])
+def test_the_outer_drain_follows_the_last_visit_of_partial_sums(buffers: int) -> None:
+    """Each visit to the sums waits for the one before it, and the pool is written back after the last one. A second buffer in the
+    pool has no other tile."""
+    work, machine = build("gemm", {"m": 128, "n": 128, "k": 128}), load_chip("sn30")
+    tree = parse(RETURNED.format(buffers=buffers).strip())
+    assert float(evaluate(work, machine, tree).time) == pytest.approx(simulate(work, machine, tree).time, rel=0.03)

@@ -139,10 +139,11 @@ def _scaled(visits: SomeVisits, factor: Number, *times: str) -> SomeVisits:
 @dataclass(frozen=True, slots=True)
 class HoldVisits:
     """The visits of a ``group`` of tensors that share buffers: the sum of their times (``series`` [s]), their total number
-    (``entries``), the number of ``buffers``, the ``work`` [s] inside them, and the ``lead`` [s] before the first one on an entry
-    of the phase, in which outer Holds are filled. ``before``: the part of the first visit [s] before any work starts; None if it
-    is not computed. ``runs_on``: first fills and last drains overlap other phases. ``run``: the number of visits in a run of a
-    loop with a smaller last tile; ``period``: least time [s] of such a run after another one."""
+    (``entries``), the number of ``buffers``, and the ``work`` [s] inside them. ``lead``, ``trail`` [s]: before the first and
+    after the last one on an entry of the phase, while outer Holds of these tensors are filled and drained. ``before``: the part
+    of the first visit [s] before any work starts; None if it is not computed. ``runs_on``: first fills and last drains overlap
+    other phases. ``run``: the number of visits in a run of a loop with a smaller last tile; ``period``: least time [s] of such a
+    run after another one."""
 
     group: tuple[str, ...]
     series: Number
@@ -154,6 +155,7 @@ class HoldVisits:
     runs_on: bool = False
     run: Number = 1
     period: Number = 0
+    trail: Number = 0
 
     @property
     def least(self) -> Number:
@@ -172,7 +174,7 @@ class HoldVisits:
 
     def scaled(self, factor: Number) -> HoldVisits:
         """The same with all times multiplied: by 0 or 1."""
-        return _scaled(self, factor, "series", "work", "lead", "before", "period")
+        return _scaled(self, factor, "series", "work", "lead", "trail", "before", "period")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class AccumulatorVisits:
     moving: Number | None = None
     work: Number = 0
     runs_on: bool = False
+    trail: Number = 0
 
     @property
     def least(self) -> int:
@@ -212,7 +215,7 @@ class AccumulatorVisits:
 
     def scaled(self, factor: Number) -> AccumulatorVisits:
         """The same with all times multiplied: by 0 or 1."""
-        return _scaled(self, factor, "series", "lead", "before", "moving", "work")
+        return _scaled(self, factor, "series", "lead", "trail", "before", "moving", "work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +414,7 @@ class SubtreeCost:
             waits = port.there * self.up.time + port.latency + port.step
             result = maximum(result, port_phase_time(entries, fills * waits, fills * self.drains[name]))
         for visits in self.visits:
-            last = down if self.down.chains.keys().isdisjoint(visits.group) else 0
+            last = down if self.down.chains.keys().isdisjoint(visits.group) else visits.trail
             time = visits.least if visits.runs_on else visits.time(entries)
             if visits.before is not None and not visits.runs_on:
                 time = time + entries * maximum(self.up.time - visits.lead - visits.before, 0)

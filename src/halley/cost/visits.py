@@ -70,9 +70,9 @@ class VisitTimes:
         single, several = single_buffer(node.buffers), several_buffers(node.buffers)
         found: list[HoldVisits | AccumulatorVisits] = []
         for visits in inner.visits:
-            further = (several * fills[name].once for name in visits.group if name in fills and self.ramps)
             within = visits.scaled(1 - single)
-            found.append(replace(within, lead=within.lead + total(further)))
+            lead, trail = (self._once(several, moves, visits.group) for moves in (fills, drains))
+            found.append(replace(within, lead=within.lead + lead, trail=within.trail + trail))
         entries, slots = self.counter.entries(scope), maximum(node.buffers, 1)
         moving: list[Moving] = []
         for group in node.tensors:
@@ -116,6 +116,10 @@ class VisitTimes:
                     returns = AccumulatorVisits(group, own + inside, entries, again, beside, 0, before, *waits)
                     found.append(returns.scaled(several))
         return tuple(found), tuple(moving)
+
+    def _once(self, several: Number, moves: Mapping[str, HoldTransfer], group: Sequence[str]) -> Number:
+        """Time [s] of one transfer of each tensor of a group, which precedes or follows all visits of their inner Holds."""
+        return total(several * moves[name].once for name in group if name in moves and self.ramps)
 
     def _fills_of_visit(
         self, node: Hold, inner: SubtreeCost, scope: CountingScope, fetches: tuple[HoldMoves, ...],
