@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from halley.errors import BadInput, Fault
 from halley.importers.torch.aten import AtenNode, TensorRef
-from halley.importers.torch.traced import BOOLEAN, CALLS_LIMIT, DEPTH_LIMIT, WRAPPER, Traced
+from halley.importers.torch.traced import BOOLEAN, CALLS_LIMIT, DEPTH_LIMIT, WRAPPER, Traced, name_outside
 
 BYTES_LIMIT = 2**29
 """Largest program, without its weights, that is read [B]."""
@@ -117,11 +117,11 @@ class _Reader:
             arguments = {str(item["name"] or number): item["arg"] for number, item in enumerate(node["inputs"])}
             inner = [number for number, argument in enumerate(arguments.values()) if "as_graph" in argument]
             if inner and WRAPPER in target and depth < DEPTH_LIMIT:
-                seen = partial(_seen, names, prefix)
+                seen = partial(name_outside, names, prefix)
                 yield from self._wrapped(node, inner[0], f"{prefix}{place}.", seen, depth)
                 continue
             decoded = {name: self._decoded(argument, names, prefix) for name, argument in arguments.items()}
-            outputs = tuple(_seen(names, prefix, name) for item in node["outputs"] for name in _tensors(item))
+            outputs = tuple(name_outside(names, prefix, name) for item in node["outputs"] for name in _tensors(item))
             name = str(node.get("name") or next(iter(outputs), "") or f"{prefix}call-{place}")
             yield self.found.call(prefix + name, target, decoded, outputs)
 
@@ -146,7 +146,7 @@ class _Reader:
             return None
         if kind in ("as_tensor", "as_optional_tensor"):
             name = _name(value.get("as_tensor", value))
-            return TensorRef(_seen(names, prefix, name)) if name else None
+            return TensorRef(name_outside(names, prefix, name)) if name else None
         if kind in ("as_tensors", "as_optional_tensors"):
             return [self._decoded({"as_optional_tensor": item}, names, prefix) for item in value]
         if kind == "as_sym_int":
@@ -154,11 +154,6 @@ class _Reader:
         if kind == "as_sym_ints":
             return [self._decoded({"as_sym_int": item}, names, prefix) for item in value]
         return value
-
-
-def _seen(names: Mapping[str, str], prefix: str, name: str) -> str:
-    """The name of a value of a graph, by which all calls know it."""
-    return names.get(name, prefix + name)
 
 
 def _name(argument: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halley.importers.assembly import printable
@@ -60,3 +60,9 @@ class Traced:
         if space.rpartition(".")[2] != "aten":
             operator = f"{space.rpartition('.')[2]}.{operator}" if space else operator
         return AtenNode(printable(name), printable(operator), arguments, outputs, self.shapes, in_place)
+
+
+def name_outside(names: Mapping[str, str], prefix: str, name: str) -> str:
+    """The name by which all calls know a value of a graph within a graph. ``names``: of those that the outer graph gives or takes;
+    ``prefix``: of all others."""
+    return names.get(name, prefix + name)
