@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` in memory. Their graphs are read as they are: to save one takes a third of the time, and memory."""
+"""Programs of ``torch.export`` in memory. Their graphs are read as they are: saving takes a third of the time, and memory."""
 
 from __future__ import annotations
 

@@ -63,6 +63,6 @@ class Traced:
 
 
 def name_outside(names: Mapping[str, str], prefix: str, name: str) -> str:
-    """The name by which all calls know a value of a graph within a graph. ``names``: of those that the outer graph gives or takes;
+    """The name by which all calls know a value of an inner graph. ``names``: of those that the outer graph gives or takes;
     ``prefix``: of all others."""
     return names.get(name, prefix + name)
