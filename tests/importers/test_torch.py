@@ -433,6 +433,28 @@ def test_graphs_within_a_program_and_results_that_nobody_reads() -> None:
 
 
 @needs_torch
+def test_graphs_within_graphs() -> None:
+    """A part in another precision inside a part without gradients."""
+
+    class Deep(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.next = torch.nn.Linear(8, 12), torch.nn.Linear(12, 6)
+
+        def forward(self, tensor: Any) -> Any:
+            with torch.no_grad():
+                middle = self.first(tensor).relu()
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    found = self.next(middle).relu()
+            return tensor.sum() + found.float()
+
+    module, args = Deep(), (torch.randn(4, 8),)
+    network = from_torch(module, args)
+    same_from_a_file(network, torch.export.export(module, args))
+    assert (network.left_out, network.macs) == ((), 4 * (8 * 12 + 12 * 6))
+
+
+@needs_torch
 def test_dims_that_may_change_have_the_extent_of_the_example(tmp_path: Path) -> None:
     module, args = torch.nn.Linear(8, 4), (torch.randn(6, 8),)
     exported = torch.export.export(module, args, dynamic_shapes=({0: torch.export.Dim("rows")},))
