@@ -133,6 +133,17 @@ def test_other_files_are_refused(tmp_path: Path, part: str, content: str, told: 
         import_pt2(written(tmp_path, content, part))
 
 
+def test_a_part_that_no_layer_can_be_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as an epsilon too large for a float, which is read, but found only when steps become a norm."""
+
+    def too_large(*_: Any) -> Any:
+        return float(10**400)
+
+    monkeypatch.setattr("halley.importers.torch.export.with_norms", too_large)
+    with pytest.raises(BadInput, match="a part in another form"):
+        import_pt2(kept(tmp_path, "block"))
+
+
 def test_files_that_are_no_archive(tmp_path: Path) -> None:
     (tmp_path / "a.pt2").write_bytes(b"PK\x03\x04 and more")
     with pytest.raises(BadInput, match="another file, or a part of one"):

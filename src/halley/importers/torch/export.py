@@ -16,7 +16,7 @@ from halley.importers.network import ImportedNetwork, LoweredNode
 from halley.importers.torch.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, lower_aten
 from halley.importers.torch.norms import tensors, with_activations, with_norms
 from halley.importers.torch.program import read_program
-from halley.importers.torch.pt2 import read_pt2
+from halley.importers.torch.pt2 import ANOTHER_FORM, another_form, read_pt2
 from halley.importers.torch.traced import BOOLEAN, CALLS_LIMIT, Traced
 from halley.ir.workload import DTYPE_BYTES
 
@@ -41,7 +41,10 @@ def import_pt2(path: str, dtype: str | None = None) -> ImportedNetwork:
         raise BadInput(Fault(path, "a file", "no such file", "check the path")) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         raise BadInput(Fault(path, "a file that can be read", getattr(error, "strerror", None) or str(error))) from None
-    return _Layers(traced, path, dtype).network()
+    try:
+        return _Layers(traced, path, dtype).network()
+    except ANOTHER_FORM:
+        raise another_form(path, traced.schema) from None
 
 
 def from_torch(

@@ -32,25 +32,15 @@ class _Reader:
     found: Traced = field(default_factory=Traced)
 
     def read(self, program: Any) -> Traced:
-        self._inputs(program.graph_signature.input_specs)
+        specs = program.graph_signature.input_specs
+        tensors = (spec for spec in specs if type(spec.arg).__name__ == "TensorArgument")
+        self.found.note_inputs((spec.arg.name, spec.kind.name.lower()) for spec in tensors)
         self._placeholders(program.graph, "")
         self.found.calls = list(islice(self._calls(program.graph_module, "", {}, 0), CALLS_LIMIT + 1))
         self.found.results = [name for name, _ in _returned(program.graph)]
         return self.found
 
     # --- values -------------------------------------------------------------------------------------------------------------
-
-    def _inputs(self, specs: Any) -> None:
-        given: list[str] = []
-        held: list[str] = []
-        for spec in specs:
-            if type(spec.arg).__name__ != "TensorArgument":
-                continue
-            (given if spec.kind.name == "USER_INPUT" else held).append(spec.arg.name)
-            if spec.kind.name == "PARAMETER":
-                self.found.parameters.add(spec.arg.name)
-        self.found.inputs = [*given, *held]
-        self.found.held.update(held)
 
     def _placeholders(self, graph: Any, prefix: str) -> None:
         for node in graph.nodes:

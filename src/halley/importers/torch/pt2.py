@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -27,6 +27,9 @@ DTYPES = {1: "int8", 2: "int8", 4: "int32", 6: "fp16", 7: "fp32", 8: "fp64", 12:
 SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)$")
 """A dim that may change, as newer versions of PyTorch write it."""
 
+ANOTHER_FORM = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError)
+"""What is raised where a part of a program is not what it is in other files."""
+
 
 def read_pt2(file: IO[bytes], where: str) -> Traced:
     """The program of a file. Raises BadInput: there is none, or a part of it cannot be read."""
@@ -47,12 +50,17 @@ def read_pt2(file: IO[bytes], where: str) -> Traced:
         program = json.loads(text)
     except (ValueError, RecursionError):
         raise BadInput(Fault(where, expected, "text that is no JSON")) from None
+    schema = json.dumps(program.get("schema_version") if isinstance(program, dict) else None)[:40]
     try:
-        return _Reader(where).read(program)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-        version = program.get("schema_version") if isinstance(program, dict) else None
-        got = f"a part in another form (schema {json.dumps(version)[:40]})"
-        raise BadInput(Fault(where, expected, got, "save it again with a newer PyTorch")) from None
+        return _Reader(where, Traced(schema=schema)).read(program)
+    except ANOTHER_FORM:
+        raise another_form(where, schema) from None
+
+
+def another_form(where: str, schema: str) -> BadInput:
+    """The fault of a program whose parts are not what they are in other files."""
+    got = f"a part in another form (schema {schema})"
+    return BadInput(Fault(where, "a program of torch.export", got, "save it again with a newer PyTorch"))
 
 
 @dataclass(slots=True)
@@ -66,7 +74,9 @@ class _Reader:
     def read(self, program: Mapping[str, Any]) -> Traced:
         module = program["graph_module"]
         self._values(module["graph"], "")
-        self._inputs(module["signature"]["input_specs"])
+        specs = (item for spec in module["signature"]["input_specs"] for item in spec.items())
+        named = ((_name(value.get("arg")), kind) for kind, value in specs)
+        self.found.note_inputs((name, kind) for name, kind in named if name)
         self.found.calls = list(islice(self._calls(module["graph"], "", {}, 0), CALLS_LIMIT + 1))
         self.found.results = [name for item in module["graph"]["outputs"] for name in _tensors(item)]
         return self.found
@@ -91,20 +101,6 @@ class _Reader:
         text = str(expression.get("expr_str", "?"))
         named = SYMBOL.match(text)
         return self.found.symbol(named[1] if named else text, int(hint))
-
-    def _inputs(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        """The values that are given, those of the user first; all others are noted as constants."""
-        given: list[str] = []
-        held: list[str] = []
-        for spec in specs:
-            ((kind, value),) = spec.items()
-            name = _name(value.get("arg"))
-            if name:
-                (given if kind == "user_input" else held).append(name)
-            if name and kind == "parameter":
-                self.found.parameters.add(name)
-        self.found.inputs = [*given, *held]
-        self.found.held.update(held)
 
     # --- calls --------------------------------------------------------------------------------------------------------------
 

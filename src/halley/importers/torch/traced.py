@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halley.importers.assembly import printable
@@ -28,7 +28,7 @@ TARGET = re.compile(r"(?:torch\.)?(?:ops\.)?([\w.]+?)\.([A-Za-z_]\w*)\.\w+")
 class Traced:
     """``inputs``: tensors of the user first, then the others. Those are ``held``: parameters, buffers and other constants.
     ``results``: tensors that the program returns. ``types``: by value, Halley's name of the element type, "bool", or "" for all
-    others. ``symbols``: by dim that may change, its extent in the example."""
+    others. ``symbols``: by dim that may change, its extent in the example. ``schema``: version of the form of a file."""
 
     shapes: dict[str, Shape] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
@@ -38,6 +38,15 @@ class Traced:
     symbols: dict[str, int] = field(default_factory=dict)
     calls: Sequence[AtenNode] = ()
     results: Sequence[str] = ()
+    schema: str = ""
+
+    def note_inputs(self, found: Iterable[tuple[str, str]]) -> None:
+        """Note the tensors that are given: name and kind (``user_input``, ``parameter``, ...) of each, in order."""
+        kinds = dict(found)
+        held = [name for name, kind in kinds.items() if kind != "user_input"]
+        self.inputs = [*(name for name, kind in kinds.items() if kind == "user_input"), *held]
+        self.held.update(held)
+        self.parameters.update(name for name in held if kinds[name] == "parameter")
 
     def value(self, name: str, shape: Shape, dtype: str) -> None:
         """Note a tensor."""
