@@ -6,6 +6,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -116,15 +117,17 @@ def test_real_programs(seed: int, mode: str, monkeypatch: pytest.MonkeyPatch) ->
     works = [gemm(300, 96, 130, b=3), gemm_softmax(120, 200, 64), gated_mlp(60, 128, 160), attention(1, 6, 2, 80, 300, 64)]
     work = draw.choice(works)
     search = group(work, draw.choice(["edge", "cloud"]), draw)
-    for _ in range(6):
+    for rough in (True, False) * 3:
         frame = draw.choice(search.frames)
         index = draw.randrange(len(frame.stages))
         skeleton = draw.choice(frame.stages[index].skeletons)
         shape = search.costs.shape(frame, index, skeleton)
-        costs = search.costs.estimate(frame, index, skeleton, search.costs.symbols(frame, skeleton))
+        costs = search.costs.estimate(frame, index, skeleton, search.costs.symbols(frame, skeleton), rough=rough)
         limited = [used for name, used in costs.footprint.items() if name in search.costs.limited]
         objectives = [getattr(costs, name) for name in search.objectives]
-        made = search.costs.trees.program([*objectives, *limited], shape.trees, skeleton.naming)
+        # exact costs are compiled as they are, as in a search: their normal forms are much longer
+        compiled = partial(search.costs.trees.program, where=skeleton.naming) if rough else search.costs.trees.single
+        made = compiled([*objectives, *limited], shape.trees)
         program, tables = made.program, made.tables
         source = np.random.default_rng(seed)
         counts = {dim: draw.randint(1, 12) for dim in shape.trees}
