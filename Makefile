@@ -22,7 +22,7 @@ test: lint  ## ruff, mypy and the quick tests (minutes)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
 test-medium: $(VENV)/.dev  ## tests that take more than half a second each
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m medium
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "medium and not slow"
 
 test-slow: $(VENV)/.dev  ## the slow tests; with PARTS=12 PART=3 the third of twelve parts
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow $(if $(PARTS),--splits $(PARTS) --group $(PART))

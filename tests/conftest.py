@@ -1,6 +1,8 @@
 """Which tests run when, and what is drawn.
 
 Tests that took longer than `QUICK` seconds get the mark `medium`: `make test` leaves them out, `make test-medium` runs them.
+Searches of tests/certificates that took longer than `LONG` get the mark `slow`, unless they have the mark `medium` where they are
+defined.
 tests/durations.json has the seconds of tests that take half a second or more, also of slow ones, so that parts of
 `make test-slow` take about the same time; `make durations` measures them again, or takes them from logs.
 Where CI is set the drawn examples of hypothesis are the same in every run; elsewhere each run explores new ones. Examples have no
@@ -17,6 +19,9 @@ from hypothesis import settings
 QUICK = 0.5
 """Longest test of the quick run [s], on one core."""
 
+LONG = 8.0
+"""Longest search of the medium run [s], on one core, but for those that are marked by hand."""
+
 DURATIONS = Path(__file__).with_name("durations.json")
 
 settings.register_profile("explore", deadline=None)
@@ -29,5 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks before pytest chooses by marks."""
     seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
     for item in items:
-        if seconds.get(item.nodeid, 0.0) > QUICK and item.get_closest_marker("slow") is None:
-            item.add_marker(pytest.mark.medium)
+        took = seconds.get(item.nodeid, 0.0)
+        if took > QUICK and not any(map(item.get_closest_marker, ("slow", "medium"))):
+            long = took > LONG and item.path.parent.name == "certificates"
+            item.add_marker(pytest.mark.slow if long else pytest.mark.medium)

@@ -49,7 +49,7 @@ def test_a_search_that_is_stopped_before_its_first_mapping_is_not_infeasible() -
 
 @pytest.mark.medium
 def test_a_stopped_search_has_a_plan_and_a_bound_and_counts_nothing() -> None:
-    found = stopped(build("transformer-layer", LAYER), "edge", 3_000)
+    found = stopped(build("transformer-layer", LAYER), "edge", 1_500)
     certificate = found.best.certificate
     assert found.best.status is Status.LIMIT
     assert 0 < certificate.bound < certificate.value
@@ -58,7 +58,7 @@ def test_a_stopped_search_has_a_plan_and_a_bound_and_counts_nothing() -> None:
 
 def test_progress_says_the_gap_and_the_groups_that_are_left() -> None:
     said: list[str] = []
-    work = build("gated-mlp", {"tokens": 16, "model": 16, "hidden": 32})
+    work = build("gemm-softmax", {"m": 16, "n": 16, "k": 16})
     optimise(Problem(work, load_chip("edge"), baselines=False), lambda text, share: said.append(text))
     found = [match for text in said if (match := re.match(r"gap ([\d.e+-]+) %, (\d+) groups? left", text))]
     gaps, left = [float(match[1]) for match in found], [int(match[2]) for match in found]
@@ -69,7 +69,7 @@ def test_progress_says_the_gap_and_the_groups_that_are_left() -> None:
 
 @pytest.mark.medium
 def test_kernels_are_searched_before_fused_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload, chip = build("gated-mlp", {"tokens": 16, "model": 16, "hidden": 32}), load_chip("edge")
+    workload, chip = build("gated-mlp", {"tokens": 4, "model": 4, "hidden": 4}), load_chip("edge")
     (unfused,) = optimise(Problem(workload, chip, baselines=("unfused",))).baselines
 
     search, calls = _Optimiser._search_groups, []

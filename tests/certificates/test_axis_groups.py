@@ -67,7 +67,9 @@ def draw_small(draw: random.Random) -> Workload:
             return attention(1, 1, 1, draw.choice([1, 2, 4]), 2, 1, value_dim=1, variant="online")
 
 
-@pytest.mark.parametrize("drawn", [draw_small, draw_batched], ids=lambda drawn: drawn.__name__)
+@pytest.mark.parametrize(
+    "drawn", [draw_small, pytest.param(draw_batched, marks=pytest.mark.slow)], ids=lambda drawn: drawn.__name__
+)
 @pytest.mark.parametrize("block", [pytest.param(block, marks=BLOCK_MARKS[block > 0]) for block in range(8)])
 def test_search_in_groups_equals_exhaustive_enumeration(block: int, drawn: Callable[[random.Random], Workload]) -> None:
     """Optimum, front and size of the space, on chips whose axes may be in groups."""
@@ -101,7 +103,7 @@ def fastest_dataflow(chip: Chip, tiles: int, heads: int, sequence: int, head: in
     return min(times)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_the_search_beats_the_published_dataflows_on_a_small_mesh() -> None:
     chip = small(4)
     problem = Problem(attention(1, 2, 2, 128, 128, 32, dtype="fp16"), chip, baselines=False, time_limit=40)

@@ -55,8 +55,8 @@ def test_search_of_small_problems_equals_exhaustive_enumeration(block: int) -> N
     "block",
     [
         *range(3),
-        *(pytest.param(block, marks=pytest.mark.medium) for block in range(3, 12)),
-        *(pytest.param(block, marks=pytest.mark.slow) for block in range(12, 120)),
+        *(pytest.param(block, marks=pytest.mark.medium) for block in range(3, 8)),
+        *(pytest.param(block, marks=pytest.mark.slow) for block in range(8, 120)),
     ],
 )
 def test_search_equals_exhaustive_enumeration_on_any_hierarchy(block: int) -> None:
@@ -100,7 +100,7 @@ def test_search_equals_exhaustive_walk_with_dma_engines(block: int) -> None:
 
 
 @given(SEEDS)
-@many(100)
+@many(30)
 def test_mappings_on_any_hierarchy_are_executed_as_costed(seed: int) -> None:
     """Random mappings of the space, not the best alone: legal, with the right results, and with the bytes of the formulas."""
     check_searched(seed, draw_hierarchy)

@@ -53,7 +53,14 @@ def solved(seed: int, objective: Objective) -> tuple[Workload, Chip, Solution]:
     return workload, chip, optimise(Problem(workload, chip, objective, baselines=False)).best
 
 
-@pytest.mark.parametrize("seed", [15, 46, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 19, 22, 57, 62, 91, 104))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        15,
+        pytest.param(46, marks=pytest.mark.medium),
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 19, 22, 57, 62, 91, 104)),
+    ],
+)
 def test_search_equals_exhaustive_enumeration(seed: int) -> None:
     assert compare(seed, 8000, draw_hidden) in ("equal", "infeasible")
 

@@ -127,7 +127,9 @@ def bursting(draw: random.Random) -> Chip:
     return replace(chip, levels=(replace(outer, memories=memories), *chip.levels[1:]))
 
 
-@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 20))])
+@pytest.mark.parametrize(
+    "block", [pytest.param(0, marks=pytest.mark.medium), *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 20))]
+)
 def test_search_equals_exhaustive_walk_with_bursts(block: int) -> None:
     outcomes: list[str] = []
     seed = 70_000 + 1000 * block
