@@ -19,7 +19,7 @@ from hypothesis import settings
 QUICK = 0.5
 """Longest test of the quick run [s], on one core."""
 
-LONG = 8.0
+LONG = 5.0
 """Longest search of the medium run [s], on one core, but for those that are marked by hand."""
 
 DURATIONS = Path(__file__).with_name("durations.json")

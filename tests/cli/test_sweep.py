@@ -431,6 +431,7 @@ def test_one_design_is_no_designs(tmp_path: Path) -> None:
     assert "s: 2 designs of 4, g" in halley("sweep", str(study), "--sample", "2").out
 
 
+@pytest.mark.slow
 def test_progress_says_what_is_done_and_what_is_left(tmp_path: Path) -> None:
     """In both phases: how much is done, how much is left, and, once there is a pace, for how long."""
     told: list[tuple[str, float]] = []

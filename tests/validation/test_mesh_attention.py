@@ -173,8 +173,9 @@ def test_latencies_and_barriers_decide_the_runs_with_collectives() -> None:
     assert all(-0.9 < case.error < -0.7 for case in runs.line("", whole, (1, 1), simulated=False, bare=True).cases)
 
 
+@pytest.mark.slow
 def test_times_by_the_simulation() -> None:
-    """Every published run that no constant was fitted to, and FlashAttention, which the efficiency was fitted to."""
+    """The lines of the page, which `test_outcomes` compares, too. Every published run that no constant was fitted to, and FlashAttention, which the efficiency was fitted to."""
     flash, flat = runs.lines()[:2]
     assert flash.holds
     assert flash.mean_error < 0.05
