@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -20,13 +20,13 @@ from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold
 from halley.cost.estimate import BarrierTimes, Estimate, Moving, NodeCost, Resource
 from halley.cost.events import Event, LinkTraffic, Path, Work
 from halley.cost.footprint import footprint
-from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
-from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
+from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill, refills
+from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, ReturningSums, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, meets, shared_engines
 from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
-from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.numbers import Number, ceil_div, maximum, positive
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
@@ -215,10 +215,16 @@ class _Fold:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
                 inside = scope.inside(0).with_loop(Loop(node.dim, node.tile, None, path=scope.path, mask=mask))
+                reduced = any(node.dim in self.workload.reduced(op) for op in self.workload.ops)
+                aside = self._aside() if reduced and mask is None and not self.bounds and self.counter.times else None
                 before = self._aside() if self.uneven and mask is None else None
                 cost = self.visit(node.body, inside)
                 if before is not None:
                     cost = self._with_uneven_tiles(before, node, scope, inside, cost)
+                if aside is not None and any(node.dim in sums.dims for sums in cost.returning):
+                    alone = aside.visit(node.body, scope.inside(0).with_loop(inside.loops[-1].first))
+                    trips = self.visits.trips(inside, len(scope.loops))
+                    cost = cost.by_iterations(node.dim, alone, self.counter.entries(scope), trips)
                 if not cost.fetches and not cost.stores:
                     return cost
                 trips = self.visits.trips(inside, len(scope.loops))
@@ -291,6 +297,20 @@ class _Fold:
         rest = {name: time - ones.get(name, 0) for name, time in cost.busy.items()}
         both = part(full * first.work, ones) + part(maximum(cost.work - full * first.work, 0), rest)
         return replace(cost, apart=maximum(cost.apart, np.where(apart, both, 0.0)))
+
+    def _returning(
+        self, node: Hold, scope: CountingScope, fills: Mapping[str, HoldTransfer], several: Number
+    ) -> Iterator[ReturningSums]:
+        """The partial sums that a Hold loads again in a loop over a reduced dim."""
+        for name, transfer in fills.items():
+            written = self.body.writer(node.body, name)
+            if written is None or not transfer.events:
+                continue
+            dims = tuple(self.workload.reduced(written[0]))
+            times = refills(self.counter, scope.loops, dims)
+            loads = times + 1 - positive(times)
+            once = {name: time / loads for name, time in self.counter.resources.busy(transfer.events).items()}
+            yield ReturningSums(dims, once, several)
 
     def _contended(self, node: Overlap | Parallel, found: ChildPhases, scope: CountingScope) -> Number:
         """Time [s] of children that wait for each other at engines and ports. Children of a `Parallel` have separate ones."""
@@ -420,11 +440,17 @@ class _Fold:
         if rounds or (self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names)):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
-        ahead = self._ahead_of(node, inner, moved, entries, several) if self.uneven else {}
+        ahead: Busy = {}
+        returning: tuple[ReturningSums, ...] = ()
+        if not self.bounds:
+            loaded = self.counter.resources.busy(event for transfer in fills.values() for event in transfer.events)
+            ahead = self._ahead_of(node, inner, moved if self.uneven else loaded, entries, several)
+            returning = tuple(replace(own, there=own.there * several) for own in inner.returning)
+            returning = (*returning, *self._returning(node, scope, fills, several))
         if type(node.buffers) is int and node.buffers > 1:
             handed = inner.hand_over
             ramped = inner.work, busy, ramps.up, ramps.down
-            return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart, stores)
+            return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart, stores, returning)
         serial = self.visits.serial(scope, transfers)
         if self.counter.once or (self.least and isinstance(node.buffers, Term)):
             work = inner.work + single * serial
@@ -434,7 +460,7 @@ class _Fold:
         handed = open_.hand_over
         ramped = work, busy, ramps.up, ramps.down
         apart = inner.apart * several
-        return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, apart, stores)
+        return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, apart, stores, returning)
 
     def _fills_and_drains(
         self, node: Hold, scope: CountingScope, opened: Mapping[str, EnclosingHold]
