@@ -175,7 +175,8 @@ def test_latencies_and_barriers_decide_the_runs_with_collectives() -> None:
 
 @pytest.mark.slow
 def test_times_by_the_simulation() -> None:
-    """The lines of the page, which `test_outcomes` compares, too. Every published run that no constant was fitted to, and FlashAttention, which the efficiency was fitted to."""
+    """Every published run that no constant was fitted to, and FlashAttention, which the efficiency was fitted to. `test_outcomes`
+    compares these lines with the page."""
     flash, flat = runs.lines()[:2]
     assert flash.holds
     assert flash.mean_error < 0.05
