@@ -99,8 +99,9 @@ def test_search_equals_exhaustive_walk_with_dma_engines(block: int) -> None:
         seed += 1
 
 
+@pytest.mark.medium
 @given(SEEDS)
-@many(30)
+@many(100)
 def test_mappings_on_any_hierarchy_are_executed_as_costed(seed: int) -> None:
     """Random mappings of the space, not the best alone: legal, with the right results, and with the bytes of the formulas."""
     check_searched(seed, draw_hierarchy)

@@ -215,19 +215,18 @@ class _Fold:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
                 inside = scope.inside(0).with_loop(Loop(node.dim, node.tile, None, path=scope.path, mask=mask))
-                reduced = any(node.dim in self.workload.reduced(op) for op in self.workload.ops)
-                aside = self._aside() if reduced and mask is None and not self.bounds and self.counter.times else None
+                apart = mask is None and not self.bounds and self.counter.times and self._reduces(node.dim)
+                aside = self._aside() if apart else None
                 before = self._aside() if self.uneven and mask is None else None
                 cost = self.visit(node.body, inside)
                 if before is not None:
                     cost = self._with_uneven_tiles(before, node, scope, inside, cost)
-                if aside is not None and any(node.dim in sums.dims for sums in cost.returning):
-                    alone = aside.visit(node.body, scope.inside(0).with_loop(inside.loops[-1].first))
-                    trips = self.visits.trips(inside, len(scope.loops))
-                    cost = cost.by_iterations(node.dim, alone, self.counter.entries(scope), trips)
                 if not cost.fetches and not cost.stores:
                     return cost
                 trips = self.visits.trips(inside, len(scope.loops))
+                if aside is not None and any(node.dim in sums.dims for sums in cost.returning):
+                    alone = aside.visit(node.body, scope.inside(0).with_loop(inside.loops[-1].first))
+                    cost = cost.by_iterations(node.dim, alone, self.counter.entries(scope), trips)
                 fetches, stores = (
                     tuple(replace(moved, again=moved.again * trips) for moved in side) for side in (cost.fetches, cost.stores)
                 )
@@ -271,13 +270,17 @@ class _Fold:
         made.shared, made.joined, made.stale = dict(self.shared), dict(self.joined), set(self.stale)
         return made
 
+    def _reduces(self, dim: str) -> bool:
+        """Whether an op reduces a dim."""
+        return any(dim in self.workload.reduced(op) for op in self.workload.ops)
+
     def _with_uneven_tiles(
         self, before: _Fold, node: Temporal, scope: CountingScope, inside: CountingScope, cost: SubtreeCost
     ) -> SubtreeCost:
         """The cost of a loop whose last tile is smaller: its full tiles, and then the others. Transfers of one part run ahead
         into the other as far as there are buffers."""
         counter, loops = self.counter, inside.loops
-        if any(node.dim in self.workload.reduced(op) for op in self.workload.ops):
+        if self._reduces(node.dim):
             return cost  # the first tile fills no partial sums, so the others are not like it
         tiles = counter.visits(node.dim, loops, frozenset())
         more = counter.first_tile(node.dim, loops) * tiles / counter.covered(node.dim, loops, frozenset()) - 1
@@ -288,14 +291,10 @@ class _Fold:
         first = before.visit(node.body, scope.inside(0).with_loop(loops[-1].first))
         full = np.where(np.asarray(trips) % 1 == 0, np.maximum(np.asarray(trips) - 1, 1), 1)
         entries = counter.entries(scope)
-        resources = cost.busy.keys() | first.busy.keys()
-
-        def part(work: Number, busy: Mapping[Resource, Number]) -> Number:
-            return longest((work, *(busy.get(name, 0) - entries * cost.ahead.get(name, 0) for name in resources)))
-
         ones = {name: full * time for name, time in first.busy.items()}
         rest = {name: time - ones.get(name, 0) for name, time in cost.busy.items()}
-        both = part(full * first.work, ones) + part(maximum(cost.work - full * first.work, 0), rest)
+        others = cost.part(maximum(cost.work - full * first.work, 0), rest, entries)
+        both = cost.part(full * first.work, ones, entries) + others
         return replace(cost, apart=maximum(cost.apart, np.where(apart, both, 0.0)))
 
     def _returning(
@@ -445,8 +444,9 @@ class _Fold:
         if not self.bounds:
             loaded = self.counter.resources.busy(event for transfer in fills.values() for event in transfer.events)
             ahead = self._ahead_of(node, inner, moved if self.uneven else loaded, entries, several)
-            returning = tuple(replace(own, there=own.there * several) for own in inner.returning)
-            returning = (*returning, *self._returning(node, scope, fills, several))
+            if type(several) is not int or several:
+                again = (replace(own, there=own.there * several) for own in inner.returning)
+                returning = (*again, *self._returning(node, scope, fills, several))
         if type(node.buffers) is int and node.buffers > 1:
             handed = inner.hand_over
             ramped = inner.work, busy, ramps.up, ramps.down

@@ -349,23 +349,24 @@ class SubtreeCost:
         visits = tuple(replace(own, runs_on=False) for own in self.visits)
         return replace(self, up=self.up.joined(ramps.up), down=self.down.joined(ramps.down), visits=visits, barriers=between)
 
+    def part(self, work: Number, busy: Mapping[Resource, Number], entries: Number) -> Number:
+        """Time [s] of some iterations of a loop with this ``work`` and ``busy`` times, without the transfers that run ahead."""
+        return longest((work, *(time - entries * self.ahead.get(name, 0) for name, time in busy.items())))
+
     def by_iterations(self, dim: str, first: SubtreeCost, entries: Number, trips: Number) -> SubtreeCost:
         """The cost of a loop of ``trips`` over a reduced dim, entered ``entries`` times. The ``first`` iteration loads no partial
         sums, and the last one may be smaller. Where different resources limit them, they take longer than all iterations
         together: transfers run ahead into the iteration before only as far as there are buffers."""
-
-        def longest_of(work: Number, busy: Busy) -> Number:
-            return longest((work, *(maximum(time - entries * self.ahead.get(name, 0), 0) for name, time in busy.items())))
-
         apart, between = self.apart, maximum(trips - 2, 0)
         others = {name: maximum(time - first.busy.get(name, 0), 0) for name, time in self.busy.items()}
-        begin, left = longest_of(first.work, first.busy), maximum(self.work - first.work, 0)
+        begin, left = self.part(first.work, first.busy, entries), maximum(self.work - first.work, 0)
         for sums in self.returning:
             if dim in sums.dims:
                 work = between * first.work
                 busy = {name: between * (first.busy.get(name, 0) + sums.once.get(name, 0)) for name in others}
                 last = {name: maximum(time - busy[name], 0) for name, time in others.items()}
-                rest = maximum(longest_of(left, others), longest_of(work, busy) + longest_of(maximum(left - work, 0), last))
+                end = self.part(maximum(left - work, 0), last, entries)
+                rest = maximum(self.part(left, others, entries), self.part(work, busy, entries) + end)
                 apart = maximum(apart, positive(trips - 1) * sums.there * (begin + rest))
         return replace(self, apart=apart)
 
