@@ -249,8 +249,8 @@ class _Optimiser:
 
     @property
     def gap(self) -> float:
-        """The gap that is allowed in single groups."""
-        return self.problem.gap if len(self.objectives) == 1 else 0.0
+        """The gap that is allowed in single groups: less than the problem's by the rounding of a ratio."""
+        return self.problem.gap * (1 - RELATIVE_ROUNDING) if len(self.objectives) == 1 else 0.0
 
     def _tick(self) -> None:
         limit = self.problem.time_limit
