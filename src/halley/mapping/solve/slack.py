@@ -10,7 +10,7 @@ docs/decisions/0074-slack-among-ties.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -49,29 +49,32 @@ def with_slack(
 ) -> GroupMapping:
     """The mapping with other tile sizes wherever ``value`` (of time and energy) stays equal, the time does not grow, and time,
     the time with full and smaller tiles apart, energy, the busy times added up or the unevenness shrink, in this order;
-    then with as many buffers as fit, where nothing of that grows. One size is changed at a time, outer ones first. ``enclose``
-    wraps the group's tree. ``allowed``: by how much (relative) value and time may exceed those of the given mapping and still
-    count as equal; if more than `EQUAL`, they may also be less by any amount."""
+    then with as many buffers as fit, where nothing of that grows; then sizes again. One size is changed at a time, outer ones
+    first, or with it all equal ones of its dim. ``enclose`` wraps the group's tree. ``allowed``: by how much (relative) value
+    and time may exceed those of the given mapping and still count as equal; if more than `EQUAL`, they may also be less by any
+    amount."""
     every = choice.slots
     known: Costs | None = None
     first: Point | None = None
-    for slot in sorted(every, key=lambda slot: slot.dim == BUFFERS):
+    sizes, buffers = ([slot for slot in every if (slot.dim == BUFFERS) is own] for own in (False, True))
+    for slot in (*sizes, *buffers, *sizes):  # with more buffers, other sizes are equal
         now = int(choice.tiles[slot.name])
-        sizes = [size for size in other_sizes(every, slot, choice) if slot.dim != BUFFERS or size > now > 0]
-        if not sizes:
+        changes = [found for found in changed_tiles(every, slot, choice) if slot.dim != BUFFERS or found[slot.name] > now > 0]
+        if not changes:
             continue
-        columns = np.array([now, *sizes], dtype=np.float64)
-        tiles = {**choice.tiles, slot.name: columns}
+        tiles = with_columns(choice.tiles, changes)
+        count = 1 + len(changes)
         tree = enclose(replace(choice, tiles=tiles).tree())
         estimate = evaluate(workload, chip, tree)
-        points = _points(estimate, len(columns))
+        points = _points(estimate, count)
         if first is None:
             time, energy = points[:, 0].tolist()
             first = time, value(time, energy)
-        able = those_that_fit(chip, estimate, len(columns)) & _equal(points, value, first, allowed)
+        able = those_that_fit(chip, estimate, count) & _equal(points, value, first, allowed)
         if not able[1:].any():
             continue
-        costs = _costs(estimate, evaluate(workload, chip, tree, uneven=True).time, unevenness(every, tiles), len(columns))
+        apart = evaluate(workload, chip, tree, uneven=True).time
+        costs = _costs(estimate, apart, unevenness(every, tiles), count)
         if allowed > EQUAL:
             costs[0] = np.where(costs[0] < first[0] * (1 - allowed), costs[0], first[0])
         known = costs[:, :1] if known is None else known
@@ -84,9 +87,32 @@ def with_slack(
         else:
             scale = np.array([*known[:4, 0], 1.0])
             best = min(found.tolist(), key=lambda at: tuple(np.round(costs[:, at] / scale, 9)))
-        choice = replace(choice, tiles={**choice.tiles, slot.name: int(columns[best])})
+        if best:
+            choice = replace(choice, tiles={**choice.tiles, **changes[best - 1]})
         known = costs[:, best : best + 1]
     return choice
+
+
+def changed_tiles(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[dict[str, int]]:
+    """The changes to try of a slot: another size of it alone, or of all slots of its dim that have the same size: of two loops
+    of 32 points, the inner one runs once, and still does if both have 64. They leave all sizes within the declared ones."""
+    now = int(choice.tiles[slot.name])
+    others = [other for other in slots if other.dim == slot.dim != BUFFERS and other is not slot]
+    alike = [other.name for other in others if choice.tiles[other.name] == now]
+    for names in ([slot.name], [slot.name, *alike])[: 1 + bool(alike)]:
+        for size in slot.sizes(int(slot.limit(choice.tiles))):
+            changed = dict.fromkeys(names, size)
+            tiles = {**choice.tiles, **changed}
+            if size != now and all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in (slot, *others)):
+                yield changed
+
+
+def with_columns(tiles: Tiles, changes: Sequence[Mapping[str, int]]) -> dict[str, Number]:
+    """Tiles with an array for each that some change names: the given size first, then that of each change."""
+    found = dict(tiles)
+    for name in {name for changed in changes for name in changed}:
+        found[name] = np.array([tiles[name], *(changed.get(name, tiles[name]) for changed in changes)], dtype=np.float64)
+    return found
 
 
 def other_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[int]:
