@@ -11,8 +11,11 @@ from tests.certificates.exhaustive import draw_chip, draw_workload, group_search
 
 from halley.cost.estimate import Estimate
 from halley.cost.evaluate import evaluate
+from halley.cost.events import Path
+from halley.io.chips.load import load_chip
 from halley.ir.hardware import Chip
-from halley.ir.mapping import Hold, Node, walk
+from halley.ir.mapping import Hold, Node, Spatial, Temporal, walk
+from halley.ir.text import parse
 from halley.ir.workload import Workload
 from halley.mapping.solve.group import fits
 from halley.mapping.solve.more_buffers import add_buffers
@@ -21,6 +24,8 @@ from halley.mapping.space.frame_sets import Frame, GroupSpace
 from halley.mapping.space.frames.group import frames
 from halley.mapping.space.hierarchy import hierarchy
 from halley.mapping.space.stages import BUFFERS
+from halley.simulate.simulation import simulate
+from halley.workloads import gemm
 
 
 def drawn(seed: int) -> tuple[Workload, Chip, GroupMapping, Frame]:
@@ -79,3 +84,39 @@ def test_second_buffers_make_a_plan_no_slower_and_change_no_energy(seed: int) ->
         assert fits(chip, after)
         assert after.energy == pytest.approx(before.energy, rel=1e-12)
         assert after.time <= before.time * (1 + 1e-12)
+
+
+SUMS_RETURN = """hold dram: A B C
+  spread n by 256 over mxu.x
+    for k by 512
+      hold cmem x2: C
+        for n by 128
+          hold local x2: C
+            for k by 128
+              hold local x2: B
+                hold local x2: A
+                  compute gemm
+"""
+"""Partial sums return from DRAM or from a second buffer, by the number of buffers of the Hold between."""
+
+
+def test_a_hold_of_no_buffers_changes_nothing_where_partial_sums_return() -> None:
+    """The first iteration of the loop over k takes as long as it does without that Hold (decision 0149)."""
+    workload, chip = gemm(2048, 2048, 2048), load_chip("tpu-v4")
+    every = parse(SUMS_RETURN)
+    (place,) = (path for path, node in walk(every) if isinstance(node, Hold) and node.memory == "cmem")
+
+    def with_buffers(node: Node, left: Path) -> Node:
+        assert isinstance(node, Hold | Temporal | Spatial)
+        if left:
+            return replace(node, body=with_buffers(node.body, left[1:]))
+        return replace(node, buffers=np.array([0.0, 1.0, 2.0]))
+
+    together = evaluate(workload, chip, with_buffers(every, place))
+    own = [f"      hold cmem{count}: C\n" for count in ("", " x2")]
+    texts = [SUMS_RETURN.replace(own[1], ""), SUMS_RETURN.replace(own[1], own[0]), SUMS_RETURN]
+    for index, text in enumerate(texts):
+        alone = evaluate(workload, chip, parse(text))
+        assert np.broadcast_to(together.time, 3)[index] == pytest.approx(float(alone.time), rel=1e-12)
+    assert float(evaluate(workload, chip, parse(texts[0])).time) == pytest.approx(76.08454095e-6, rel=1e-9)
+    assert simulate(workload, chip, parse(texts[0])).time == pytest.approx(79.36134095e-6, rel=1e-9)

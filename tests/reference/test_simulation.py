@@ -371,3 +371,42 @@ def test_the_outer_drain_follows_the_last_visit_of_partial_sums(buffers: int) ->
     work, machine = build("gemm", {"m": 128, "n": 128, "k": 128}), load_chip("sn30")
     tree = parse(RETURNED.format(buffers=buffers).strip())
     assert float(evaluate(work, machine, tree).time) == pytest.approx(simulate(work, machine, tree).time, rel=0.03)
+
+
+SUMS_ON_TPU = """
+hold dram: A B C
+  spread n by 250 over local.x
+    for k by 384
+      hold glb x2: A
+        for n by 128
+          hold local x2: C
+            for k by 128
+              hold local x2: B
+                hold local x2: A
+                  compute gemm
+"""
+SUMS_ON_GPU = """
+hold dram: A B C
+  spread m by 342 over sm.x
+    spread n by 373 over sm.y
+      for m by 171
+        for k by 640
+          hold l2 x2: A
+            for n by 187
+              hold l2 x2: B
+                hold rf x2: C
+                  for k by 128
+                    hold smem x3: B
+                      hold smem x2: A
+                        compute gemm
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "chip", "size", "dtype"), [(SUMS_ON_TPU, "tpu-v4i-like", 1000, "bf16"), (SUMS_ON_GPU, "h100", 4096, "fp16")]
+)
+def test_iterations_that_load_partial_sums_or_not(text: str, chip: str, size: int, dtype: str) -> None:
+    """The engine limits the first iteration, DRAM the others; a small last tile has as much traffic of sums as a full one."""
+    work, machine = build("gemm", {"m": size, "n": size, "k": size, "dtype": dtype}), load_chip(chip)
+    tree = parse(text.strip())
+    assert float(evaluate(work, machine, tree).time) == pytest.approx(simulate(work, machine, tree).time, rel=0.03)

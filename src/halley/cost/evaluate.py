@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -20,13 +20,13 @@ from halley.cost.counting import AxisName, Counter, CountingScope, EnclosingHold
 from halley.cost.estimate import BarrierTimes, Estimate, Moving, NodeCost, Resource
 from halley.cost.events import Event, LinkTraffic, Path, Work
 from halley.cost.footprint import footprint
-from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill
-from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, SubtreeCost
+from halley.cost.movement import SHARDING_KINDS, Body, HoldTransfer, drain, fill, refill, refills
+from halley.cost.phases import NO_RAMPS, Barriers, HandOver, Ramp, Ramps, ReturningSums, SubtreeCost
 from halley.cost.prefetch import ChildPhases, PrefetchedRamps
 from halley.cost.resources import Busy, added, depth_of, energy_of, meets, shared_engines
 from halley.cost.visits import VisitTimes, several_buffers, single_buffer
 from halley.formulas.energy import static_energy
-from halley.formulas.numbers import Number, ceil_div, maximum
+from halley.formulas.numbers import Number, ceil_div, maximum, positive
 from halley.formulas.terms import Term
 from halley.formulas.timing import (
     buffered_time,
@@ -215,6 +215,8 @@ class _Fold:
             case Temporal():
                 mask = mask_over(self.workload, node.dim) if node.visible else None
                 inside = scope.inside(0).with_loop(Loop(node.dim, node.tile, None, path=scope.path, mask=mask))
+                apart = mask is None and not self.bounds and self.counter.times and self._reduces(node.dim)
+                aside = self._aside() if apart else None
                 before = self._aside() if self.uneven and mask is None else None
                 cost = self.visit(node.body, inside)
                 if before is not None:
@@ -222,6 +224,9 @@ class _Fold:
                 if not cost.fetches and not cost.stores:
                     return cost
                 trips = self.visits.trips(inside, len(scope.loops))
+                if aside is not None and any(node.dim in sums.dims for sums in cost.returning):
+                    alone = aside.visit(node.body, scope.inside(0).with_loop(inside.loops[-1].first))
+                    cost = cost.by_iterations(node.dim, alone, self.counter.entries(scope), trips)
                 fetches, stores = (
                     tuple(replace(moved, again=moved.again * trips) for moved in side) for side in (cost.fetches, cost.stores)
                 )
@@ -265,13 +270,17 @@ class _Fold:
         made.shared, made.joined, made.stale = dict(self.shared), dict(self.joined), set(self.stale)
         return made
 
+    def _reduces(self, dim: str) -> bool:
+        """Whether an op reduces a dim."""
+        return any(dim in self.workload.reduced(op) for op in self.workload.ops)
+
     def _with_uneven_tiles(
         self, before: _Fold, node: Temporal, scope: CountingScope, inside: CountingScope, cost: SubtreeCost
     ) -> SubtreeCost:
         """The cost of a loop whose last tile is smaller: its full tiles, and then the others. Transfers of one part run ahead
         into the other as far as there are buffers."""
         counter, loops = self.counter, inside.loops
-        if any(node.dim in self.workload.reduced(op) for op in self.workload.ops):
+        if self._reduces(node.dim):
             return cost  # the first tile fills no partial sums, so the others are not like it
         tiles = counter.visits(node.dim, loops, frozenset())
         more = counter.first_tile(node.dim, loops) * tiles / counter.covered(node.dim, loops, frozenset()) - 1
@@ -282,15 +291,25 @@ class _Fold:
         first = before.visit(node.body, scope.inside(0).with_loop(loops[-1].first))
         full = np.where(np.asarray(trips) % 1 == 0, np.maximum(np.asarray(trips) - 1, 1), 1)
         entries = counter.entries(scope)
-        resources = cost.busy.keys() | first.busy.keys()
-
-        def part(work: Number, busy: Mapping[Resource, Number]) -> Number:
-            return longest((work, *(busy.get(name, 0) - entries * cost.ahead.get(name, 0) for name in resources)))
-
         ones = {name: full * time for name, time in first.busy.items()}
         rest = {name: time - ones.get(name, 0) for name, time in cost.busy.items()}
-        both = part(full * first.work, ones) + part(maximum(cost.work - full * first.work, 0), rest)
+        others = cost.part(maximum(cost.work - full * first.work, 0), rest, entries)
+        both = cost.part(full * first.work, ones, entries) + others
         return replace(cost, apart=maximum(cost.apart, np.where(apart, both, 0.0)))
+
+    def _returning(
+        self, node: Hold, scope: CountingScope, fills: Mapping[str, HoldTransfer], several: Number
+    ) -> Iterator[ReturningSums]:
+        """The partial sums that a Hold loads again in a loop over a reduced dim."""
+        for name, transfer in fills.items():
+            written = self.body.writer(node.body, name)
+            if written is None or not transfer.events:
+                continue
+            dims = tuple(self.workload.reduced(written[0]))
+            times = refills(self.counter, scope.loops, dims)
+            loads = times + 1 - positive(times)
+            once = {name: time / loads for name, time in self.counter.resources.busy(transfer.events).items()}
+            yield ReturningSums(dims, once, several)
 
     def _contended(self, node: Overlap | Parallel, found: ChildPhases, scope: CountingScope) -> Number:
         """Time [s] of children that wait for each other at engines and ports. Children of a `Parallel` have separate ones."""
@@ -420,11 +439,18 @@ class _Fold:
         if rounds or (self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names)):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
-        ahead = self._ahead_of(node, inner, moved, entries, several) if self.uneven else {}
+        ahead: Busy = {}
+        returning: tuple[ReturningSums, ...] = ()
+        if not self.bounds:
+            loaded = self.counter.resources.busy(event for transfer in fills.values() for event in transfer.events)
+            ahead = self._ahead_of(node, inner, moved if self.uneven else loaded, entries, several)
+            if type(single) is not int or not single:
+                again = (replace(own, there=own.there * (1 - single)) for own in inner.returning)
+                returning = (*again, *self._returning(node, scope, fills, several))
         if type(node.buffers) is int and node.buffers > 1:
             handed = inner.hand_over
             ramped = inner.work, busy, ramps.up, ramps.down
-            return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart, stores)
+            return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, inner.apart, stores, returning)
         serial = self.visits.serial(scope, transfers)
         if self.counter.once or (self.least and isinstance(node.buffers, Term)):
             work = inner.work + single * serial
@@ -433,8 +459,8 @@ class _Fold:
         work = buffered_time(single, inside.time(entries, self.least), inner.work, serial)
         handed = open_.hand_over
         ramped = work, busy, ramps.up, ramps.down
-        apart = inner.apart * several
-        return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, apart, stores)
+        apart = inner.apart * (1 - single)
+        return SubtreeCost(*ramped, barriers, handed, visits, drained, fetches, soon, ahead, apart, stores, returning)
 
     def _fills_and_drains(
         self, node: Hold, scope: CountingScope, opened: Mapping[str, EnclosingHold]
@@ -457,7 +483,7 @@ class _Fold:
     def _ahead_of(self, node: Hold, inner: SubtreeCost, moved: Busy, entries: Number, several: Number) -> Busy:
         """The transfers [s] that run ahead of the work inside a Hold and of the Holds inside it."""
         own = {name: several * (node.buffers - 1) * time / entries for name, time in moved.items()}
-        return added({name: several * time for name, time in inner.ahead.items()}, own)
+        return added({name: (1 - single_buffer(node.buffers)) * time for name, time in inner.ahead.items()}, own)
 
     def _barriers(
         self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, scope: CountingScope,

@@ -246,6 +246,16 @@ class HoldMoves:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturningSums:
+    """Partial sums over ``dims`` that are loaded on all visits but the first. ``once``: busy time [s] by resource of one load of
+    all of them. ``there``: 1; 0 if an open number of buffers omits the Hold."""
+
+    dims: tuple[str, ...]
+    once: Busy
+    there: Number = 1
+
+
+@dataclass(frozen=True, slots=True)
 class HandOver:
     """Children that hand over: the total time [s] of each, the tensors that each accesses, and the number of rounds."""
 
@@ -307,7 +317,8 @@ class SubtreeCost:
     over. ``visits``: visits of its Holds, limited by the number of buffers in flight. ``drains``: busy time [s] of drains by
     resource. ``fetches``, ``stores``: fills and drains of its Holds. ``early``: resources of prefetched ramps, which need not
     wait for others. ``ahead``: by resource, the time [s] of the transfers that may run ahead of the work, as far as there are
-    buffers. ``apart``: least time [s] of the full and the smaller tiles of a loop, one after the other."""
+    buffers. ``apart``: least time [s] of iterations of a loop that differ, one after the other. ``returning``: partial sums
+    that are loaded again."""
 
     work: Number = 0
     busy: Busy = field(default_factory=dict)
@@ -322,6 +333,7 @@ class SubtreeCost:
     ahead: Busy = field(default_factory=dict)
     apart: Number = 0
     stores: tuple[HoldMoves, ...] = ()
+    returning: tuple[ReturningSums, ...] = ()
 
     def phase(self, several: Number) -> SubtreeCost:
         """The cost with ramps and rounds paid by the enclosing phase if ``several`` is 1, and without them if it is 0."""
@@ -336,6 +348,27 @@ class SubtreeCost:
             between = replace(between, ramps=between.ramps.joined(barriers))
         visits = tuple(replace(own, runs_on=False) for own in self.visits)
         return replace(self, up=self.up.joined(ramps.up), down=self.down.joined(ramps.down), visits=visits, barriers=between)
+
+    def part(self, work: Number, busy: Mapping[Resource, Number], entries: Number) -> Number:
+        """Time [s] of some iterations of a loop with this ``work`` and ``busy`` times, without the transfers that run ahead."""
+        return longest((work, *(time - entries * self.ahead.get(name, 0) for name, time in busy.items())))
+
+    def by_iterations(self, dim: str, first: SubtreeCost, entries: Number, trips: Number) -> SubtreeCost:
+        """The cost of a loop of ``trips`` over a reduced dim, entered ``entries`` times. The ``first`` iteration loads no partial
+        sums, and the last one may be smaller. Where different resources limit them, they take longer than all iterations
+        together: transfers run ahead into the iteration before only as far as there are buffers."""
+        apart, between = self.apart, maximum(trips - 2, 0)
+        others = {name: maximum(time - first.busy.get(name, 0), 0) for name, time in self.busy.items()}
+        begin, left = self.part(first.work, first.busy, entries), maximum(self.work - first.work, 0)
+        for sums in self.returning:
+            if dim in sums.dims:
+                work = between * first.work
+                busy = {name: between * (first.busy.get(name, 0) + sums.once.get(name, 0)) for name in others}
+                last = {name: maximum(time - busy[name], 0) for name, time in others.items()}
+                end = self.part(maximum(left - work, 0), last, entries)
+                rest = maximum(self.part(left, others, entries), self.part(work, busy, entries) + end)
+                apart = maximum(apart, positive(trips - 1) * sums.there * (begin + rest))
+        return replace(self, apart=apart)
 
     @property
     def steady(self) -> Number:
