@@ -199,8 +199,8 @@ def test_the_chips_of_the_how_to_page_are_searched(place: int, dims: tuple[int, 
 @pytest.mark.medium
 @pytest.mark.parametrize(("name", "dtype", "gap"), [("simba", "int8", 0.01), ("h100-clusters", "bf16", 0.0)])
 def test_shipped_chips_with_clusters_of_clusters_are_searched(name: str, dtype: str, gap: float) -> None:
-    """Members of both levels work, and the time is no less than the peak of them all allows. On simba the best mapping takes 0.13 %
-    longer than its DRAM traffic; the proof of that takes more than ten minutes."""
+    """Members of both levels work, and the time is no less than the peak of them all allows. On simba the best mapping takes
+    0.13 % longer than its DRAM traffic; the proof of that takes more than ten minutes."""
     chip, size = load_chip(name), 512
     best = optimise(Problem(gemm(size, size, size, dtype=dtype), chip, baselines=False, gap=gap)).best
     assert best.certificate.gap <= gap

@@ -93,8 +93,8 @@ def test_less_traffic_where_the_engine_sets_the_time() -> None:
 
 @pytest.mark.medium
 def test_equal_sizes_of_a_dim_change_together() -> None:
-    """Two rounds of 64 rows take as long as four of 32, once the operands have two buffers, and less energy. The simulation of the
-    four takes 3 % longer."""
+    """Two rounds of 64 rows take as long as four of 32, once the operands have two buffers, and less energy. In simulation the
+    four take 3 % longer."""
     workload, chip = gemm(128, 128, 128), load_chip("sn10")
     found = optimise(Problem(workload, chip, baselines=False, gap=0.001)).best
     assert simulate(workload, chip, found.plan).time <= 1.001 * float(found.estimate.time)
