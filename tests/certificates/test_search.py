@@ -258,7 +258,7 @@ def test_stopping_anywhere_gives_a_true_bound(share: float, solved: tuple[Result
 
 
 def test_time_limit_stops_the_search() -> None:
-    result = optimise(Problem(attention(1, 8, 8, 256, 256, 64), load_chip("edge"), baselines=False, time_limit=5.0))
+    result = optimise(Problem(attention(1, 8, 8, 256, 256, 64), load_chip("edge"), baselines=False, time_limit=2.0))
     assert result.best.certificate.bound <= result.best.certificate.value
 
 

@@ -439,14 +439,7 @@ class _Fold:
         if rounds or (self.prefetched is not None and self.prefetched.waits.isdisjoint(node.names)):
             visits = tuple(replace(own, runs_on=True) for own in visits)
         drained = added(open_.drains, self.visits.drained(drains.values(), several))
-        ahead: Busy = {}
-        returning: tuple[ReturningSums, ...] = ()
-        if not self.bounds:
-            loaded = self.counter.resources.busy(event for transfer in fills.values() for event in transfer.events)
-            ahead = self._ahead_of(node, inner, moved if self.uneven else loaded, entries, several)
-            if type(single) is not int or not single:
-                again = (replace(own, there=own.there * (1 - single)) for own in inner.returning)
-                returning = (*again, *self._returning(node, scope, fills, several))
+        ahead, returning = self._across_iterations(node, scope, inner, fills, moved)
         if type(node.buffers) is int and node.buffers > 1:
             handed = inner.hand_over
             ramped = inner.work, busy, ramps.up, ramps.down
@@ -480,10 +473,22 @@ class _Fold:
             drains = {name: transfer.with_engine(("dma", node.memory)) for name, transfer in drains.items()}
         return fills, drains
 
-    def _ahead_of(self, node: Hold, inner: SubtreeCost, moved: Busy, entries: Number, several: Number) -> Busy:
-        """The transfers [s] that run ahead of the work inside a Hold and of the Holds inside it."""
+    def _across_iterations(
+        self, node: Hold, scope: CountingScope, inner: SubtreeCost, fills: Mapping[str, HoldTransfer], moved: Busy
+    ) -> tuple[Busy, tuple[ReturningSums, ...]]:
+        """Of a Hold and the Holds inside it: the transfers [s] that run ahead of the work, and the partial sums that are loaded
+        again."""
+        if self.bounds:
+            return {}, ()
+        entries, single, several = self.counter.entries(scope), single_buffer(node.buffers), several_buffers(node.buffers)
+        if not self.uneven:
+            moved = self.counter.resources.busy(event for transfer in fills.values() for event in transfer.events)
         own = {name: several * (node.buffers - 1) * time / entries for name, time in moved.items()}
-        return added({name: (1 - single_buffer(node.buffers)) * time for name, time in inner.ahead.items()}, own)
+        ahead = added({name: (1 - single) * time for name, time in inner.ahead.items()}, own)
+        if is_single(node):
+            return ahead, ()
+        again = (replace(sums, there=sums.there * (1 - single)) for sums in inner.returning)
+        return ahead, (*again, *self._returning(node, scope, fills, several))
 
     def _barriers(
         self, node: Hold, inner: SubtreeCost, prefetched: PrefetchedRamps | None, scope: CountingScope,

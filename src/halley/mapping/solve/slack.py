@@ -71,7 +71,8 @@ def with_slack(
             time, energy = points[:, 0].tolist()
             first = time, value(time, energy)
         able = those_that_fit(chip, estimate, count) & _equal(points, value, first, allowed)
-        if not able[1:].any():
+        able[0] = False
+        if not able.any():
             continue
         apart = evaluate(workload, chip, tree, uneven=True).time
         costs = _costs(estimate, apart, unevenness(every, tiles), count)
@@ -87,24 +88,33 @@ def with_slack(
         else:
             scale = np.array([*known[:4, 0], 1.0])
             best = min(found.tolist(), key=lambda at: tuple(np.round(costs[:, at] / scale, 9)))
-        if best:
-            choice = replace(choice, tiles={**choice.tiles, **changes[best - 1]})
+        choice = replace(choice, tiles={**choice.tiles, **changes[best - 1]})
         known = costs[:, best : best + 1]
     return choice
 
 
 def changed_tiles(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[dict[str, int]]:
     """The changes to try of a slot: another size of it alone, or of all slots of its dim that have the same size: of two loops
-    of 32 points, the inner one runs once, and still does if both have 64. They leave all sizes within the declared ones."""
-    now = int(choice.tiles[slot.name])
-    others = [other for other in slots if other.dim == slot.dim != BUFFERS and other is not slot]
-    alike = [other.name for other in others if choice.tiles[other.name] == now]
-    for names in ([slot.name], [slot.name, *alike])[: 1 + bool(alike)]:
-        for size in slot.sizes(int(slot.limit(choice.tiles))):
-            changed = dict.fromkeys(names, size)
-            tiles = {**choice.tiles, **changed}
-            if size != now and all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in (slot, *others)):
-                yield changed
+    of 32 points, the inner one runs once, and still does if both have 64."""
+    yield from _changes(slots, slot, choice, (slot.name,))
+    alike = [own.name for own in slots if own.dim == slot.dim != BUFFERS and choice.tiles[own.name] == choice.tiles[slot.name]]
+    if len(alike) > 1:
+        yield from _changes(slots, slot, choice, alike)
+
+
+def other_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[int]:
+    """The sizes to try of a slot alone."""
+    return (changed[slot.name] for changed in _changes(slots, slot, choice, (slot.name,)))
+
+
+def _changes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping, names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Each other size of a slot, for all slots of these names: those that leave all sizes within the declared ones."""
+    own = [other for other in slots if other.dim == slot.dim != BUFFERS]
+    for size in slot.sizes(int(slot.limit(choice.tiles))):
+        changed = dict.fromkeys(names, size)
+        tiles = {**choice.tiles, **changed}
+        if size != choice.tiles[slot.name] and all(tiles[each.name] in each.sizes(int(each.limit(tiles))) for each in own):
+            yield changed
 
 
 def with_columns(tiles: Tiles, changes: Sequence[Mapping[str, int]]) -> dict[str, Number]:
@@ -113,17 +123,6 @@ def with_columns(tiles: Tiles, changes: Sequence[Mapping[str, int]]) -> dict[str
     for name in {name for changed in changes for name in changed}:
         found[name] = np.array([tiles[name], *(changed.get(name, tiles[name]) for changed in changes)], dtype=np.float64)
     return found
-
-
-def other_sizes(slots: Sequence[Slot], slot: Slot, choice: GroupMapping) -> Iterator[int]:
-    """The sizes to try in place of a slot's: those that leave all sizes within the declared ones."""
-    now = int(choice.tiles[slot.name])
-    others = [other for other in slots if other.dim == slot.dim != BUFFERS and other is not slot]
-    for size in slot.sizes(int(slot.limit(choice.tiles))):
-        if size != now:
-            tiles = {**choice.tiles, slot.name: size}
-            if all(tiles[other.name] in other.sizes(int(other.limit(tiles))) for other in others):
-                yield size
 
 
 def unevenness(slots: Iterable[Slot], tiles: Tiles) -> Number:
