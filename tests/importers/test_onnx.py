@@ -23,7 +23,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from tests.importers.executing import run_network  # noqa: E402
 
 from halley.importers.fusing import fused  # noqa: E402
-from halley.importers.lowering import LOWERINGS, VIEWS  # noqa: E402
+from halley.importers.lowering.operators import LOWERINGS, VIEWS  # noqa: E402
 from halley.importers.onnx.load import import_onnx  # noqa: E402
 from halley.io.chips.load import load_chip  # noqa: E402
 from halley.mapping.optimise import optimise  # noqa: E402

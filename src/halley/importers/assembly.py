@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from halley.errors import BadInput
-from halley.importers.lowering import NotLowered, Shape
+from halley.importers.lowering.node import NotLowered, Shape
 from halley.importers.network import ImportedNetwork, LoweredNode, NetworkNode
 from halley.ir.neural_network import LeftOut, NetworkLayer
 from halley.ir.workload import DTYPE_BYTES

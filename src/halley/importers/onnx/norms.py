@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from halley.importers.lowering import NodeView
+from halley.importers.lowering.node import NodeView
 from halley.importers.reads import GraphNode, NodeGraph
 
 CASTS = frozenset({"Cast", "Identity"})

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from halley.importers.activations import Formula, activations
-from halley.importers.lowering import NodeView, Shape
+from halley.importers.lowering.node import NodeView, Shape
 from halley.importers.onnx.norms import CASTS, scalar, with_norms
 from halley.importers.reads import GraphNode, NodeGraph
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from halley.importers.lowering import NodeView, NotLowered, Shape, in_steps, lower
+from halley.importers.lowering.elementwise import in_steps
+from halley.importers.lowering.node import NodeView, NotLowered, Shape
+from halley.importers.lowering.operators import lower
 from halley.importers.network import LoweredNode
 
 ONNX_OPSET = 23

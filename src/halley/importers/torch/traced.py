@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halley.importers.assembly import printable
-from halley.importers.lowering import Shape
+from halley.importers.lowering.node import Shape
 from halley.importers.torch.aten import AtenNode
 
 CALLS_LIMIT = 1_000_000

@@ -1,0 +1,77 @@
+"""A node of a network as the lowerings read it, and words of the lines that they write.
+
+Tensors keep the order of the elements of their values, so that a value becomes a tensor by a reshape: axes of extent 1 are
+dropped, and axes along which all operands behave alike are joined. A node that has no equal graph raises `NotLowered` with the
+reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+class NotLowered(Exception):
+    """The node has no equal graph; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: its attributes, the names of its ``inputs`` ("" where one is left out) and ``outputs``, the shapes of all values,
+    and the ``known`` values. ``opset``: of the operators."""
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    shapes: Mapping[str, Shape]
+    known: Mapping[str, Any]
+    opset: int
+
+    def shape(self, name: str) -> Shape:
+        if name not in self.shapes:
+            raise NotLowered(f"the shape of {name[:40]!r} is not known")
+        shape = self.shapes[name]
+        if 0 in shape:
+            raise NotLowered(f"{name[:40]!r} has no elements")
+        return shape
+
+    def has(self, place: int) -> bool:
+        """Whether an optional input is there."""
+        return place < len(self.inputs) and bool(self.inputs[place])
+
+    def get(self, name: str, default: Any) -> Any:
+        return self.attributes.get(name, default)
+
+    def constant(self, place: int, what: str) -> Any:
+        """The value of an input that has to be known."""
+        name = self.inputs[place]
+        if name not in self.known:
+            raise NotLowered(f"{what} is computed")
+        return self.known[name]
+
+
+def real(value: Any) -> float:
+    """An attribute, which is fp32, as the number that was meant.
+
+    >>> real(np.float32(1e-5))
+    1e-05
+    """
+    return float(str(np.float32(value)))
+
+
+def dim_names(count: int) -> list[str]:
+    return list("ijklmnopq"[:count]) if count <= 9 else [f"i_{place}" for place in range(count)]
+
+
+def indexed(name: str, dims: Sequence[str]) -> str:
+    return f"{name}[{','.join(dims)}]"
+
+
+def factors(node: NodeView) -> dict[str, str]:
+    return {"X": node.inputs[0], "W": node.inputs[1]}
