@@ -15,6 +15,9 @@ from numba.extending import intrinsic
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": False}
 """Division by zero gives infinities, as in NumPy."""
+WITHOUT_COUNTS: dict[str, Any] = OPTIONS | {"_nrt": False}
+"""Of functions that allocate nothing: references to their arrays are not counted, which takes several times as long as a short
+function. The name of numba's option is private."""
 
 INT, FLOAT = types.int64, types.float64
 INTS, INT_ROWS = types.Array(INT, 1, "C"), types.Array(INT, 2, "C")

@@ -10,14 +10,16 @@ import math
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halley.errors import BadInput, Fault, Infeasible
 from halley.optim.switch import CompiledLoops
-from halley.serving import event_loop as loop
+from halley.serving.events import loop
+from halley.serving.events import state as at
+from halley.serving.events.state import EngineState, RequestBlock, StepTables, StepTerms
 from halley.serving.memory import ServingMemory
 from halley.serving.software import SWAP
 from halley.serving.speculation import Acceptance
@@ -26,7 +28,7 @@ from halley.serving.step import StepModel
 
 Array = NDArray[np.float64]
 
-SWITCH = CompiledLoops("halley.serving.event_loop_compiled", load_after=2.0)
+SWITCH = CompiledLoops("halley.serving.events.compiled", load_after=2.0)
 """Whether the loop runs compiled."""
 SECONDS_PER_STEP = 2e-5
 """Time of one step of the loop without compilation, about."""
@@ -129,12 +131,6 @@ class Simulated:
         return self.tokens / self.time if self.time else 0.0
 
 
-StepTables: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, float]
-"""The terms of a step of one model [s]: by tokens [tokens], by sequences that get a token [sequences]; contexts, and at them
-attention and updates of states of sequences that decode [sequences, contexts]; chunks and keys, and at them attention and scans
-of a prompt [chunks, keys]; least time of a step of more tokens than a graph has."""
-
-
 def step_tables(step: StepModel) -> StepTables:
     """The terms of a step at every number of tokens and sequences, without the draft."""
     software = step.software
@@ -153,7 +149,7 @@ def step_tables(step: StepModel) -> StepTables:
         decode = decode + step.update(users * step.states_moved)[:, None]
         prefill = prefill + step.scan(step.prefill.rows)[:, None]
     decode = np.ascontiguousarray(decode)
-    return by_tokens, by_rows, contexts, decode, step.prefill.rows, step.prefill.columns, prefill, step.launches
+    return StepTables(by_tokens, by_rows, contexts, decode, step.prefill.rows, step.prefill.columns, prefill, step.launches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +215,17 @@ def simulate(
         got = "an acceptance alone" if step.draft is None else "a draft alone"
         raise BadInput(Fault("simulation", "a draft and the acceptance of its tokens, or neither", got))
     found, rows = Simulated(), list[Array]()
-    own = step_tables(step)
-    models = own, own if step.draft is None else step_tables(step.draft)
+    own, swap, software = step_tables(step), swapping(step, memory), step.software
+    draft = own if step.draft is None else step_tables(step.draft)
     chances = np.zeros(0) if acceptance is None else acceptance.chances(step.width - 1)
-    terms = models, chances, swapping(step, memory)
+    host = np.array([software.step, software.user, swap.page, swap.start])
+    terms = StepTerms(own, draft, chances, host, front=0.0)
     busy = min(engines, concurrency) if concurrency else engines
     runs = []
     for number in range(busy):
         share = concurrency // busy + (number < concurrency % busy)
-        runs.append(_engine(found, rows, step, memory, terms, share, prefix, keep, cached, number))
+        settings = _settings(step, memory, share, prefix, cached, swap.pages)
+        runs.append(_engine(found, rows if keep else None, step, memory, terms, settings, number))
         next(runs[-1])
     first = 0
     for block in blocks:
@@ -250,100 +248,110 @@ def _every(block: Requests, first: int, engines: int) -> Requests:
     return Requests(block.arrivals[first::engines], block.inputs[first::engines], block.outputs[first::engines])
 
 
-def _settings(step: StepModel, concurrency: int, prefix: int, cached: bool, host_pages: int) -> NDArray[np.int64]:
+def _settings(
+    step: StepModel, memory: ServingMemory, concurrency: int, prefix: int, cached: bool, host_pages: int
+) -> NDArray[np.int64]:
     """The settings of the event loop."""
     software = step.software
-    settings = np.zeros(loop.SETTINGS, dtype=np.int64)
-    settings[loop.BUDGET], settings[loop.USERS], settings[loop.PAGE] = software.budget, software.users, software.page
-    settings[loop.GRAPHS], settings[loop.PREFIX], settings[loop.USERS_LIMIT] = software.graphs, prefix, concurrency
-    settings[loop.CACHED_INPUT], settings[loop.RECEIVE] = cached, software.receive
-    settings[loop.WAIT_STEPS], settings[loop.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
-    settings[loop.HOST_PAGES], settings[loop.WIDTH] = host_pages, step.width
+    settings = np.zeros(at.SETTINGS, dtype=np.int64)
+    settings[at.BUDGET], settings[at.USERS], settings[at.PAGE] = software.budget, software.users, software.page
+    settings[at.GRAPHS], settings[at.PREFIX], settings[at.USERS_LIMIT] = software.graphs, prefix, concurrency
+    settings[at.CACHED_INPUT], settings[at.RECEIVE] = cached, software.receive
+    settings[at.WAIT_STEPS], settings[at.WAIT_TOKENS] = software.wait_steps, math.ceil(software.wait_share * software.budget)
+    settings[at.HOST_PAGES], settings[at.WIDTH] = host_pages, step.width
+    settings[at.STATE], settings[at.GROWS] = state_pages(memory), memory.grows
     return settings
+
+
+def _new_engine(memory: ServingMemory, settings: NDArray[np.int64], number: int) -> EngineState:
+    """An engine without sequences, which has a ``number``."""
+    integers, prefix = np.zeros(at.INTEGERS, dtype=np.int64), int(settings[at.PREFIX])
+    # pages of the common prefix, and the state behind it
+    shared = prefix // int(settings[at.PAGE]) * memory.grows + (state_pages(memory) if prefix else 0)
+    integers[at.FREE], integers[at.NEWEST], integers[at.SEED] = engine_pages(memory) - shared, -1, number + 1
+    count = 2 * int(settings[at.USERS]) + 2
+    slots = np.zeros((count, at.COLUMNS), dtype=np.int64)
+    slots[:, at.AFTER] = np.arange(1, count + 1)
+    slots[-1, at.AFTER] = -1
+    return EngineState(
+        integers=integers,
+        floats=np.zeros(at.FLOATS),
+        settings=settings,
+        slots=slots,
+        times=np.zeros((count, 3)),
+        prefilling=np.zeros(count, dtype=np.int64),
+        stack=np.zeros(count, dtype=np.int64),
+        calendar=np.full(2, -1, dtype=np.int64),
+        remainders=np.zeros(settings[at.PAGE], dtype=np.int64),
+        results=np.zeros((BLOCK + count, 3), dtype=np.int64),
+        result_times=np.zeros((BLOCK + count, 4)),
+    )
 
 
 def _engine(
     found: Simulated,
-    rows: list[Array],
+    rows: list[Array] | None,
     step: StepModel,
     memory: ServingMemory,
-    terms: tuple[tuple[StepTables, StepTables], Array, Swapping],
-    concurrency: int,
-    prefix: int,
-    keep: bool,
-    cached: bool,
+    terms: StepTerms,
+    settings: NDArray[np.int64],
     number: int,
 ) -> Generator[None, Requests | None, None]:
-    """One engine, which has a ``number``. It is sent blocks of requests, and None behind the last."""
-    (target, draft), chances, swap = terms
-    software, shape = step.software, step.model.shape
-    users = software.users
-    integers, floats = np.zeros(loop.INTEGERS, dtype=np.int64), np.zeros(loop.FLOATS)
-    settings = _settings(step, concurrency, prefix, cached, swap.pages)
-    # those of the common prefix, and the state behind it
-    shared = prefix // software.page * memory.grows + (state_pages(memory) if prefix else 0)
-    integers[loop.FREE], integers[loop.NEWEST], integers[loop.SEED] = engine_pages(memory) - shared, -1, number + 1
-    settings[loop.STATE], settings[loop.GROWS] = state_pages(memory), memory.grows
-    host = np.array([software.step, software.user, swap.page, swap.start])
-    count = 2 * users + 2
-    slots, times = np.zeros((count, loop.COLUMNS), dtype=np.int64), np.zeros((count, 3))
-    slots[:, loop.AFTER] = np.arange(1, count + 1)
-    slots[-1, loop.AFTER] = -1
-    prefilling, stack = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    results, result_times = np.zeros((BLOCK + count, 3), dtype=np.int64), np.zeros((BLOCK + count, 4))
-    remainders = np.zeros(software.page, dtype=np.int64)
-    calendar = np.full(2, -1, dtype=np.int64)
-    state = integers, floats, settings
-    arrivals, lengths = np.zeros(0), np.zeros((2, 0), dtype=np.int64)
-    ahead, status = concurrency + 1, 1
-    front = front_end(step, concurrency) if concurrency else 0.0
-    ended = False
+    """One engine, which is sent blocks of requests, and None behind the last. ``rows``: where all results go, if anywhere."""
+    engine, requests = _new_engine(memory, settings, number), RequestBlock(np.zeros(0), *np.zeros((2, 0), dtype=np.int64))
+    integers, floats, concurrency = engine.integers, engine.floats, int(settings[at.USERS_LIMIT])
+    terms = terms._replace(front=front_end(step, concurrency) if concurrency else 0.0)
+    status, ended = loop.WANTED, False
     while True:
-        if status == 1 and not ended:
-            # requests that are dealt with make way for the next block
-            head = int(integers[loop.HEAD])
+        if status == loop.WANTED and not ended:
             block = yield
             ended = block is None
-            arrivals, lengths = arrivals[head:].copy(), lengths[:, head:].copy()
-            if block is not None:
-                arrivals = np.concatenate([arrivals, block.arrivals])
-                lengths = np.concatenate([lengths, [block.inputs, block.outputs]], axis=1)
-            longest = int(lengths[1].max(initial=0)) + 2
-            if longest > len(calendar):
-                calendar = _longer(calendar, longest, int(integers[loop.STEP]), slots)
-            integers[loop.HEAD], integers[loop.BASE] = 0, integers[loop.BASE] + head
-            integers[loop.RELEASED] -= head * (concurrency > 0)
-            if not ended and len(arrivals) <= ahead:
+            engine, requests = _with_block(engine, requests, block)
+            if not ended and len(requests.arrivals) <= concurrency + 1:
                 continue
-        settings[loop.MORE] = not ended
-        compiled = SWITCH.loops(ahead=SECONDS_PER_STEP * (len(arrivals) - int(integers[loop.HEAD])))
+        settings[at.MORE] = not ended
+        compiled = SWITCH.loops(ahead=SECONDS_PER_STEP * (len(requests.arrivals) - int(integers[at.HEAD])))
         run: Any = loop.run if compiled is None else compiled.run
-        before = int(integers[loop.STEPS])
-        status = run(
-            *state, arrivals, lengths[0], lengths[1], slots, times, prefilling, stack, calendar, remainders, results,
-            result_times, target, draft, chances, host, front,
-        )  # fmt: skip
-        SWITCH.spent += SECONDS_PER_STEP * (int(integers[loop.STEPS]) - before)
-        written = int(integers[loop.WRITTEN])
+        before = int(integers[at.STEPS])
+        status = run(engine, requests, terms)
+        SWITCH.spent += SECONDS_PER_STEP * (int(integers[at.STEPS]) - before)
+        written = int(integers[at.WRITTEN])
         if written:
             # requests that arrive by themselves meet as many others as there are on average
-            mean = float(floats[loop.BUSY] / floats[loop.NOW])
-            found.front = front if concurrency else front_end(step, mean)
-            result_times[:written, 0] -= found.front
-        _count(found, rows, results[:written], result_times[:written], keep)
-        integers[loop.WRITTEN] = 0
-        if status == -1:
-            place = int(integers[loop.BASE] + integers[loop.HEAD]) + 1
-            where = f"simulation of {shape.name}, request {place} or before"
+            mean = float(floats[at.BUSY] / floats[at.NOW])
+            found.front = terms.front if concurrency else front_end(step, mean)
+            engine.result_times[:written, 0] -= found.front
+        _count(found, rows, engine.results[:written], engine.result_times[:written])
+        integers[at.WRITTEN] = 0
+        if status == loop.NO_ROOM:
+            place = int(integers[at.BASE] + integers[at.HEAD]) + 1
+            where = f"simulation of {step.model.shape.name}, request {place} or before"
             need = f"a context of more than the {memory.tokens:,} tokens of the cache"
             raise Infeasible(Fault(where, f"at most {memory.tokens:,} tokens", need, "use shorter requests or more chips"))
-        if status == 0:
+        if status == loop.ALL_ENDED:
             break
-    found.time = max(found.time, float(floats[loop.NOW]))
-    found.steps += int(integers[loop.STEPS])
-    found.preempted += int(integers[loop.PREEMPTED])
-    found.swapped += int(integers[loop.SWAPPED])
-    found.peak = max(found.peak, int(integers[loop.PEAK]))
+    found.time = max(found.time, float(floats[at.NOW]))
+    found.steps += int(integers[at.STEPS])
+    found.preempted += int(integers[at.PREEMPTED])
+    found.swapped += int(integers[at.SWAPPED])
+    found.peak = max(found.peak, int(integers[at.PEAK]))
+
+
+def _with_block(engine: EngineState, requests: RequestBlock, block: Requests | None) -> tuple[EngineState, RequestBlock]:
+    """The next block behind the requests that are left; those that are dealt with make way."""
+    integers = engine.integers
+    head = int(integers[at.HEAD])
+    left = [values[head:].copy() for values in requests]
+    if block is not None:
+        more = block.arrivals, block.inputs, block.outputs
+        left = [np.concatenate([own, new]) for own, new in zip(left, more, strict=True)]
+    requests = RequestBlock(*left)
+    longest = int(requests.outputs.max(initial=0)) + 2
+    if longest > len(engine.calendar):
+        engine = engine._replace(calendar=_longer(engine.calendar, longest, int(integers[at.STEP]), engine.slots))
+    integers[at.HEAD], integers[at.BASE] = 0, integers[at.BASE] + head
+    integers[at.RELEASED] -= head * (engine.settings[at.USERS_LIMIT] > 0)
+    return engine, requests
 
 
 def _longer(calendar: NDArray[np.int64], length: int, step: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -354,12 +362,12 @@ def _longer(calendar: NDArray[np.int64], length: int, step: int, slots: NDArray[
         first = int(calendar[(step + offset) % before])
         made[(step + offset) % length] = first
         while first >= 0:
-            slots[first, loop.ENTRY] = (step + offset) % length
-            first = int(slots[first, loop.AFTER])
+            slots[first, at.ENTRY] = (step + offset) % length
+            first = int(slots[first, at.AFTER])
     return made
 
 
-def _count(found: Simulated, rows: list[Array], results: NDArray[np.int64], times: Array, keep: bool) -> None:
+def _count(found: Simulated, rows: list[Array] | None, results: NDArray[np.int64], times: Array) -> None:
     """Adds results to the histograms."""
     if not len(results):
         return
@@ -370,7 +378,7 @@ def _count(found: Simulated, rows: list[Array], results: NDArray[np.int64], time
     found.tpot.add((times[long, 2] - times[long, 1]) / (output[long] - 1))
     found.requests += len(results)
     found.tokens += int(output.sum())
-    if keep:
+    if rows is not None:
         rows.append(np.column_stack([times[:, :3], results[:, 1], output, results[:, 0], times[:, 3]]))
 
 

@@ -1,0 +1,42 @@
+"""The loop of the event simulation, compiled. Loaded by `halley.serving.simulate` where numba is installed."""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numba
+
+from halley.optim.jit import WITHOUT_COUNTS
+from halley.serving.events import loop, sequences, times
+
+_FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
+    (times, ("line", "surface", "prompt_time", "draft_time", "step_time")),
+    (sequences, ("unlink", "link_newest", "finish", "pages_of", "pages_of_step", "extra_pages", "pages_wanted", "hold_pages")),
+    (sequences, ("start_decoding", "stop_decoding", "end_decoding", "accept")),
+    (loop, ("available", "received", "send", "receive", "put_on_stack", "preempt", "begin", "take_tokens", "continue_prompts")),
+    (loop, ("must_wait", "new_sequence", "swap_in", "admit", "restart_newest", "steps_ahead", "advance", "end_prompts", "run")),
+)
+"""In an order in which each calls those before it."""
+
+_NAMES: dict[str, Any] = dict(vars(times)) | dict(vars(sequences)) | dict(vars(loop))
+
+
+def _compiled(module: ModuleType, name: str) -> Any:
+    """A function of the loop that calls the compiled ones among the others."""
+    function = getattr(module, name)
+    made = FunctionType(function.__code__, _NAMES, name, function.__defaults__)
+    made.__module__, made.__qualname__ = __name__, name
+    options = WITHOUT_COUNTS | {"forceinline": name != "run"}
+    try:
+        found = numba.njit(cache=True, **options)(made)
+    except RuntimeError:  # numba finds no folder for its cache
+        found = numba.njit(**options)(made)
+    _NAMES[name] = found
+    return found
+
+
+for _module, _names in _FUNCTIONS:
+    for _name in _names:
+        _compiled(_module, _name)
+run = _NAMES["run"]
