@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halley.execute.interpreter import run
-from halley.importers.network import ImportedNetwork, LoweredNode
+from halley.importers.lowering.node import LoweredNode
+from halley.importers.network import ImportedNetwork
 from halley.ir.hardware import Chip, Level, MatrixEngine, Memory, VectorEngine
 from halley.ir.text import parse
 from halley.ir.workload import Workload

@@ -22,7 +22,8 @@ from tests.importers.executing import CHIP, executed, mapping
 from halley.errors import BadInput
 from halley.execute.interpreter import run
 from halley.importers.fusing import fused
-from halley.importers.network import ImportedNetwork, LoweredNode
+from halley.importers.lowering.node import LoweredNode
+from halley.importers.network import ImportedNetwork
 from halley.importers.torch.aten import GROUPED, LOWERINGS, VIEWS
 from halley.importers.torch.export import _Layers, from_torch, import_pt2
 from halley.importers.torch.program import read_program

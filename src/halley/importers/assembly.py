@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from halley.errors import BadInput
-from halley.importers.lowering.node import NotLowered, Shape
-from halley.importers.network import ImportedNetwork, LoweredNode, NetworkNode
+from halley.importers.lowering.node import LoweredNode, NotLowered, Shape
+from halley.importers.network import ImportedNetwork, NetworkNode
 from halley.ir.neural_network import LeftOut, NetworkLayer
 from halley.ir.workload import DTYPE_BYTES
 from halley.workloads.user import graph

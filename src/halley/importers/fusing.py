@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from halley.errors import BadInput
 from halley.importers.assembly import VIEW, distinct_layers
-from halley.importers.network import ImportedNetwork, LoweredNode, NetworkNode
+from halley.importers.lowering.node import LoweredNode
+from halley.importers.network import ImportedNetwork, NetworkNode
 from halley.workloads.user import graph
 
 RETURN_PLACE = 2**62

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from halley.importers.lowering.node import LoweredNode
 from halley.ir.neural_network import NeuralNetwork
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredNode:
-    """A node as a graph in Halley's notation: ``lines`` over ``dims``. ``inputs``, ``outputs``: by tensor of the lines, the value
-    of the file, whose elements are those of the tensor in the same order. ``steps``: by tensor and axis of its value, the
-    distance of the elements that it has, where it lacks the others. ``computed``: tensors that follow from the node's
-    attributes. ``ahead``: lines that follow from constants alone, and are computed once before the network runs. ``rows``: by
-    tensor that is looked up in a table, the value with the numbers of its rows."""
-
-    lines: tuple[str, ...]
-    dims: Mapping[str, int]
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    computed: Mapping[str, Any] = field(default_factory=dict)
-    steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    ahead: tuple[str, ...] = ()
-    rows: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

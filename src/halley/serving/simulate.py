@@ -323,7 +323,7 @@ def _engine(
             engine.result_times[:written, 0] -= found.front
         _count(found, rows, engine.results[:written], engine.result_times[:written])
         integers[at.WRITTEN] = 0
-        if status == loop.NO_ROOM:
+        if status == loop.TOO_FEW_PAGES:
             place = int(integers[at.BASE] + integers[at.HEAD]) + 1
             where = f"simulation of {step.model.shape.name}, request {place} or before"
             need = f"a context of more than the {memory.tokens:,} tokens of the cache"

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from halley.importers.lowering.node import NodeView, NotLowered, Shape, dim_names, indexed, real
-from halley.importers.network import LoweredNode
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered, Shape, dim_names, indexed, real
 
 
 def _joined(shapes: Sequence[Shape], result: Shape) -> tuple[list[tuple[str, ...]], dict[str, int], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""A node of a network as the lowerings read it, and words of the lines that they write.
+"""A node of a network as the lowerings read it, the graph that they make of it, and words of its lines.
 
 Tensors keep the order of the elements of their values, so that a value becomes a tensor by a reshape: axes of extent 1 are
 dropped, and axes along which all operands behave alike are joined. A node that has no equal graph raises `NotLowered` with the
@@ -8,12 +8,30 @@ reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredNode:
+    """A node as a graph in Halley's notation: ``lines`` over ``dims``. ``inputs``, ``outputs``: by tensor of the lines, the value
+    of the file, whose elements are those of the tensor in the same order. ``steps``: by tensor and axis of its value, the
+    distance of the elements that it has, where it lacks the others. ``computed``: tensors that follow from the node's
+    attributes. ``ahead``: lines that follow from constants alone, and are computed once before the network runs. ``rows``: by
+    tensor that is looked up in a table, the value with the numbers of its rows."""
+
+    lines: tuple[str, ...]
+    dims: Mapping[str, int]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    computed: Mapping[str, Any] = field(default_factory=dict)
+    steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ahead: tuple[str, ...] = ()
+    rows: Mapping[str, str] = field(default_factory=dict)
 
 
 class NotLowered(Exception):

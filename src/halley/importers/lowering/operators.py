@@ -18,7 +18,7 @@ from halley.importers.lowering.elementwise import (
     softplus,
     swish,
 )
-from halley.importers.lowering.node import NodeView, NotLowered
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered
 from halley.importers.lowering.products import attention, einsum, gemm, matmul
 from halley.importers.lowering.rows import (
     batchnorm,
@@ -32,7 +32,6 @@ from halley.importers.lowering.rows import (
     softmax,
 )
 from halley.importers.lowering.windows import conv, conv_transpose, pool
-from halley.importers.network import LoweredNode
 
 
 def lower(node: NodeView) -> LoweredNode:

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from halley.importers.lowering.node import NodeView, NotLowered, factors, indexed, real
-from halley.importers.network import LoweredNode
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered, factors, indexed, real
 
 
 def gemm(node: NodeView) -> LoweredNode:

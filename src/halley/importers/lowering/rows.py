@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from halley.importers.lowering.elementwise import applied
-from halley.importers.lowering.node import NodeView, NotLowered, dim_names, indexed, real
-from halley.importers.network import LoweredNode
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered, dim_names, indexed, real
 
 
 def reduction(name: str) -> Callable[[NodeView], LoweredNode]:

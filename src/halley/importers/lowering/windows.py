@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from halley.importers.lowering.elementwise import applied
-from halley.importers.lowering.node import NodeView, NotLowered, Shape, factors, indexed
-from halley.importers.network import LoweredNode
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered, Shape, factors, indexed
 
 PLACES_LIMIT = 10**7
 """Most places of an average pooling, and elements read along an axis: the sizes of its windows are counted one by one."""

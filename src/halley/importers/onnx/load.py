@@ -13,9 +13,9 @@ import numpy as np
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.assembly import Assembly, mask_remark, printable
-from halley.importers.lowering.node import NodeView, NotLowered, Shape
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered, Shape
 from halley.importers.lowering.operators import VIEWS, lower
-from halley.importers.network import ImportedNetwork, LoweredNode
+from halley.importers.network import ImportedNetwork
 from halley.importers.onnx.patterns import with_patterns
 from halley.ir.workload import DTYPE_BYTES
 

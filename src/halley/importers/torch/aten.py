@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from halley.importers.lowering.elementwise import in_steps
-from halley.importers.lowering.node import NodeView, NotLowered, Shape
+from halley.importers.lowering.node import LoweredNode, NodeView, NotLowered, Shape
 from halley.importers.lowering.operators import lower
-from halley.importers.network import LoweredNode
 
 ONNX_OPSET = 23
 """Version of the operators of ONNX that stand for those of PyTorch."""

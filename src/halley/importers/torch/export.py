@@ -11,8 +11,8 @@ from typing import Any
 
 from halley.errors import BadInput, Fault, did_you_mean
 from halley.importers.assembly import Assembly, mask_remark, printable
-from halley.importers.lowering.node import NotLowered
-from halley.importers.network import ImportedNetwork, LoweredNode
+from halley.importers.lowering.node import LoweredNode, NotLowered
+from halley.importers.network import ImportedNetwork
 from halley.importers.torch.aten import CREATED, GROUPED, IGNORED, VIEWS, AtenNode, lower_aten
 from halley.importers.torch.norms import tensors, with_activations, with_norms
 from halley.importers.torch.program import read_program

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
 
 from halley.optim.jit import WITHOUT_COUNTS
-from halley.serving.events import loop, sequences, times
+from halley.serving.events import loop, sequences, state, times
 
 _FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (times, ("line", "surface", "prompt_time", "draft_time", "step_time")),
@@ -19,6 +21,10 @@ _FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 )
 """In an order in which each calls those before it."""
 
+_SOURCES = tuple(Path(str(module.__file__)) for module in (state, times, sequences, loop))
+_VERSION = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
+"""Of the source. It is part of the names of cached functions: numba sees no change of a file other than the function's own, and
+fails on a class that has gone."""
 _NAMES: dict[str, Any] = dict(vars(times)) | dict(vars(sequences)) | dict(vars(loop))
 
 
@@ -26,7 +32,7 @@ def _compiled(module: ModuleType, name: str) -> Any:
     """A function of the loop that calls the compiled ones among the others."""
     function = getattr(module, name)
     made = FunctionType(function.__code__, _NAMES, name, function.__defaults__)
-    made.__module__, made.__qualname__ = __name__, name
+    made.__module__, made.__qualname__ = __name__, f"{name}_{_VERSION}"
     options = WITHOUT_COUNTS | {"forceinline": name != "run"}
     try:
         found = numba.njit(cache=True, **options)(made)

@@ -40,7 +40,7 @@ from halley.serving.events.times import prompt_time, step_time
 
 LARGE_JUMP = 256
 """Decode steps at most that are taken together while nothing else happens."""
-ALL_ENDED, WANTED, FULL, NO_ROOM = 0, 1, 2, -1
+ALL_ENDED, WANTED, FULL, TOO_FEW_PAGES = 0, 1, 2, -1
 """Why the loop returns: all requests of the block have ended, more requests are wanted, the results are full, or a request needs
 more pages than there are."""
 
@@ -61,7 +61,7 @@ def run(engine: EngineState, requests: RequestBlock, terms: StepTerms) -> int:
                 engine.floats[at.NOW] = head
                 continue
         if not begin(engine):
-            return NO_ROOM
+            return TOO_FEW_PAGES
         continue_prompts(engine, terms)
         if must_wait(engine, requests):
             integers[at.HELD] = 1
@@ -69,7 +69,7 @@ def run(engine: EngineState, requests: RequestBlock, terms: StepTerms) -> int:
             pass
         if integers[at.DECODING] == 0 and integers[at.PROMPTS] == 0:
             if not restart_newest(engine):
-                return NO_ROOM
+                return TOO_FEW_PAGES
             continue
         advance(engine, requests, terms)
         if settings[at.WIDTH] > 1:
