@@ -13,7 +13,7 @@ from halley.optim.jit import WITHOUT_COUNTS
 from halley.serving.events import loop, sequences, state, times
 
 _FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
-    (times, ("line", "surface", "prompt_time", "draft_time", "step_time")),
+    (times, ("interval", "line", "surface", "prompt_time", "draft_time", "step_time")),
     (sequences, ("unlink", "link_newest", "finish", "pages_of", "pages_of_step", "extra_pages", "pages_wanted", "hold_pages")),
     (sequences, ("start_decoding", "stop_decoding", "end_decoding", "accept")),
     (loop, ("available", "received", "send", "receive", "put_on_stack", "preempt", "begin", "take_tokens", "continue_prompts")),

@@ -54,6 +54,20 @@ def draft_time(engine: EngineState, terms: StepTerms, prompts: int, prompt_token
 
 def line(points: Any, table: Any, row: int, x: float) -> float:
     """Linear interpolation in one row of a table at ``points``."""
+    low = interval(points, x)
+    part = max((x - points[low]) / (points[low + 1] - points[low]), 0.0)
+    return float(table[row, low] * (1 - part) + table[row, low + 1] * part)
+
+
+def surface(rows: Any, columns: Any, table: Any, x: float, y: float) -> float:
+    """Bilinear interpolation."""
+    row = interval(rows, x)
+    part = max((x - rows[row]) / (rows[row + 1] - rows[row]), 0.0)
+    return float(line(columns, table, row, y) * (1 - part) + line(columns, table, row + 1, y) * part)
+
+
+def interval(points: Any, x: float) -> int:
+    """The number of the last point that is at most x, except the very last; 0 below all of them."""
     low, high = 0, len(points) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -61,20 +75,4 @@ def line(points: Any, table: Any, row: int, x: float) -> float:
             low = middle
         else:
             high = middle
-    part = max((x - points[low]) / (points[low + 1] - points[low]), 0.0)
-    found = table[row, low] * (1 - part) + table[row, low + 1] * part
-    return float(found)
-
-
-def surface(rows: Any, columns: Any, table: Any, x: float, y: float) -> float:
-    """Bilinear interpolation."""
-    low, high = 0, len(rows) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if rows[middle] <= x:
-            low = middle
-        else:
-            high = middle
-    part = max((x - rows[low]) / (rows[low + 1] - rows[low]), 0.0)
-    upper = line(columns, table, low, y)
-    return float(upper * (1 - part) + line(columns, table, low + 1, y) * part)
+    return low
