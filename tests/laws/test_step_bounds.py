@@ -56,16 +56,19 @@ def test_a_limit_of_ttft_bounds_large_steps(kind: str) -> None:
         assert lower <= higher * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("engines", [1, 4, 32])
 @pytest.mark.parametrize("long", [100, 256, 500, 1500])
 @pytest.mark.parametrize("kind", ["dense", "experts", "latent"])
-def test_pools_wait_as_in_the_simulation(kind: str, long: int) -> None:
-    """Prompts that arrive by themselves, in steps of all that wait: the closed form of pools against events."""
+def test_pools_wait_as_in_the_simulation(kind: str, long: int, engines: int) -> None:
+    """Prompts that arrive by themselves, at one engine after the other, in steps of all that wait: the closed form of pools
+    against events."""
     made, lengths = deployment(*KINDS[kind]), Lengths(long, 1)
     steps = prompt_steps(made.step, lengths)
     for load in (0.2, 0.5, 0.8):
         rate = load * steps.most
-        found = simulate(made.step, made.engine_memory, generated(20_000, rate, (long, long), (1, 1)))
-        assert steps.latency(rate) == pytest.approx(found.ttft.mean, rel=0.08)
+        requests = generated(20_000, engines * rate, (long, long), (1, 1))
+        found = simulate(made.step, made.engine_memory, requests, engines)
+        assert steps.latency(rate, engines) == pytest.approx(found.ttft.mean, rel=0.08)
 
 
 @settings(max_examples=20, deadline=None)

@@ -109,7 +109,9 @@ def steady_state(deployment: Deployment, load: Load, most: float) -> Steady:
         state = closed_loop(deployment.step, deployment.engine_memory, max(load.concurrency / engines, 1.0), lengths)
         return held_to(state, most / deployment.busy_engines(load))
     assert load.rate is not None  # a load has one of them
-    found = arrivals(deployment.step, deployment.engine_memory, load.rate / engines, lengths) if load.rate <= most else None
+    found = None
+    if load.rate <= most:
+        found = arrivals(deployment.step, deployment.engine_memory, load.rate / engines, lengths, engines)
     if found is None:
         full = closed_loop(deployment.step, deployment.engine_memory, deployment.capacity_users(lengths), lengths)
         where = f"serving of {deployment.model.shape.name} on {deployment.system.name} with {deployment.layout.text}"

@@ -121,12 +121,14 @@ def closed_loops(step: StepModel, memory: ServingMemory, users: Sequence[float],
     return found
 
 
-def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> Steady:
+def engine_loop(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths, engines: int = 1) -> Steady:
     """The steady state of an engine with ``users`` requests in it."""
-    return engine_loops(step, memory, (users,), lengths)[0]
+    return engine_loops(step, memory, (users,), lengths, engines)[0]
 
 
-def engine_loops(step: StepModel, memory: ServingMemory, users: Sequence[float], lengths: Lengths) -> list[Steady]:
+def engine_loops(
+    step: StepModel, memory: ServingMemory, users: Sequence[float], lengths: Lengths, engines: int = 1
+) -> list[Steady]:
     """`engine_loop` of each number of users.
 
     Requests end at different times, so that prompts arrive like Poisson numbers: with mu chunks a step on average,
@@ -136,8 +138,9 @@ def engine_loops(step: StepModel, memory: ServingMemory, users: Sequence[float],
     Symbols: n [1] decoding sequences of w [1] tokens each, c [1] prompt tokens of a chunk, B [1] budget of a step. A request
     meets the others alone: of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait
     (`decoding_sequences`), and those that the server does not admit at once (`admission_steps`) for steps without prompts.
+    Prompts that arrive at random, and go to several ``engines`` in turn, come more evenly than Poisson numbers (`turns`).
     """
-    batches = [_mean_batch(step, memory, each, lengths) for each in users]
+    batches = [_mean_batch(step, memory, each, lengths, engines) for each in users]
     times, parts = _mean_steps(step, lengths.mean_context, batches)
     more = max(lengths.output - 1, 0.0)
     steps = step.decode_steps(more)
@@ -163,13 +166,13 @@ class _MeanBatch:
     mixed: tuple[tuple[float, Array, Array], ...]
 
 
-def _mean_batch(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths) -> _MeanBatch:
+def _mean_batch(step: StepModel, memory: ServingMemory, users: float, lengths: Lengths, engines: int) -> _MeanBatch:
     software, width = step.software, step.width
     most = min(max(memory.capacity_pages // max(memory.pages(lengths.mean_context), 1), 1.0), software.users)
     running = min(users, most)
     limit = "users in flight" if running == users else "memory for the cache" if most < software.users else "sequences of a batch"
     more, budget, new = step.decode_steps(max(lengths.output - 1, 0.0)), float(software.budget), lengths.new
-    decoding, chunks, wait, late = decoding_sequences(running, budget, new, more, software, width)
+    decoding, chunks, wait, late = decoding_sequences(running, budget, new, more, software, width, engines)
     chunk, fits = new / chunks, max((budget - width * decoding) / (new / chunks), 1.0)
     prompts = decoding / more * chunks if more else min(running, fits)
     if not more:
@@ -182,11 +185,11 @@ def _mean_batch(step: StepModel, memory: ServingMemory, users: float, lengths: L
     full = np.array([fits]), np.ones(1)
     mixed = [
         (decoding, *full),
-        (seen, *_mixture(other * prompts, min(fits, (budget - width * seen) / chunk))),
-        (other * decoding, *_mixture(other * prompts, fits, own=True)),
+        (seen, *_mixture(other * met(decoding, engines) * prompts, min(fits, (budget - width * seen) / chunk), engines)),
+        (other * decoding, *_mixture(other * prompts, fits, engines, own=True)),
     ]
     mixed += [(decoding, np.zeros(1), np.ones(1))] if late else []
-    mixed.append((decoding, *_mixture(prompts, fits)))
+    mixed.append((decoding, *_mixture(prompts, fits, engines)))
     return _MeanBatch(running, decoding, prompts, chunk, keys, chunks, wait, late, limit, tuple(mixed))
 
 
@@ -243,19 +246,21 @@ def admission_steps(software: ServingSoftware, prompts: float, decoding: float, 
 
 
 def decoding_sequences(
-    running: float, budget: float, new: float, more: float, software: ServingSoftware = IDEAL, width: int = 1
+    running: float, budget: float, new: float, more: float, software: ServingSoftware = IDEAL, width: int = 1, engines: int = 1
 ) -> tuple[float, float, float, float]:
     """(decoding sequences of a step, chunks of a prompt, steps that a prompt waits for others' tokens, and for its admission) of
     ``running`` sequences: ``new`` prompt tokens in steps of at most ``budget`` tokens, and ``more`` steps that decode.
 
-    Each step brings n / M prompts, and has B - v n tokens for them. They queue like Poisson arrivals of equal work:
+    Each step brings n / M prompts, and has B - v n tokens for them. They queue like Poisson arrivals of equal work, of which each
+    of e ``engines`` gets every e-th:
 
-    .. math:: N = n (1 + \\frac{k + w + a}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{P}{B - v n}, \\quad
-        \\rho = \\frac{n P}{M (B - v n)}
+    .. math:: N = n (1 + \\frac{k + w + a}{M}), \\quad w = \\frac{\\rho}{2 (1 - \\rho)} \\frac{g}{e} \\frac{P}{B - v n}, \\quad
+        \\rho = \\frac{n P}{M (B - v n)}, \\quad g = e^{-2 (1 - \\rho) (1 - 1 / e)^2 e / (3 \\rho)}
 
     Symbols: N, n [1] sequences that run and that decode, v [1] tokens of one that decodes (``width``), M [1] steps in which one
     decodes, k [1] chunks of a prompt, w [1] steps that it waits, a [1] `admission_steps`, P [1] tokens of a prompt, B [1] tokens
-    of a step. At most B M / (v M + P) sequences decode, where each step is full. Source: the queue M/D/1 (Pollaczek, Khinchine).
+    of a step. At most B M / (v M + P) sequences decode, where each step is full. Source: the queue M/D/1 (Pollaczek, Khinchine);
+    of several engines GI/G/1 (Kraemer and Langenbach-Belz, ITC 8, 1976).
 
     >>> [round(value, 1) for value in decoding_sequences(1000, 512, 1024, 127)]
     [56.5, 3.0, 2118.0, 0.0]
@@ -270,7 +275,7 @@ def decoding_sequences(
         free = budget - width * decoding
         chunks = math.ceil(new / free)
         busy = decoding / more * new / free * max(running - 1, 0.0) / running
-        wait = busy / (2 * (1 - busy)) * new / free if busy < 1 else math.inf
+        wait = busy / (2 * (1 - busy)) * new / free * _evenness(busy, engines) if busy < 1 else math.inf
         late = min(running - 1, 1.0) * admission_steps(software, decoding / more, width * decoding, new)  # alone: at once
         return decoding * (1 + (chunks + wait + late) / more) - running
 
@@ -303,12 +308,19 @@ def root(function: Callable[[float], float], low: float, high: float, under: flo
     return middle
 
 
-def _mixture(prompts: float, fits: float, own: bool = False) -> tuple[Array, Array]:
-    """Chunks of a step and their chances: a Poisson number, at most ``fits``; ``own``: one of them is certain."""
+def _evenness(busy: float, engines: int) -> float:
+    """Wait of every e-th of random arrivals over that of random ones, g / e of `decoding_sequences`."""
+    if engines == 1 or busy <= 0:
+        return 1.0 / engines
+    return math.exp(-2 * (1 - busy) * (1 - 1 / engines) ** 2 * engines / (3 * busy)) / engines
+
+
+def _mixture(prompts: float, fits: float, engines: int, own: bool = False) -> tuple[Array, Array]:
+    """Chunks of a step and their chances, at most ``fits``; ``own``: of a step with a certain one."""
     most = fits - 1 if own else fits
     if prompts >= most:
         return np.array([fits]), np.ones(1)
-    counts, chances = poisson(prompts, most)
+    counts, chances = turns(prompts, most, engines, own)
     return (counts + 1 if own else counts), chances
 
 
@@ -339,19 +351,62 @@ def _log_factorials(count: int) -> Array:
     return np.array([math.lgamma(number + 1) for number in range(count)])
 
 
+def turns(mean: float, most: float, engines: int, others: bool = False) -> tuple[Array, Array]:
+    """Numbers of arrivals in a time, from 0 to ``most``, and their chances, at one of so many ``engines``, to which random
+    arrivals go in turn. ``others``: beside an arrival in that time.
+
+    An engine gets every e-th arrival, so that of m arrivals at all engines it gets floor((u + m) / e), with u from 0 to e - 1
+    drawn evenly. Times with n arrivals are n times as likely around one of them.
+
+    >>> [[round(float(chance), 3) for chance in turns(0.5, 2, engines)[1]] for engines in (1, 8)]
+    [[0.6, 0.3, 0.1], [0.504, 0.492, 0.004]]
+    """
+    if engines == 1 or mean <= 0:
+        return poisson(mean, most)
+    counts, chances = poisson(engines * mean, math.inf)
+    whole, rest = np.divmod(counts.astype(np.int64), engines)
+    larger = chances * rest / engines
+    each = np.asarray(np.bincount(whole, chances - larger, minlength=int(whole[-1]) + 2), dtype=np.float64)
+    each[1:] += np.bincount(whole, larger, minlength=int(whole[-1]) + 1)
+    if others:
+        each = each[1:] * np.arange(1, len(each))
+        mean, each = float(each @ np.arange(len(each))) / float(each.sum()), each / each.sum()
+    return _cut(each, mean, most)
+
+
+def met(mean: float, engines: int) -> float:
+    """Arrivals at one of so many ``engines`` in a time after an arrival there, over their ``mean`` in any such time.
+
+    >>> [round(met(mean, engines), 3) for mean, engines in ((0.5, 1), (0.5, 8), (20.0, 8))]
+    [1.0, 0.102, 0.978]
+    """
+    if engines == 1 or mean <= 0:
+        return 1.0
+    counts, chances = poisson(engines * mean, math.inf)
+    return float(counts // engines @ chances) / mean
+
+
 def poisson(mean: float, most: float) -> tuple[Array, Array]:
     """Numbers from 0 to ``most``, which larger ones count as, and their chances, with the mean kept where that is possible.
 
     >>> [round(float(chance), 3) for chance in poisson(0.5, 2)[1]]
     [0.6, 0.3, 0.1]
     """
-    top = min(math.ceil(most), math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3))
+    longest = math.ceil(mean + POISSON_TAIL * math.sqrt(mean) + 3)
+    top = longest if most == math.inf else min(math.ceil(most), longest)
     counts = np.arange(max(top, 0) + 1, dtype=np.float64)
     logs = counts * math.log(mean) if mean > 0 else np.where(counts == 0, 0.0, -np.inf)
     logs = logs - _log_factorials(2 ** len(counts).bit_length())[: len(counts)]
     chances = np.exp(logs - logs.max())
-    chances /= chances.sum()
-    counts = np.minimum(counts, most)
+    return _cut(chances / chances.sum(), mean, most)
+
+
+def _cut(chances: Array, mean: float, most: float) -> tuple[Array, Array]:
+    """Numbers from 0 on, of which those above ``most`` count as that, and their ``chances``, with the ``mean`` kept where that is
+    possible."""
+    top = len(chances) if most == math.inf else min(len(chances), math.ceil(most) + 1)
+    chances = np.append(chances[: top - 1], chances[top - 1 :].sum())
+    counts = np.minimum(np.arange(top, dtype=np.float64), most)
     short = mean - float((counts * chances).sum())
     if short > 0 and len(counts) > 1:  # what lies beyond the largest number moves to it, out of all
         moved = min(short / (short + float(counts[-1]) - mean), 1.0)
@@ -360,8 +415,9 @@ def poisson(mean: float, most: float) -> tuple[Array, Array]:
     return counts, chances
 
 
-def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengths) -> Steady | None:
-    """The steady state of one engine with Poisson arrivals of ``rate`` [1/s]; None where it cannot keep up.
+def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengths, engines: int = 1) -> Steady | None:
+    """The steady state of one engine that gets ``rate`` [1/s] requests; None where it cannot keep up. Requests arrive at random,
+    and go to so many equal ``engines`` in turn.
 
     A request meets as many others as there are on average, as an arriving one does: it has the latency T of a closed loop of one
     user more than are in flight. With Little's law,
@@ -375,7 +431,7 @@ def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengt
 
     def spare(users: float) -> float:
         """What users of a closed loop ask for beyond the rate, relative to it."""
-        return engine_loop(step, memory, users, lengths).rate * (users - 1) / users / rate - 1
+        return engine_loop(step, memory, users, lengths, engines).rate * (users - 1) / users / rate - 1
 
     low, high, under, over = 1.0, 2.0, -1.0, spare(2.0)
     while over < 0:
@@ -392,8 +448,8 @@ def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengt
         if abs(found) < FIXED_POINT_TOLERANCE or high - low < FIXED_POINT_TOLERANCE * high:
             high = middle
             break
-    state = engine_loop(step, memory, high, lengths)
-    busy = 1 - math.exp(-(high - 1))
+    state = engine_loop(step, memory, high, lengths, engines)
+    busy = 1 - float(turns(high - 1, math.inf, engines, others=True)[1][0])
     inside = state.ttft + busy * state.step / 2 + max(lengths.output - 1, 0) * state.tpot
     alone, more = front_end(step, 0.0), front_end(step, 1.0) - front_end(step, 0.0)
     if rate * more >= 1:

@@ -61,9 +61,10 @@ class _PromptReplica:
         return self.layout.dp * self.layout.pp
 
     def ttft(self, rate: float, decoding: float) -> float:
-        """Time to first token [s] of Poisson arrivals of ``rate`` [1/s], whose requests decode for so long [s] elsewhere.
+        """Time to first token [s] of Poisson arrivals of ``rate`` [1/s], which go to the engines in turn, and whose requests
+        decode for so long [s] elsewhere.
 
-        .. math:: T = T_P(\\lambda / e) + t_K + f + g \\lambda (T + D)
+        .. math:: T = T_P(\\lambda / e, e) + t_K + f + g \\lambda (T + D)
 
         Symbols: T_P [s] of a prompt in its engine (`PromptSteps.latency`), t_K [s] transfer of its cache, f, g [s] front end of a
         request and for each in flight, lambda [1/s] rate, D [s] decoding, e [1] engines. Infinite where the prompts or the front
@@ -72,7 +73,7 @@ class _PromptReplica:
         streamed = self.software.request_user * rate
         if streamed >= 1:
             return math.inf
-        inside = self.steps.latency(rate / self.engines) + self.moved + self.front
+        inside = self.steps.latency(rate / self.engines, self.engines) + self.moved + self.front
         return (inside + streamed * decoding) / (1 - streamed)
 
     @property
