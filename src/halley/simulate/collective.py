@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias, assert_never
 
 from halley.ir.hardware import Axis, Memory
@@ -103,10 +103,17 @@ class CollectiveRequests:
         tensor = self.workload.tensors[name]
         first, size = scope.team.span(position)
         table = hold.held.setdefault(name, {})
-        before = {who: list(boxes) for who, boxes in table.items()}
-        for who, row in _axis_groups(scope, hold, position).items():
-            whole = scope.box(tensor, row)
-            table[who] = {box: None for box in table.get(who, {}) if not inside(box, whole)}
+        groups = {who: scope.box(tensor, row) for who, row in _axis_groups(scope, hold, position).items()}
+        payloads: dict[Member, list[Box]] = {}
+        for who, whole in groups.items():
+            if who[position] == first:  # equal for the whole line
+                line = ((*who[:position], first + other, *who[position + 1 :]) for other in range(size))
+                parts = (part for other in line for part in _parts(table.get(other, {}), whole))
+                payloads[who] = list(dict.fromkeys(parts))
+        for who, whole in groups.items():
+            present = table.setdefault(who, {})
+            for box in [whole] if whole in present else [box for box in present if inside(box, whole)]:
+                del present[box]
             kept: Box | None = whole
             match node.kind:
                 case Kind.REDUCE | Kind.GATHER:
@@ -115,9 +122,13 @@ class CollectiveRequests:
                     kept = _shards(whole, tensor.dims.index(node.dim), size)[who[position] - first]
             if kept is None:
                 continue
-            for other in range(first, first + size):
-                for box in before.get((*who[:position], other, *who[position + 1 :]), ()):
-                    hold.keep(name, who, common(box, kept))
+            for part in payloads[(*who[:position], first, *who[position + 1 :])]:
+                hold.keep(name, who, common(part, kept))
+
+
+def _parts(boxes: Mapping[Box, None], whole: Box) -> list[Box]:
+    """What there is of a box. The others do not overlap with it where it is one of them."""
+    return [whole] if whole in boxes else [part for part in (common(box, whole) for box in boxes) if points(part)]
 
 
 Routes: TypeAlias = list[tuple[Transfer, tuple[tuple[int, int], ...]]]
