@@ -59,16 +59,17 @@ def closed_loop_errors(count: int) -> tuple[list[float], list[float]]:
     return sorted(rates), sorted(times)
 
 
-def arrival_errors(count: int) -> tuple[list[float], list[float]]:
-    """Errors of TPOT and TTFT with Poisson arrivals at 10 to 90 % of the capacity, in order of size."""
+def arrival_errors(count: int, engines: int = 1) -> tuple[list[float], list[float]]:
+    """Errors of TPOT and TTFT at 10 to 90 % of the capacity, in order of size. Arrivals are random, and
+    distributed round robin to the engines."""
     times, firsts = [], []
     for made, _, long, answer, share in drawn_loads(count):
         lengths = Lengths(0.9 * long, 0.9 * answer)
         rate = share * closed_loop(made.step, made.engine_memory, made.capacity_users(lengths), lengths).rate
-        state = arrivals(made.step, made.engine_memory, rate, lengths)
+        state = arrivals(made.step, made.engine_memory, rate, lengths, engines)
         assert state is not None
-        blocks = generated(10_000, rate, (0.8 * long, long), (0.8 * answer, answer))
-        found = simulate(made.step, made.engine_memory, blocks)
+        blocks = generated(10_000, rate * engines, (0.8 * long, long), (0.8 * answer, answer))
+        found = simulate(made.step, made.engine_memory, blocks, engines)
         times.append(abs(found.tpot.mean / state.tpot - 1))
         firsts.append(abs(found.ttft.mean / state.ttft - 1))
     return sorted(times), sorted(firsts)
@@ -86,6 +87,13 @@ def test_closed_forms_are_near_the_simulation() -> None:
     rates, times = closed_loop_errors(8)
     check_errors(rates, 0.02, 0.05, 0.05)
     check_errors(times, 0.02, 0.05, 0.10)
+
+
+def test_requests_that_are_distributed_round_robin() -> None:
+    """With random arrivals at each of 8 engines instead, TTFT would be a fifth too long on average."""
+    times, firsts = arrival_errors(20, 8)
+    check_errors(times, 0.03, 0.08, 0.20)
+    check_errors(firsts, 0.08, 0.20, 0.30)
 
 
 LATE = ({"receive": 10}, {"receive": 30}, {"wait_steps": 20, "wait_share": 0.9}, {"wait_steps": 8, "wait_share": 0.6})

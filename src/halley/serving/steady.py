@@ -138,7 +138,7 @@ def engine_loops(
     Symbols: n [1] decoding sequences of w [1] tokens each, c [1] prompt tokens of a chunk, B [1] budget of a step. A request
     meets the others alone: of N that run, (N - 1) / N of mu and of n, and itself. Prompts beyond the budget wait
     (`decoding_sequences`), and those that the server does not admit at once (`admission_steps`) for steps without prompts.
-    Prompts that arrive at random, and go to several ``engines`` in turn, come more evenly than Poisson numbers (`turns`).
+    Prompts that are distributed round robin to several ``engines`` arrive more evenly than Poisson numbers (`arrival_counts`).
     """
     batches = [_mean_batch(step, memory, each, lengths, engines) for each in users]
     times, parts = _mean_steps(step, lengths.mean_context, batches)
@@ -185,7 +185,10 @@ def _mean_batch(step: StepModel, memory: ServingMemory, users: float, lengths: L
     full = np.array([fits]), np.ones(1)
     mixed = [
         (decoding, *full),
-        (seen, *_mixture(other * met(decoding, engines) * prompts, min(fits, (budget - width * seen) / chunk), engines)),
+        (
+            seen,
+            *_mixture(other * later_arrivals(decoding, engines) * prompts, min(fits, (budget - width * seen) / chunk), engines),
+        ),
         (other * decoding, *_mixture(other * prompts, fits, engines, own=True)),
     ]
     mixed += [(decoding, np.zeros(1), np.ones(1))] if late else []
@@ -320,7 +323,7 @@ def _mixture(prompts: float, fits: float, engines: int, own: bool = False) -> tu
     most = fits - 1 if own else fits
     if prompts >= most:
         return np.array([fits]), np.ones(1)
-    counts, chances = turns(prompts, most, engines, own)
+    counts, chances = arrival_counts(prompts, most, engines, own)
     return (counts + 1 if own else counts), chances
 
 
@@ -351,14 +354,14 @@ def _log_factorials(count: int) -> Array:
     return np.array([math.lgamma(number + 1) for number in range(count)])
 
 
-def turns(mean: float, most: float, engines: int, others: bool = False) -> tuple[Array, Array]:
+def arrival_counts(mean: float, most: float, engines: int, others: bool = False) -> tuple[Array, Array]:
     """Numbers of arrivals in a time, from 0 to ``most``, and their chances, at one of so many ``engines``, to which random
-    arrivals go in turn. ``others``: beside an arrival in that time.
+    arrivals are distributed round robin. ``others``: beside an arrival in that time.
 
     An engine gets every e-th arrival, so that of m arrivals at all engines it gets floor((u + m) / e), with u from 0 to e - 1
     drawn evenly. Times with n arrivals are n times as likely around one of them.
 
-    >>> [[round(float(chance), 3) for chance in turns(0.5, 2, engines)[1]] for engines in (1, 8)]
+    >>> [[round(float(chance), 3) for chance in arrival_counts(0.5, 2, engines)[1]] for engines in (1, 8)]
     [[0.6, 0.3, 0.1], [0.504, 0.492, 0.004]]
     """
     if engines == 1 or mean <= 0:
@@ -374,10 +377,10 @@ def turns(mean: float, most: float, engines: int, others: bool = False) -> tuple
     return _cut(each, mean, most)
 
 
-def met(mean: float, engines: int) -> float:
+def later_arrivals(mean: float, engines: int) -> float:
     """Arrivals at one of so many ``engines`` in a time after an arrival there, over their ``mean`` in any such time.
 
-    >>> [round(met(mean, engines), 3) for mean, engines in ((0.5, 1), (0.5, 8), (20.0, 8))]
+    >>> [round(later_arrivals(mean, engines), 3) for mean, engines in ((0.5, 1), (0.5, 8), (20.0, 8))]
     [1.0, 0.102, 0.978]
     """
     if engines == 1 or mean <= 0:
@@ -417,7 +420,7 @@ def _cut(chances: Array, mean: float, most: float) -> tuple[Array, Array]:
 
 def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengths, engines: int = 1) -> Steady | None:
     """The steady state of one engine that gets ``rate`` [1/s] requests; None where it cannot keep up. Requests arrive at random,
-    and go to so many equal ``engines`` in turn.
+    and are distributed round robin to so many equal ``engines``.
 
     A request meets as many others as there are on average, as an arriving one does: it has the latency T of a closed loop of one
     user more than are in flight. With Little's law,
@@ -449,7 +452,7 @@ def arrivals(step: StepModel, memory: ServingMemory, rate: float, lengths: Lengt
             high = middle
             break
     state = engine_loop(step, memory, high, lengths, engines)
-    busy = 1 - float(turns(high - 1, math.inf, engines, others=True)[1][0])
+    busy = 1 - float(arrival_counts(high - 1, math.inf, engines, others=True)[1][0])
     inside = state.ttft + busy * state.step / 2 + max(lengths.output - 1, 0) * state.tpot
     alone, more = front_end(step, 0.0), front_end(step, 1.0) - front_end(step, 0.0)
     if rate * more >= 1:

@@ -61,7 +61,7 @@ class _PromptReplica:
         return self.layout.dp * self.layout.pp
 
     def ttft(self, rate: float, decoding: float) -> float:
-        """Time to first token [s] of Poisson arrivals of ``rate`` [1/s], which go to the engines in turn, and whose requests
+        """Time to first token [s] of Poisson arrivals of ``rate`` [1/s], distributed round robin to the engines, whose requests
         decode for so long [s] elsewhere.
 
         .. math:: T = T_P(\\lambda / e, e) + t_K + f + g \\lambda (T + D)

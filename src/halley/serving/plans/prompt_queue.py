@@ -35,8 +35,8 @@ class PromptSteps:
         return len(self.times) / float(self.times[-1])
 
     def latency(self, rate: float, engines: int = 1) -> float:
-        """Mean time of a prompt [s]; infinite where prompts outrun the engine. Prompts arrive at random, and go to ``engines``
-        equal engines in turn, each of which gets ``rate`` [1/s].
+        """Mean time of a prompt [s]; infinite where prompts outrun the engine. Prompts arrive at random, and are distributed
+        round robin to ``engines`` equal engines, each of which gets ``rate`` [1/s].
 
         So an engine gets every e-th arrival. With x arrivals at the end of a step since the last prompt that it took,
         floor(x / e) prompts wait; the next step takes s of them, at most b, or the first that arrives where there is none. The
