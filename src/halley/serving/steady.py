@@ -182,13 +182,11 @@ def _mean_batch(step: StepModel, memory: ServingMemory, users: float, lengths: L
     keys = lengths.prefix + (new + chunk) / 2 if chunks > 1 else lengths.input
     other = max(running - 1, 0.0) / max(running, 1.0)
     seen = min(min(1.0, running) + other * decoding, budget / width)
+    met = other * later_arrivals(decoding, engines)
     full = np.array([fits]), np.ones(1)
     mixed = [
         (decoding, *full),
-        (
-            seen,
-            *_mixture(other * later_arrivals(decoding, engines) * prompts, min(fits, (budget - width * seen) / chunk), engines),
-        ),
+        (seen, *_mixture(met * prompts, min(fits, (budget - width * seen) / chunk), engines)),
         (other * decoding, *_mixture(other * prompts, fits, engines, own=True)),
     ]
     mixed += [(decoding, np.zeros(1), np.ones(1))] if late else []
