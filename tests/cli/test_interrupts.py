@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ from halley.cli import solve
 from halley.cli.plans import plan
 from halley.mapping.optimise import optimise
 from halley.training.search.joint import best_joint_plan
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Signals have their default effects, also where the tests run under nohup, which ignores one of them."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
 
 DROPPED = """
 import atexit, signal, sys
