@@ -36,12 +36,18 @@ def compiled(signature: Any) -> Callable[[Function], Function]:
     disk where a folder is writable."""
 
     def decorate(function: Function) -> Function:
-        try:
-            return cast(Function, numba.njit(signature, cache=True, **OPTIONS)(function))
-        except RuntimeError:  # numba finds no folder for its cache
-            return cast(Function, numba.njit(signature, **OPTIONS)(function))
+        return cast(Function, cached(function, signature, **OPTIONS))
 
     return decorate
+
+
+def cached(function: Callable[..., Any], *signature: Any, **options: Any) -> Any:
+    """The function compiled with these options, for the types of the ``signature`` or those that it is called with; machine code
+    is cached on disk where a folder is writable."""
+    try:
+        return numba.njit(*signature, cache=True, **options)(function)
+    except RuntimeError:  # numba finds no folder for its cache
+        return numba.njit(*signature, **options)(function)
 
 
 def _pointer(typing: Any, address: Any) -> Any:

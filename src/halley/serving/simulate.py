@@ -267,7 +267,7 @@ def _new_engine(memory: ServingMemory, settings: NDArray[np.int64], number: int)
     """An engine without sequences, which has a ``number``."""
     integers, prefix = np.zeros(at.INTEGERS, dtype=np.int64), int(settings[at.PREFIX])
     # pages of the common prefix, and the state behind it
-    shared = prefix // int(settings[at.PAGE]) * memory.grows + (state_pages(memory) if prefix else 0)
+    shared = prefix // int(settings[at.PAGE]) * int(settings[at.GROWS]) + (int(settings[at.STATE]) if prefix else 0)
     integers[at.FREE], integers[at.NEWEST], integers[at.SEED] = engine_pages(memory) - shared, -1, number + 1
     count = 2 * int(settings[at.USERS]) + 2
     slots = np.zeros((count, at.COLUMNS), dtype=np.int64)

@@ -84,12 +84,15 @@ def real(value: Any) -> float:
 
 
 def dim_names(count: int) -> list[str]:
+    """Names of so many dims."""
     return list("ijklmnopq"[:count]) if count <= 9 else [f"i_{place}" for place in range(count)]
 
 
 def indexed(name: str, dims: Sequence[str]) -> str:
+    """A tensor with its dims, as in a line."""
     return f"{name}[{','.join(dims)}]"
 
 
 def factors(node: NodeView) -> dict[str, str]:
+    """The inputs of a product of X and W."""
     return {"X": node.inputs[0], "W": node.inputs[1]}

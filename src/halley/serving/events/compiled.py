@@ -7,9 +7,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numba
-
-from halley.optim.jit import WITHOUT_COUNTS
+from halley.optim.jit import WITHOUT_COUNTS, cached
 from halley.serving.events import loop, sequences, state, times
 
 _FUNCTIONS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
@@ -33,16 +31,10 @@ def _compiled(module: ModuleType, name: str) -> Any:
     function = getattr(module, name)
     made = FunctionType(function.__code__, _NAMES, name, function.__defaults__)
     made.__module__, made.__qualname__ = __name__, f"{name}_{_VERSION}"
-    options = WITHOUT_COUNTS | {"forceinline": name != "run"}
-    try:
-        found = numba.njit(cache=True, **options)(made)
-    except RuntimeError:  # numba finds no folder for its cache
-        found = numba.njit(**options)(made)
-    _NAMES[name] = found
-    return found
+    return cached(made, **WITHOUT_COUNTS, forceinline=name != "run")
 
 
 for _module, _names in _FUNCTIONS:
     for _name in _names:
-        _compiled(_module, _name)
+        _NAMES[_name] = _compiled(_module, _name)
 run = _NAMES["run"]

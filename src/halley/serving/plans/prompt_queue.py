@@ -19,8 +19,8 @@ PROMPTS_AT_ONCE = 64
 QUEUE_STATES = 100
 """Arrivals beyond those of a full step, at most: at the largest share of full steps one in 10^8 steps has more."""
 FULL_STEP_STATES = 512
-"""Arrivals of a full step that are told apart, at most: of more engines or prompts, arrivals count as those of fewer engines,
-which come less evenly."""
+"""Most arrivals of a full step. With more engines or prompts, arrivals count as those of fewer engines, which come less
+evenly."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
