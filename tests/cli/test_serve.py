@@ -160,6 +160,16 @@ def test_cost_of_a_million_tokens() -> None:
     assert without == pytest.approx(price / made, rel=0.01)
 
 
+def test_no_cost_without_a_stated_price() -> None:
+    """Nobody publishes a price of an H20. Its memory has a price of 0, as it is in the package."""
+    words = ("serve", "llama3-8b", "--system", "2 x h20, nvlink 2", "--rate", "1", "--input", "500", "--output", "100")
+    answer = halley(*words)
+    assert answer.code == 0
+    assert "USD" not in answer.out
+    refused = halley(*words, "--years", "4")
+    assert (refused.code, "expected stated prices" in refused.err) == (1, True)
+
+
 def test_options_that_a_trace_refuses(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival,input,output\n1,20,5\n2,4,5\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halley.answer import Answerable
@@ -120,7 +121,6 @@ def steady_state(deployment: Deployment, load: Load, most: float) -> Steady:
     return found
 
 
-def _known(values: object) -> float | None:
-    """Sum of what is stated; None where nothing is."""
-    stated = [value for value in values if value is not None]  # type: ignore[attr-defined]
-    return float(sum(stated)) if stated else None
+def _known(values: Iterable[float | None]) -> float | None:
+    """Sum of what is stated; None where that is nothing: memory in a chip's package has a price of 0 of its own."""
+    return math.fsum(value for value in values if value is not None) or None

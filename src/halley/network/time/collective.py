@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from halley.answer import relative_gap
+from halley.answer import ROUNDING_GAP, relative_gap
 from halley.errors import BadInput, Fault, InternalError
 from halley.formulas.software import sent_bytes
 from halley.ir.hardware import Axis
@@ -90,8 +90,9 @@ class CollectiveCost:
 
     @property
     def gap(self) -> float:
-        """How far the time is from the bound, relative to it."""
-        return relative_gap(self.time, self.bound.value)
+        """How far the time is from the bound, relative to it; 0 within rounding."""
+        gap = relative_gap(self.time, self.bound.value)
+        return gap if abs(gap) > ROUNDING_GAP else 0.0
 
     @property
     def algorithm(self) -> str:
